@@ -1,0 +1,41 @@
+# make demo   sample data → packed SFT table, with a summary on screen        make test   tests
+# make setup  only the environment        make ui   the web UI        make lint   ruff and mypy
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt
+
+.PHONY: demo test setup lint ui clean
+demo: setup
+	@$(BIN)/prep-assets demo
+
+setup: $(VENV)/.installed
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing into $(VENV), about a minute …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	@echo "Installing what the tests need (torch among it) …"
+	@$(INSTALL) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-lint: $(VENV)/.installed
+	@$(INSTALL) --editable '.[lint]'
+	@touch $@
+
+test: $(VENV)/.installed-test
+	@$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-lint
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+ui: setup
+	@$(BIN)/dagster dev
+
+clean:
+	rm -rf $(VENV) data .dagster .tmp_dagster_home_*

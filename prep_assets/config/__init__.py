@@ -1,0 +1,1 @@
+"""What a user writes in `configs/*.yaml`, read into frozen, typed models."""

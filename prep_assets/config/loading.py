@@ -1,0 +1,101 @@
+"""YAML file → frozen model, or an error that names the file, the key, what is allowed there and the nearest match."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from prep_assets.config.models import FAMILIES, Family
+from prep_assets.errors import ConfigError, nearest
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def config_dir() -> Path:
+    """Where the configuration is: ``PREP_ASSETS_CONFIG_DIR``, else the checkout's ``configs/``, else ``./configs``, else the shipped sample."""
+    named = os.environ.get("PREP_ASSETS_CONFIG_DIR")
+    if named:
+        folder = Path(named).expanduser().resolve()
+        if not folder.is_dir():
+            raise ConfigError(f"PREP_ASSETS_CONFIG_DIR is {named!r}, which is no directory")
+        return folder
+    candidates = [*([checkout() / "configs"] if checkout() else []), Path.cwd() / "configs", PACKAGE / "_configs"]
+    return next((folder for folder in candidates if folder.is_dir()), candidates[-1])
+
+
+def store_dir() -> Path:
+    """Where stores are: ``PREP_ASSETS_STORE_DIR``, else ``data/stores`` in the checkout, else ``./data/stores``."""
+    named = os.environ.get("PREP_ASSETS_STORE_DIR")
+    return Path(named).expanduser().resolve() if named else (checkout() or Path.cwd()) / "data" / "stores"
+
+
+def checkout() -> Path | None:
+    """The root of the source checkout that this package runs from, or `None` where it is installed."""
+    root = PACKAGE.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "configs").is_dir() else None
+
+
+def load_family(name: str, folder: Path) -> Family:
+    """Read ``<folder>/<name>.yaml``.
+
+    Raises:
+        ConfigError: every fault of the file, each with its key path and remedy.
+    """
+    path = folder / f"{name}.yaml"
+    try:
+        values = yaml.load(path.read_text("utf-8"), Loader=_UniqueKeys)
+    except FileNotFoundError as error:
+        raise ConfigError(f"no configuration {path}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{path}: needs keys such as tokenizer and domains, found {type(values).__name__}")
+    return parse(FAMILIES[name], values, str(path))
+
+
+def parse(model: type[Any], values: Mapping[str, Any], where: str) -> Any:
+    """Validate `values` as `model`; `where` names them in errors."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        faults = "\n".join(f"  {_fault(model, fault)}" for fault in error.errors())
+        raise ConfigError(f"{where}:\n{faults}") from error
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML silently keeps the last of two equal keys; a domain that is listed twice must not vanish."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.YAMLError(f"key {key!r} stands twice (line {key_node.start_mark.line + 1})")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _fault(model: type[BaseModel], fault: Any) -> str:
+    path = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    if fault["type"] == "extra_forbidden":
+        allowed = _allowed(model, fault["loc"][:-1])
+        return f"{path}: unknown key{nearest(str(fault['loc'][-1]), allowed)}; allowed here: {', '.join(allowed)}"
+    if fault["type"] == "missing":
+        return f"{path}: missing"
+    return f"{path}: {fault['msg'].removeprefix('Value error, ')} (found {fault['input']!r:.80})"
+
+
+def _allowed(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    """The keys that the model at `path` takes."""
+    for part in path:
+        field = next((f for name, f in model.model_fields.items() if part in (name, f.alias)), None)
+        if field is not None:
+            candidates = [field.annotation, *get_args(field.annotation)]
+            found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+            model = found[0] if found else model
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,160 @@
+"""Typed models of `configs/{pretrain,sft,preference,rl}.yaml`.
+
+One file describes one family. Every model is frozen and refuses unknown keys; every field has a description, which is what the launchpad
+and the reference page of the documentation show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+StorageFormat = Literal["bin", "h5"]
+DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def _domain_name(name: str) -> str:
+    if not DOMAIN_NAME.fullmatch(name) or ".." in name:
+        raise ValueError(
+            f"{name!r} cannot be a domain name: it becomes a folder and a partition key, so letters, digits, '_', '-' and '.' only, "
+            "no '..', at most 100 characters"
+        )
+    return name
+
+
+DomainName = Annotated[str, AfterValidator(_domain_name)]
+Action = Literal["train", "mask"]
+
+
+class Model(BaseModel):
+    """Frozen, and strict about keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Domain(Model):
+    """One data set."""
+
+    files: tuple[str, ...] = Field(description="Files, folders, globs or URLs, relative to this config file.", min_length=1)
+    schema_name: str = Field(alias="schema", description="How a row becomes an example: a schema's name, or 'package.module:function'.")
+    options: dict[str, Any] = Field(default={}, description="Options of the schema.")
+    test_files: tuple[str, ...] = Field(default=(), description="Files that are held out for testing.")
+    format: str | None = Field(default=None, description="File format, where the file's name does not say it.")
+    txt: Literal["line", "file"] = Field(default="line", description="Whether a line or a whole .txt file is one document.")
+    where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
+    max_items: int | None = Field(default=None, ge=1, description="Use at most this many records, the first ones.")
+
+
+class Preprocessing(Model):
+    """What happens to records on their way to tokens."""
+
+    max_seq_len: int | None = Field(default=2048, ge=1, description="Longest example in tokens; a longer one is refused and counted. null: no limit.")
+    min_chars: int = Field(default=1, ge=0, description="Shortest document in characters (pretraining).")
+    max_chars: int | None = Field(default=None, ge=1, description="Longest document in characters (pretraining).")
+    deduplicate: bool = Field(default=True, description="Refuse a record that equals an earlier one of its domain in every field.")
+
+
+class Output(Model):
+    """How token stores are written."""
+
+    storage_format: StorageFormat = Field(default="h5", description="h5 (HDF5) or bin (memory-mapped files with a meta.json).")
+    dtype: Literal["auto", "uint16", "uint32", "int32", "int64"] = Field(
+        default="int32", description="Integer type of token ids; auto is the smallest that holds the vocabulary."
+    )
+    max_tokens_per_shard: int = Field(default=100_000_000, ge=1, description="Most tokens in one bin shard.")
+
+
+class Packing(Model):
+    """How documents become rows of fixed length."""
+
+    strategy: Literal["concat", "simple", "ffd", "bfd", "bfd_split"] = Field(default="concat", description="How documents are placed in rows.")
+    row_len: int = Field(default=1024, ge=2, description="Tokens in a row.")
+    seed: int = Field(default=42, description="Seed of the shuffle over all domains.")
+    shuffle: bool = Field(default=True, description="Shuffle documents before packing; false keeps domains and files in order.")
+    tail: Literal["pad", "drop"] = Field(default="pad", description="concat: pad the last short row, or leave its tokens out (counted).")
+    overlong: Literal["raise", "truncate", "drop", "split"] = Field(default="raise", description="A document longer than a row.")
+    weights: dict[str, float] | None = Field(default=None, description="Share of tokens of each domain in the mixture; null: everything once.")
+    epochs: dict[str, float] | None = Field(default=None, description="How often each domain is used; fractions take a part.")
+    max_items: dict[str, int] | None = Field(default=None, description="Most records of each domain in the mixture.")
+
+
+class Refresh(Model):
+    """When the family is rebuilt without anybody asking."""
+
+    every: str = Field(default="0 3 * * *", description="Cron expression of the schedule.")
+    timezone: str = Field(default="UTC", description="Time zone of the schedule.")
+
+
+class Family(Model):
+    """What all families have."""
+
+    tokenizer: str = Field(description="A directory relative to this config file, or a hub id.")
+    tokenizer_revision: str | None = Field(default=None, description="Commit of the hub repository; needed for a hub id.")
+    domains: dict[DomainName, Domain] = Field(description="The data sets, by name. Each is a partition.", min_length=1)
+    preprocessing: Preprocessing = Preprocessing()
+    output: Output = Output()
+    refresh: Refresh = Refresh()
+    on_missing: Literal["build", "fail"] = Field(
+        default="build", description="When what an asset is made from is missing or out of date: build it first, or stop and say how."
+    )
+    engine: Literal["auto", "reference"] = Field(default="auto", description="auto: the fastest engine that is exact; reference: tokenizers.")
+
+
+class Pretrain(Family):
+    """`configs/pretrain.yaml`: documents → flat token streams."""
+
+    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text.")
+    preprocessing: Preprocessing = Preprocessing(max_seq_len=None)
+
+
+class Chat(Family):
+    """What families that render conversations have."""
+
+    template: str = Field(default="tokenizer", description="tokenizer (its own chat template), a shipped one, or a path to a .jinja file.")
+    template_options: dict[str, Any] = Field(default={}, description="Further variables for the template, e.g. {enable_thinking: false}.")
+
+
+class Sft(Chat):
+    """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
+
+    mask: dict[str, Action] = Field(default={"assistant": "train", "completion": "train"}, description="What is trained, by role.")
+    mask_default: Action = Field(default="mask", description="What happens to a role that `mask` does not list.")
+    train_on_eos: Literal["turn", "none"] = Field(default="turn", description="Whether the token that ends a trained turn is trained.")
+    packing: Packing = Packing()
+    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of records that go to sft_dev_packed, by hash of the record.")
+
+
+class Preference(Chat):
+    """`configs/preference.yaml`: preference pairs."""
+
+    max_per_source: int | None = Field(default=None, ge=1, description="Use at most this many records of each domain, the first ones.")
+    test_fraction: float = Field(default=0.05, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
+    seed: int = Field(default=0, description="Seed of the shuffle of the training file.")
+    shuffle: bool = Field(default=True, description="Shuffle the training file.")
+    form: Literal["text", "messages"] = Field(
+        default="text", description="text: prompt and answers are strings; messages: lists of {role, content}, for prompts of several turns."
+    )
+
+
+class Arithmetic(Model):
+    """The arithmetic curriculum."""
+
+    n: int = Field(default=5000, ge=1, description="Number of questions.")
+    largest: int = Field(default=20, ge=1, description="Largest operand.")
+    seed: int = Field(default=0, description="Seed of the generator.")
+    levels: tuple[str, ...] | None = Field(default=None, description="Named levels in order; null: train-llm-from-scratch's one level.")
+    unique: bool = Field(default=False, description="Never ask the same question twice.")
+
+
+class Rl(Chat):
+    """`configs/rl.yaml`: prompts with a verifiable answer."""
+
+    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
+    arithmetic: Arithmetic = Arithmetic()
+
+
+FAMILIES: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "rl": Rl}

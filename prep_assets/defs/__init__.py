@@ -1,0 +1,1 @@
+"""Dagster and nothing else: partitions, the IO manager, assets, checks, sensors, schedules."""

@@ -1,0 +1,88 @@
+"""Every check of `prep_assets.pipelines.checks` as a blocking Dagster check."""
+
+from typing import Any
+
+import dagster as dg
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.defs.pictures import diff_block, picture
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.checks import CHECKS, Check, run_check
+from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.previews import Preview, token_texts
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.verdict import Verdict, Worst
+
+SHOWN_TOKENS = 600
+
+
+def checks() -> list[dg.AssetChecksDefinition]:
+    """One definition for each asset: all its checks in one step, each with a result of its own."""
+    return [_checks_of(name, found) for name, found in CHECKS.items()]
+
+
+def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
+    specs = [dg.AssetCheckSpec(check.name, asset=name, description=check.description, blocking=True) for check in found]
+
+    @dg.multi_asset_check(name=f"{name}_checks", specs=specs)
+    def run(context: dg.AssetCheckExecutionContext) -> Any:
+        workspace = Workspace.open()
+        partitions = _partitions(context, name, workspace)
+        for check in found:
+            yield _result(workspace, name, check, partitions)
+
+    return run
+
+
+def _partitions(context: dg.AssetCheckExecutionContext, name: str, workspace: Workspace) -> list[str]:
+    """The partitions that this run has built, in the order of the configuration; all that have a store where the check runs alone."""
+    asset = ASSETS[name]
+    every = asset.partitions(workspace)
+    if not asset.partitioned:
+        return [""]
+    tags = context.run.tags
+    if "dagster/partition" in tags:
+        return [tags["dagster/partition"]]
+    if "dagster/asset_partition_range_start" in tags:
+        start, end = (every.index(tags[f"dagster/asset_partition_range_{edge}"]) for edge in ("start", "end"))
+        return list(every[start : end + 1])
+    return [partition for partition in every if workspace.published(name, partition)]
+
+
+def _result(workspace: Workspace, name: str, check: Check, partitions: list[str]) -> dg.AssetCheckResult:
+    verdicts: dict[str, Verdict] = {}
+    for partition in partitions:
+        published = workspace.published(name, partition)
+        missing = f"{workspace.place(name, partition).label} has no store"
+        verdicts[partition] = run_check(check, workspace, published) if published else Verdict(False, missing, {}, Worst(name, missing))
+    failed = {partition: verdict for partition, verdict in verdicts.items() if not verdict.passed}
+    shown = failed or verdicts
+    summary = "; ".join(f"{partition}: {verdict.summary}" if partition else verdict.summary for partition, verdict in shown.items())
+    metadata: dict[str, Any] = {}
+    for verdict in verdicts.values():
+        for key, value in verdict.numbers.items():
+            metadata[key] = metadata.get(key, 0) + value
+    worst = next((verdict.worst for verdict in failed.values() if verdict.worst), None)
+    if worst is not None:
+        metadata |= _worst_row(workspace, name, worst)
+    return dg.AssetCheckResult(
+        passed=not failed,
+        asset_key=name,
+        check_name=check.name,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=summary[:2000] or "no store to look at",
+        metadata=metadata,
+    )
+
+
+def _worst_row(workspace: Workspace, name: str, worst: Worst) -> dict[str, Any]:
+    """The row that fails, with its tokens as they are."""
+    if not worst.ids:
+        return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}")}
+    try:
+        vocabulary = workspace.vocabulary(workspace.family(FAMILIES[ASSETS[name].family]))
+        texts = token_texts(vocabulary, [token if 0 <= token < vocabulary.size else 0 for token in worst.ids[:SHOWN_TOKENS]])
+    except PrepAssetsError:
+        return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}")}
+    shown = Preview(f"{worst.where}: {worst.note}", texts, worst.weights[:SHOWN_TOKENS], tuple(range(len(texts))), ())
+    return {"worst_row": dg.MetadataValue.md(diff_block(shown)), "worst_row_tokens": dg.MetadataValue.md(picture(shown))}

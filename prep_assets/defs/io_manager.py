@@ -1,0 +1,109 @@
+"""The IO manager: publishes the stores that assets describe, and hands out published ones.
+
+An asset returns `{partition: Build}` (or one `Build`): how to make its stores. `handle_output` makes them one after another, so memory holds
+one at a time; each is written, audited and published on its own (see `prep_assets.stores.published`), and one that is already there is left
+alone. `load_input` gives handles, never data: `{partition: Published}` in the order of the partitions, or one `Published`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from prep_assets.defs.pictures import diff_block, picture
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.previews import Preview, preview
+from prep_assets.pipelines.sources import materialize_command
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.stores.manifest import digest
+from prep_assets.stores.published import Published
+
+
+class StoreIOManager(dg.ConfigurableIOManager):
+    """Stores in `PREP_ASSETS_STORE_DIR`, by default `data/stores`: memory-mapped `bin` or HDF5, as each build's configuration says."""
+
+    def handle_output(self, context: dg.OutputContext, obj: Build | Mapping[str, Build]) -> None:
+        builds = {"": obj} if isinstance(obj, Build) else dict(obj)
+        if context.has_asset_partitions and set(builds) != set(context.asset_partition_keys):
+            asked, got = sorted(context.asset_partition_keys), sorted(builds)
+            raise dg.Failure(f"{context.asset_key.to_user_string()}: asked for partitions {asked}, got {got}", allow_retries=False)
+        done: dict[str, Published] = {}
+        for partition, build in builds.items():
+            done[partition] = _publish(context, build)
+        hashes = {partition: store.manifest.content_hash for partition, store in done.items()}
+        version = hashes[""] if set(hashes) == {""} else next(iter(hashes.values())) if len(hashes) == 1 else digest(hashes)
+        context.step_context.set_data_version(context.asset_key, dg.DataVersion(version[:32]))
+
+    def load_input(self, context: dg.InputContext) -> Published | dict[str, Published]:
+        name = context.asset_key.to_user_string()
+        workspace = Workspace.open()
+        if not context.has_asset_partitions:
+            return _required(workspace, name, "")
+        # Dagster gives the keys of a range in no particular order
+        wanted = set(context.asset_partition_keys)
+        ordered = [key for key in context.asset_partitions_def.get_partition_keys() if key in wanted]
+        return {key: _required(workspace, name, key) for key in ordered}
+
+
+def _publish(context: dg.OutputContext, build: Build) -> Published:
+    place = build.place
+    context.log.info(f"{place.label}: build key {build.key[:20]}")
+    try:
+        published = build.publish()
+    except PrepAssetsError as error:
+        raise dg.Failure(f"{place.label}: {error}", allow_retries=False) from error
+    context.log.info(f"{place.label}: {'nothing to do, the store is there' if published.reused else 'published'}: {published.directory}")
+    metadata = store_metadata(published)
+    step = context.step_context
+    if place.partition:
+        step.add_asset_metadata(asset_key=context.asset_key, metadata=metadata, partition_key=place.partition)
+    else:
+        context.add_output_metadata(metadata)
+    return published
+
+
+def _required(workspace: Workspace, name: str, partition: str) -> Published:
+    found = workspace.published(name, partition)
+    if found is None:
+        where = workspace.place(name, partition)
+        command = materialize_command(name, partition)
+        raise dg.Failure(f"{where.label}: no store in {where.directory}. Build it with:\n  {command}", allow_retries=False)
+    return found
+
+
+def store_metadata(published: Published) -> dict[str, Any]:
+    """What Dagster shows of a materialization: counts and metrics (plotted over time), where it is, a look inside."""
+    manifest = published.manifest
+    numbers = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
+    rows = numbers.get("rows", numbers.get("kept"))
+    refused = dict(manifest.counts.get("refused", {}))
+    metadata: dict[str, Any] = {
+        **({"dagster/row_count": rows} if rows is not None else {}),
+        **{key: value for key, value in sorted(numbers.items())},
+        "refused_records": sum(refused.values()),
+        "path": dg.MetadataValue.path(str(published.directory)),
+        "content_hash": manifest.content_hash[:32],
+        "build_key": manifest.build_key[:20],
+        "reused": published.reused,
+        "bytes": sum(entry["bytes"] for entry in manifest.files.values()),
+    }
+    if refused:
+        metadata["refused_by_reason"] = dg.MetadataValue.json(refused)
+        metadata["quarantine"] = dg.MetadataValue.path(str(published.quarantine))
+    return {**metadata, **_look_inside(published)}
+
+
+def _look_inside(published: Published) -> dict[str, Any]:
+    if published.manifest.asset not in ASSETS or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
+        return {}
+    try:
+        shown = preview(Workspace.open(), published, 0)
+    except PrepAssetsError:
+        return {}
+    if isinstance(shown, Preview):
+        return {"preview": dg.MetadataValue.md(diff_block(shown)), "preview_row": dg.MetadataValue.md(picture(shown))}
+    return {"preview": dg.MetadataValue.json(shown)}

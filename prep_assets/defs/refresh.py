@@ -1,0 +1,127 @@
+"""Refresh: a sensor per family that watches its source files, a nightly schedule per family, and automation inside the graph."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import dagster as dg
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.defs.partitions import domains
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.files import SourceFile, fingerprint
+from prep_assets.stores.manifest import digest
+
+SECONDS = 30
+
+
+@cache
+def job_of(family: str) -> Any:
+    """The domain-partitioned assets of a family: what a changed source file touches directly."""
+    selection = [name for name, asset in ASSETS.items() if asset.family == family and asset.partitioned]
+    return dg.define_asset_job(f"refresh_{family}", selection=selection, partitions_def=domains(family), tags={"prep_assets/family": family})
+
+
+@cache
+def final_job_of(family: str) -> Any:
+    """The unpartitioned assets of a family. Each first brings up to date what it is made from."""
+    selection = [name for name, asset in ASSETS.items() if asset.family == family and not asset.partitioned]
+    return dg.define_asset_job(f"rebuild_{family}", selection=selection, tags={"prep_assets/family": family})
+
+
+def sensors() -> list[dg.SensorDefinition]:
+    """One sensor for each family."""
+    return [_sensor(family) for family in FAMILIES]
+
+
+def _sensor(family: str) -> dg.SensorDefinition:
+    @dg.sensor(
+        name=f"{family}_sources",
+        job=job_of(family),
+        minimum_interval_seconds=SECONDS,
+        description=f"Watches the source files of configs/{family}.yaml: a new or changed file rebuilds its domain, once it has stopped growing.",
+    )
+    def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return look(Workspace.open(), family, context.cursor)
+
+    return watch
+
+
+def look(workspace: Workspace, family: str, cursor: str | None, sign: Callable[[SourceFile], str] = fingerprint) -> dg.SensorResult:
+    """Compare the source files with what the cursor remembers.
+
+    The cursor holds, for each domain, the content hash that was last asked to be built (``done``) and the files' signs at the last look
+    (``seen``). A domain is rebuilt when its files look the same on two looks in a row, so one that is being written waits, and when their
+    content differs from what was built, so a file that was only touched does not count.
+    """
+    before: dict[str, Any] = json.loads(cursor) if cursor else {}
+    now: dict[str, Any] = {}
+    requests, notes = [], []
+    for name, domain in workspace.family(FAMILIES[family]).domains.items():
+        known = before.get(name, {})
+        try:
+            files = (*workspace.files(domain), *workspace.test_files(domain))
+            seen = {file.url: sign(file) for file in files}
+        except PrepAssetsError as error:
+            notes.append(f"{name}: {error}")
+            now[name] = {**known, "seen": None}
+            continue
+        now[name] = {"done": known.get("done"), "seen": seen}
+        if known.get("seen") != seen:
+            notes.append(f"{name}: new or changed, waits for the next look")
+            continue
+        if known.get("settled") == seen:
+            now[name]["settled"] = seen
+            continue
+        content = digest([pin.identity for pin in workspace.pins(files)])
+        now[name] |= {"settled": seen, "done": content}
+        if content != known.get("done") and not _is_pinned(workspace, family, name, content):
+            # a run key is remembered for ever, so it carries the content
+            requests.append(dg.RunRequest(run_key=f"{family}:{name}:{content[:32]}", partition_key=name))
+    skip = None if requests else "; ".join(notes) or "no new or changed source files"
+    return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(now, sort_keys=True))
+
+
+def _is_pinned(workspace: Workspace, family: str, name: str, content: str) -> bool:
+    """Whether the raw asset already holds exactly this content."""
+    raw = workspace.published(f"{family}_raw", name)
+    if raw is None:
+        return False
+    recipe = raw.manifest.recipe
+    return digest([*recipe["files"], *recipe["test_files"]]) == content
+
+
+def schedules() -> list[dg.ScheduleDefinition]:
+    """A schedule for each family: rebuild what its sources and options ask for. What has not changed is not built again."""
+    found = []
+    for family in FAMILIES:
+        refresh = Workspace.open().family(FAMILIES[family]).refresh
+        found.append(_schedule(family, refresh.every, refresh.timezone))
+    return found
+
+
+def _schedule(family: str, every: str, timezone: str) -> dg.ScheduleDefinition:
+    unpartitioned = any(asset.family == family and not asset.partitioned for asset in ASSETS.values())
+
+    @dg.schedule(
+        name=f"nightly_{family}",
+        cron_schedule=every,
+        execution_timezone=timezone,
+        job=final_job_of(family) if unpartitioned else job_of(family),
+        description=f"Rebuilds the {family} family where its sources or options have changed.",
+    )
+    def nightly(context: dg.ScheduleEvaluationContext) -> Any:
+        when = context.scheduled_execution_time.isoformat()
+        if unpartitioned:
+            return dg.RunRequest(run_key=f"{family}:{when}")
+        return [dg.RunRequest(run_key=f"{family}:{name}:{when}", partition_key=name) for name in domains(family).get_partition_keys()]
+
+    return nightly
+
+
+def automation() -> dg.SensorDefinition:
+    """Rebuilds assets inside the graph when what they are made from has changed and its blocking checks hold. Off until somebody starts it."""
+    return dg.AutomationConditionSensorDefinition("rebuild_downstream", target=dg.AssetSelection.all(), minimum_interval_seconds=SECONDS)

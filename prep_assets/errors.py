@@ -1,0 +1,56 @@
+"""The two ways in which data work ends early.
+
+`Refused` is about **one record**: the record goes to quarantine with its id, stage, reason and payload, and the build goes on.
+`PrepAssetsError` is about **the build**: it stops, and says what is wrong, where, with which numbers, and how to mend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PrepAssetsError(Exception):
+    """A build that cannot go on. The message says what, where, the numbers and the remedy."""
+
+
+class ConfigError(PrepAssetsError):
+    """A configuration that means nothing, or contradicts itself."""
+
+
+class SourceError(PrepAssetsError):
+    """A source file that is missing, empty, cut short or changed under our feet."""
+
+
+class TemplateError(PrepAssetsError):
+    """A chat template that cannot be rendered, or that cannot support what the configuration asks of it."""
+
+
+class StoreError(PrepAssetsError):
+    """A store that is missing, half-written, altered, or not what its manifest says."""
+
+
+class CheckFailed(PrepAssetsError):
+    """A quality check that does not hold on the data."""
+
+
+class Refused(Exception):
+    """One record that is not used.
+
+    Attributes:
+        reason: a short slug that is counted, e.g. ``missing_field``.
+        detail: what exactly is wrong with this record, for a person.
+        stage: where on its way the record was refused; the caller fills it in when it is empty.
+    """
+
+    def __init__(self, reason: str, detail: str, *, stage: str = "") -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+        self.stage = stage
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """A hint such as ``; did you mean 'messages'?``, or an empty string where nothing allowed is near `word`."""
+    found = get_close_matches(word, [str(name) for name in allowed], n=1, cutoff=0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,171 @@
+"""Mixing: which records of which domains are packed, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from math import isfinite
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError, nearest
+from prep_assets.packing.pieces import checked_lengths
+from prep_assets.packing.plan import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class DomainShare:
+    """What a domain is of the mixture: records and tokens, counted as often as they are used, and its share of all tokens (0 to 1)."""
+
+    domain: str
+    records: int
+    tokens: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """n records in the order in which they are to be packed. A record appears once per pass over its domain.
+
+    Attributes:
+        domains: names, sorted.
+        domain: int64[n], index into `domains`.
+        record: int64[n], record number within the domain.
+        lengths: int64[n], tokens of each: what `pack` takes.
+        shares: the realised mixture, one per domain.
+    """
+
+    domains: tuple[str, ...]
+    domain: Ints
+    record: Ints
+    lengths: Ints
+    shares: tuple[DomainShare, ...]
+
+
+def mix(
+    lengths: Mapping[str, npt.ArrayLike],
+    *,
+    weights: Mapping[str, float] | None = None,
+    epochs: Mapping[str, float] | None = None,
+    max_items: Mapping[str, int] | None = None,
+    seed: int = 0,
+    shuffle: bool = True,
+) -> Mixture:
+    """Choose records and their order.
+
+    Each domain offers `max_items` of its records, `epochs` times over. Without `weights` all that is offered is taken. With them, the
+    result has these shares of **tokens**: the domain that first runs out sets the total, and of every other domain as many records are
+    taken as come nearest to its share.
+
+    The choice within a domain depends on the seed and the domain's name alone: neither the order in which domains are listed nor
+    another domain changes it. Random numbers are raw 64-bit outputs of PCG64, which NumPy keeps the same over versions.
+
+    Args:
+        lengths: domain to int[N], tokens per record.
+        weights: domain to relative share of tokens, for every domain; 0 leaves a domain out.
+        epochs: domain to passes over it, default 1; 2.5 is two passes and half the records of a third.
+        max_items: domain to the most records used of it; a random choice when shuffling, else the first ones.
+        shuffle: shuffle over all domains; else domains stand in the order of their names, each in its own order.
+
+    Raises:
+        ConfigError: a name that is no domain, a number that means nothing, or weights that the domains cannot give.
+        PrepAssetsError: a record without tokens.
+    """
+    domains = tuple(sorted(lengths))
+    known = {name: checked_lengths(lengths[name], f"lengths of domain {name!r}") for name in domains}
+    _check_numbers(domains, weights, epochs, max_items)
+    streams = {name: _stream(seed, name) for name in domains}
+    chosen = {
+        name: _offer(known[name].size, (max_items or {}).get(name), (epochs or {}).get(name, 1.0), streams[name] if shuffle else None)
+        for name in domains
+    }
+    if weights is not None:
+        chosen = _take_shares({name: known[name][chosen[name]] for name in domains}, chosen, weights)
+    domain = np.repeat(np.arange(len(domains)), [chosen[name].size for name in domains])
+    record = _joined([chosen[name] for name in domains])
+    tokens = _joined([known[name][chosen[name]] for name in domains])
+    order = np.arange(domain.size)
+    if shuffle and domains:
+        places = [streams[name].random_raw(chosen[name].size) for name in domains]
+        order = np.argsort(np.concatenate(places), kind="stable")
+    return Mixture(domains, domain[order], record[order], tokens[order], _shares(domains, domain, tokens))
+
+
+def _offer(records: int, max_items: int | None, epochs: float, stream: np.random.PCG64 | None) -> Ints:
+    """The records that a domain offers, pass after pass."""
+    offered = records if max_items is None else min(records, max_items)
+    total = int(offered * epochs + 0.5)
+    pool = _shuffled(np.arange(records), stream)[:offered]
+    passes = [_shuffled(pool, stream)[: total - done] for done in range(0, total, max(offered, 1))]
+    return _joined(passes)
+
+
+def _take_shares(tokens: Mapping[str, Ints], offered: Mapping[str, Ints], weights: Mapping[str, float]) -> dict[str, Ints]:
+    """Of each domain the first records that come nearest to its share of the largest total that all domains can give.
+
+    Exact fractions: the domain that runs out is used to its last record, not short of it by a rounding error.
+    """
+    for name, mine in tokens.items():
+        if weights[name] and not mine.size:
+            raise ConfigError(f"domain {name!r} has weight {weights[name]} but no records on offer: give it weight 0, or records")
+    whole = sum(Fraction(weight) for weight in weights.values())
+    share = {name: Fraction(weights[name]) / whole for name in tokens}
+    total = min(int(tokens[name].sum()) / share[name] for name in tokens if share[name])
+    return {name: offered[name][: _nearest_count(name, tokens[name], share[name] * total)] for name in tokens}
+
+
+def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
+    """How many of the first records have, together, nearest to `target` tokens; the fewer on a tie."""
+    if not target:
+        return 0
+    ends = np.cumsum(tokens)
+    below = int(np.searchsorted(ends, int(target), side="right"))
+    so_far = int(ends[below - 1]) if below else 0
+    count = below if below == tokens.size or target - so_far <= int(ends[below]) - target else below + 1
+    if count == 0:
+        raise ConfigError(
+            f"domain {name!r} would give {float(target):.1f} tokens to have its weight, but its first record alone has {int(tokens[0])}: "
+            "raise its weight, or the epochs or max_items of the domain that runs out first"
+        )
+    return count
+
+
+def _shares(domains: tuple[str, ...], domain: Ints, tokens: Ints) -> tuple[DomainShare, ...]:
+    whole = int(tokens.sum())
+    by_domain = [tokens[domain == number] for number in range(len(domains))]
+    return tuple(
+        DomainShare(name, mine.size, int(mine.sum()), int(mine.sum()) / whole if whole else 0.0)
+        for name, mine in zip(domains, by_domain, strict=True)
+    )
+
+
+def _check_numbers(
+    domains: tuple[str, ...], weights: Mapping[str, float] | None, epochs: Mapping[str, float] | None, max_items: Mapping[str, int] | None
+) -> None:
+    for what, numbers, least in (("weights", weights, 0), ("epochs", epochs, 0), ("max_items", max_items, 1)):
+        for name, number in (numbers or {}).items():
+            if name not in domains:
+                raise ConfigError(f"{what} names {name!r}, which is no domain{nearest(name, domains)}; domains: {', '.join(domains)}")
+            if not isfinite(number) or number < least:
+                raise ConfigError(f"{what} of domain {name!r} is {number}, must be a number of at least {least}")
+    if weights is not None:
+        missing = [name for name in domains if name not in weights]
+        if missing:
+            raise ConfigError(f"weights must name every domain; missing: {', '.join(missing)}. Give 0 to leave a domain out")
+        if not any(weights.values()):
+            raise ConfigError("weights are all 0: at least one domain needs a weight above 0")
+
+
+def _stream(seed: int, domain: str) -> np.random.PCG64:
+    return np.random.PCG64(int.from_bytes(sha256(f"{seed}/{domain}".encode()).digest(), "big"))
+
+
+def _shuffled(values: Ints, stream: np.random.PCG64 | None) -> Ints:
+    return values if stream is None else values[np.argsort(stream.random_raw(values.size), kind="stable")]
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

@@ -1,0 +1,100 @@
+"""`pack`: lengths of records to a pack plan, by one of five strategies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError, nearest
+from prep_assets.packing.decreasing import OpenRows, place
+from prep_assets.packing.open_rows import BestFit, FirstFit
+from prep_assets.packing.pieces import Overlong, Pieces, checked_lengths, cut_to_rows
+from prep_assets.packing.plan import Ints, PackPlan
+from prep_assets.packing.sequential import concatenated, next_fit
+
+Strategy = Literal["concat", "simple", "ffd", "bfd", "bfd_split"]
+Tail = Literal["pad", "drop"]
+
+
+def pack(lengths: npt.ArrayLike, row_len: int, strategy: Strategy, *, tail: Tail = "pad", overlong: Overlong = "raise") -> PackPlan:
+    """Plan rows of `row_len` tokens for records of the given lengths.
+
+    Records of 5, 2 and 4 tokens in rows of 6 (``.`` is padding)::
+
+        concat     aaaaab bcccc.    one stream, cut every 6 tokens: documents straddle rows
+        simple     aaaaa. bbcccc    order kept, no document straddles
+        ffd, bfd   aaaaa. ccccbb    longest first, into the first row / the tightest row that has space
+        bfd_split                   as bfd, after cutting documents longer than a row at multiples of 6
+
+    The same lengths always give the same plan: equal lengths keep the order of the records, equal spaces take the earliest row.
+
+    Args:
+        lengths: int[N], tokens per record, each at least 1.
+        row_len: tokens per row.
+        strategy: see above.
+        tail: whether ``concat`` pads its last, short row or drops it (as train-llm-from-scratch does).
+        overlong: what ``simple``, ``ffd`` and ``bfd`` do with documents longer than a row: ``"raise"``; ``"truncate"`` to the first
+            `row_len` tokens; ``"drop"``; ``"split"`` at multiples of `row_len`. The other two strategies cut such documents anyway.
+
+    Raises:
+        ConfigError: an unknown word, a `row_len` below 1, or an option that means nothing to the strategy.
+        PrepAssetsError: a record without tokens, or documents that are too long under ``"raise"``.
+    """
+    _check_options(row_len, strategy, tail, overlong)
+    checked = checked_lengths(lengths)
+    if strategy == "concat":
+        return _concat(checked, row_len, tail)
+    pieces = cut_to_rows(checked, row_len, "split" if strategy == "bfd_split" else overlong)
+    if strategy == "simple":
+        return _plan(row_len, pieces, next_fit(pieces.length, row_len))
+    return _decreasing(row_len, pieces, first_fit=strategy == "ffd")
+
+
+def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
+    pieces, row = concatenated(lengths, row_len)
+    if tail == "pad":
+        return _plan(row_len, pieces, row)
+    full = row < int(lengths.sum()) // row_len
+    cut = pieces.at(~full)
+    dropped = np.stack([cut.record, cut.start, cut.length], axis=1)
+    return _plan(row_len, replace(pieces.at(full), dropped=dropped), row[full])
+
+
+def _decreasing(row_len: int, pieces: Pieces, *, first_fit: bool) -> PackPlan:
+    longest_first = pieces.at(np.argsort(-pieces.size, kind="stable"))
+    rows: OpenRows = FirstFit(_most_rows(pieces.length, row_len)) if first_fit else BestFit(row_len)
+    return _plan(row_len, longest_first, place(longest_first.length, row_len, rows))
+
+
+def _most_rows(lengths: Ints, row_len: int) -> int:
+    """First fit never needs more: of two rows at most half full, the later one's pieces would have gone into the earlier."""
+    return min(lengths.size, 2 * int(lengths.sum()) // row_len + 1)
+
+
+def _plan(row_len: int, pieces: Pieces, row: Ints) -> PackPlan:
+    """The plan of pieces in the order in which they were placed, given the row of each."""
+    order = np.argsort(row, kind="stable")
+    row, length = row[order], pieces.length[order]
+    before = np.cumsum(length) - length
+    rows = int(row[-1]) + 1 if row.size else 0
+    row_offset = before - before[np.searchsorted(row, np.arange(rows))][row]
+    return PackPlan(row_len, rows, row, pieces.record[order], pieces.start[order], length, row_offset, pieces.dropped)
+
+
+def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> None:
+    for name, word, allowed in (("strategy", strategy, Strategy), ("tail", tail, Tail), ("overlong", overlong, Overlong)):
+        words = get_args(allowed)
+        if word not in words:
+            raise ConfigError(f"packing {name} {word!r} is not one of {', '.join(words)}{nearest(str(word), words)}")
+    if row_len < 1:
+        raise ConfigError(f"a row must have at least 1 token, got row_len {row_len}")
+    if tail == "drop" and strategy != "concat":
+        raise ConfigError(f"tail='drop' drops the last, short row of 'concat'; every row of {strategy!r} may be short. Use tail='pad'")
+    if overlong in ("truncate", "drop") and strategy in ("concat", "bfd_split"):
+        raise ConfigError(
+            f"overlong={overlong!r} means nothing to {strategy!r}, which cuts documents that are longer than a row and keeps every part. "
+            "Leave overlong out, or choose 'simple', 'ffd' or 'bfd'"
+        )

@@ -1,0 +1,59 @@
+"""A build: everything that decides a store's bytes, and the function that writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import PrepAssetsError
+from prep_assets.records.quarantine import read_quarantine
+from prep_assets.stores.manifest import digest
+from prep_assets.stores.published import Draft, Place, Published
+
+FORMAT = 1
+"""Counts up when what stores look like changes, so that every store is built anew."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """How to make one store.
+
+    Attributes:
+        place: where it goes.
+        recipe: everything that can change its bytes, as JSON: inputs by content hash, options, versions.
+        plain_recipe: the recipe without this run's overrides.
+        write: writes the payload into an empty directory and refused records into the quarantine file.
+        audit: structural checks on what was written; raises to forbid publication.
+    """
+
+    place: Place
+    recipe: Mapping[str, Any]
+    plain_recipe: Mapping[str, Any]
+    write: Callable[[Path, Path], Draft]
+    audit: Callable[[Path], None]
+
+    @property
+    def key(self) -> str:
+        """The build key."""
+        return build_key(self.recipe)
+
+    def publish(self) -> Published:
+        """Write, audit, publish; or find that the store is already there."""
+        recipe = dict(self.recipe)
+        return self.place.publish(self.key, self._write, config_key=build_key(self.plain_recipe), recipe=recipe, audit=self.audit)
+
+    def _write(self, payload: Path, quarantine: Path) -> Draft:
+        draft = self.write(payload, quarantine)
+        if draft.counts.get("read") and not draft.counts.get("kept"):
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in draft.counts.get("refused", {}).items())
+            first = next(read_quarantine(quarantine), None)
+            example = f" The first one, {first.id}: {first.detail}" if first else ""
+            raise PrepAssetsError(f"all {draft.counts['read']:,} records were refused ({reasons}).{example}")
+        return draft
+
+
+def build_key(recipe: Mapping[str, Any]) -> str:
+    """sha256 of a recipe and of the store format's version."""
+    return digest({"format": FORMAT, **recipe})

@@ -1,0 +1,253 @@
+"""Preferences: pairs of answers → ``preferences.jsonl`` (and a held-out test file) → token ids with masks of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+
+from prep_assets.config.models import Preference
+from prep_assets.errors import Refused, StoreError
+from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
+from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Sample, Turn, turn
+from prep_assets.stores.lines import Lines, LinesWriter, open_lines
+from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.tokens import record_writer
+from prep_assets.templates.rendering import render
+from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.policy import MaskPolicy
+
+VERSION = "1"
+RAW = "preference_raw"
+PAIRS = "preferences"
+TRAIN, TEST = "preferences", "preferences_test"
+SIDES = ("chosen", "rejected")
+BATCH = 2048
+
+
+def pairs_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+    """What the JSONL files depend on. Domains are sorted, so their order in the configuration does not matter."""
+    family = workspace.family(Preference)
+    domains = {}
+    for name in sorted(family.domains):
+        domain, raw = family.domains[name], workspace.published(RAW, name)
+        schema = [domain.schema_name, domain.options, domain.where, domain.max_items]
+        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": schema}
+    options = family.model_dump(include={"max_per_source", "test_fraction", "seed", "shuffle", "form"})
+    return {"stage": PAIRS, "version": VERSION, "domains": domains, **options, "deduplicate": family.preprocessing.deduplicate}
+
+
+def pairs_build(workspace: Workspace, _: str = "") -> Build:
+    """Convert every domain's pairs to one schema, train and test."""
+    family = workspace.family(Preference)
+    names = tuple(sorted(family.domains))
+
+    def write(payload: Path, quarantine_path: Path) -> Draft:
+        seed = family.seed if family.shuffle else None
+        with ExitStack() as stack:
+            quarantine = stack.enter_context(Quarantine(quarantine_path))
+            train = stack.enter_context(LinesWriter(payload, TRAIN, names, shuffle_seed=seed))
+            test = stack.enter_context(LinesWriter(payload, TEST, names))
+            read = sum(_write_domain(workspace, number, name, train, test, quarantine) for number, name in enumerate(names))
+            counts = {"read": read, "kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
+        return Draft(counts, {}, ("prompts and answers are not empty", "chosen differs from rejected"))
+
+    def audit(payload: Path) -> None:
+        for name in (TRAIN, TEST):
+            for number, row in enumerate(open_lines(payload, name)):
+                if not row["prompt"] or not row["chosen"] or not row["rejected"] or row["chosen"] == row["rejected"]:
+                    raise StoreError(f"{name}.jsonl line {number + 1}: an empty part, or chosen equals rejected")
+
+    return Build(workspace.place(PAIRS), pairs_recipe(workspace), pairs_recipe(workspace.plain), write, audit)
+
+
+def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, quarantine: Quarantine) -> int:
+    family = workspace.family(Preference)
+    domain, sources = domain_of(family, name), pinned(workspace, Preference, RAW, name)
+    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
+    read = done = 0
+    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
+        tally = Tally()
+        limit = None if in_test else family.max_per_source
+        for items, size in examples(domain, files, quarantine, tally, deduplicator=deduplicator, max_items=limit):
+            for item, row in _rows(items, family.form, quarantine):
+                to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
+                (test if to_test else train).append(row, source=number, file=item.record.file + offset, at=item.record.row)
+            done += size
+            workspace.progress(f"pair {name}", done, sources.bytes)
+        read += tally.read
+    return read
+
+
+def _rows(items: Sequence[Item], form: str, quarantine: Quarantine) -> Iterator[tuple[Item, dict[str, Any]]]:
+    for item in items:
+        try:
+            yield item, pair_row(item.example, form)
+        except Refused as refusal:
+            item.refuse(quarantine, refusal)
+
+
+def pair_row(example: object, form: str) -> dict[str, Any]:
+    """``{prompt, chosen, rejected}`` of a pair, as strings or as lists of messages.
+
+    Raises:
+        Refused: not a pair; an empty or equal answer; a conversation that does not fit in strings.
+    """
+    if not isinstance(example, Pair):
+        raise Refused("not_a_pair", f"the schema gives {type(example).__name__}, preferences need a Pair", stage="pair")
+    write = _text if form == "text" else _messages
+    row = {"prompt": write(example.prompt), "chosen": write(example.chosen), "rejected": write(example.rejected)}
+    for part, value in row.items():
+        if not value or (isinstance(value, str) and not value.strip()):
+            raise Refused(f"empty_{part}", f"the {part} is empty", stage="pair")
+    if row["chosen"] == row["rejected"]:
+        raise Refused("equal_answers", "chosen and rejected are the same", stage="pair")
+    return row
+
+
+def _text(turns: tuple[Turn, ...]) -> str:
+    if len(turns) != 1 or turns[0].role not in (USER, ASSISTANT, PROMPT, COMPLETION):
+        roles = [each.role for each in turns]
+        raise Refused("not_plain_text", f"turns {roles} do not fit in one string; set form: messages", stage="pair")
+    return turns[0].text
+
+
+def _messages(turns: tuple[Turn, ...]) -> list[dict[str, str]]:
+    return [{"role": each.role, "content": each.text} for each in turns]
+
+
+def _prompt_digest(row: dict[str, Any]) -> bytes:
+    return xxhash.xxh3_128_digest(msgspec.json.encode(row["prompt"]))
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------------------------
+
+
+def tokens_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+    """What the tokenized pairs depend on."""
+    family = workspace.family(Preference)
+    pairs = workspace.published(PAIRS)
+    return {
+        "stage": "preference_tokens",
+        "version": VERSION,
+        "pairs": pairs.manifest.content_hash if pairs else None,
+        "tokenizer": tokenizer_recipe(workspace, family),
+        "template": workspace.template(family).hash,
+        "max_seq_len": family.preprocessing.max_seq_len,
+        "output": family.output.model_dump(),
+    }
+
+
+def tokens_build(workspace: Workspace, _: str = "") -> Build:
+    """Tokenize both sides of every training pair through the chat template; loss on the answer and its stop token only."""
+    family = workspace.family(Preference)
+    vocabulary = workspace.vocabulary(family)
+
+    def write(payload: Path, quarantine_path: Path) -> Draft:
+        directory = open_published(workspace.stores, PAIRS).directory
+        lines, encoder = open_lines(directory, TRAIN), Encoder(vocabulary, workspace.engines(family), answer_policy(), family.preprocessing.max_seq_len)
+        dtype, shard = ids_dtype(family, vocabulary), family.output.max_tokens_per_shard
+        counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
+        with ExitStack() as stack:
+            quarantine = stack.enter_context(Quarantine(quarantine_path))
+            dtypes = {side: {"tokens": dtype, "loss_mask": "uint8"} for side in SIDES}
+            writers = {
+                side: stack.enter_context(
+                    record_writer(family.output.storage_format, payload, side, dtypes[side], max_tokens_per_shard=shard)
+                )
+                for side in SIDES
+            }
+            for first, batch in _batches(lines):
+                counts["read"] += len(batch)
+                kept, sides = _encode_pairs(workspace, batch, first, encoder, quarantine)
+                counts["kept"] += len(kept)
+                for side in SIDES:
+                    ids, mask, lengths = sides[side]
+                    rows = [first + i for i in kept]
+                    writers[side].append({"tokens": ids, "loss_mask": mask}, lengths, [0] * len(rows), rows)
+                    counts["tokens"] += len(ids)
+                    counts["trained_tokens"] += int(mask.sum())
+                workspace.progress("tokenize pairs", counts["read"], len(lines))
+            refused = quarantine.counts
+        return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary", "both sides have the same records"))
+
+    def audit(payload: Path) -> None:
+        chosen, rejected = (audit_stream(payload, side, vocabulary) for side in SIDES)
+        if not np.array_equal(chosen.row, rejected.row):
+            raise StoreError("chosen and rejected do not hold the same pairs")
+
+    return Build(workspace.place("preference_tokens"), tokens_recipe(workspace), tokens_recipe(workspace.plain), write, audit)
+
+
+def answer_policy() -> MaskPolicy:
+    """Loss on a region that says so itself, on nothing else: the answers carry weight 1, the prompt weight 0."""
+    return MaskPolicy({}, "mask")
+
+
+def pair_sample(row: dict[str, Any], side: str) -> Sample:
+    """The conversation of one side: the prompt with weight 0, the answer with weight 1."""
+    return Sample((*_turns(row["prompt"], USER, 0.0), *_turns(row[side], ASSISTANT, 1.0)))
+
+
+def _turns(value: str | list[dict[str, str]], role: str, weight: float) -> tuple[Turn, ...]:
+    if isinstance(value, str):
+        return (turn(role, value, loss_weight=weight),)
+    return tuple(
+        turn(message["role"], message["content"], loss_weight=weight if weight == 0 or message["role"] == ASSISTANT else 0.0) for message in value
+    )
+
+
+def _batches(lines: Lines) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    batch: list[dict[str, Any]] = []
+    first = 0
+    for row in lines:
+        batch.append(row)
+        if len(batch) == BATCH:
+            yield first, batch
+            first, batch = first + len(batch), []
+    if batch:
+        yield first, batch
+
+
+def _encode_pairs(
+    workspace: Workspace, batch: list[dict[str, Any]], first: int, encoder: Encoder, quarantine: Quarantine
+) -> tuple[list[int], dict[str, tuple[Any, Any, Any]]]:
+    """Pairs of which both sides are kept, and the arrays of each side."""
+    template = workspace.template(workspace.family(Preference))
+    refused: dict[int, Refused] = {}
+    encoded: dict[str, tuple[list[int], Encoded]] = {}
+    for side in SIDES:
+        rendered, at = [], []
+        for i, row in enumerate(batch):
+            try:
+                rendered.append(render(pair_sample(row, side), template))
+                at.append(i)
+            except Refused as refusal:
+                refused.setdefault(i, refusal)
+        result = encoder.encode(rendered)
+        for position, refusal in result.refused:
+            refused.setdefault(at[position], refusal)
+        encoded[side] = ([at[int(position)] for position in result.kept], result)
+    for i, refusal in sorted(refused.items()):
+        quarantine.add(f"{TRAIN}.jsonl:{first + i}", refusal.stage, refusal.reason, refusal.detail, batch[i])
+    kept = [i for i in range(len(batch)) if i not in refused]
+    return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
+
+
+def _chosen(at: list[int], encoded: Encoded, refused: dict[int, Refused]) -> tuple[Any, Any, Any]:
+    keep = np.array([i not in refused for i in at], bool)
+    lengths = np.diff(encoded.offsets)
+    tokens = np.repeat(keep, lengths)
+    return encoded.ids[tokens], (encoded.loss[tokens] != 0).astype(np.uint8), lengths[keep]
+
+

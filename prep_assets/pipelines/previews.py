@@ -1,0 +1,147 @@
+"""One row of a store, ready to be looked at: its tokens as text, which are trained, where documents begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from prep_assets.config.models import FAMILIES, Sft
+from prep_assets.errors import ConfigError
+from prep_assets.pipelines.sources import read_sources
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.stores.lines import open_lines
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.published import Published
+from prep_assets.stores.tokens import open_tokens
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A row of tokens.
+
+    Attributes:
+        title: what and where it is.
+        tokens: text of each token; parts of one character that lie in several tokens are shown as the bytes' hex, e.g. ``⟨f0⟩``.
+        weights: loss weight of each token; empty where the store has no mask.
+        positions: position of each token in its document.
+        origins: (first token, record id) of each document in the row.
+    """
+
+    title: str
+    tokens: tuple[str, ...]
+    weights: tuple[float, ...]
+    positions: tuple[int, ...]
+    origins: tuple[tuple[int, str], ...]
+
+
+def token_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
+    """The text of each token for display."""
+    table = vocabulary.token_bytes
+    if table is None:
+        return tuple(vocabulary.decode([token]) for token in ids)
+    return tuple(_shown(table[token]) for token in ids)
+
+
+def _shown(piece: bytes) -> str:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "".join(f"⟨{byte:02x}⟩" if byte >= 0x80 else chr(byte) for byte in piece)
+
+
+def streams_of(asset: str, partition: str) -> tuple[str, ...]:
+    """The token streams that an asset's store may have."""
+    return {
+        "pretrain_tokens": (f"{partition}_train", f"{partition}_dev"),
+        "sft_tokens": ("train", "dev"),
+        "preference_tokens": ("chosen", "rejected"),
+        "rl_tokens": ("prompts", "arithmetic"),
+    }.get(asset, ())
+
+
+def preview(workspace: Workspace, published: Published, row: int, *, stream: str | None = None, limit: int = 4096) -> Preview | dict[str, Any]:
+    """A row of a published store: a `Preview` of token stores and packed tables, the JSON object of a JSONL store.
+
+    Raises:
+        ConfigError: there is no such row or stream, or the store has no rows to show.
+    """
+    asset, partition = published.manifest.asset, published.manifest.partition
+    if asset == "sft_packed":
+        return _packed_row(workspace, published, row, stream or "sft_packed")
+    names = [name for name in streams_of(asset, partition) if (published.directory / f"{name}.index").is_dir()]
+    if names:
+        if stream is not None and stream not in names:
+            raise ConfigError(f"{published.directory} has no stream {stream!r}; it has {', '.join(names)}")
+        return _record(workspace, published, row, stream or names[0], limit)
+    lines = sorted(path.stem for path in published.directory.glob("*.jsonl"))
+    if lines:
+        return _line(published, row, stream or lines[0])
+    sources: dict[str, Any] = dict(read_sources(published))
+    return sources
+
+
+def _packed_row(workspace: Workspace, published: Published, row: int, name: str) -> Preview:
+    store = open_packed(published.directory, name)
+    _in_range(row, len(store), published)
+    ids, mask = np.asarray(store.tokens[row]), np.asarray(store.loss_mask[row])
+    positions = np.zeros(store.row_len, np.int64)
+    origins = []
+    used = 0
+    for piece in range(*store.pieces(row).indices(len(store.documents["row"]))):
+        start, length = int(store.documents["row_offset"][piece]), int(store.documents["length"][piece])
+        positions[start : start + length] = np.arange(length)
+        domain = store.sources[int(store.documents["source"][piece])]
+        origins.append((start, _origin(workspace, domain, int(store.documents["record"][piece]), name)))
+        used = start + length
+    vocabulary = workspace.vocabulary(workspace.family(Sft))
+    title = f"{name} row {row:,} of {len(store):,}: {used:,} of {store.row_len:,} places used, {int((mask != 0).sum()):,} trained"
+    texts = token_texts(vocabulary, ids[:used].tolist())
+    return Preview(title, texts, tuple(mask[:used].astype(float).tolist()), tuple(positions[:used].tolist()), tuple(origins))
+
+
+def _origin(workspace: Workspace, domain: str, record: int, table: str) -> str:
+    tokens = workspace.published("sft_tokens", domain)
+    if tokens is None:
+        return f"{domain} record {record:,}"
+    store = open_tokens(tokens.directory, "dev" if table == "sft_dev_packed" else "train")
+    return record_name(workspace, "sft_raw", domain, int(store.file[record]), int(store.row[record]))
+
+
+def record_name(workspace: Workspace, raw: str, domain: str, file: int, row: int) -> str:
+    """``<domain>/<file>:<row>`` of a record that a store numbers by file."""
+    published = workspace.published(raw, domain)
+    if published is None:
+        return f"{domain}/file {file}:{row}"
+    sources = read_sources(published)
+    names = [entry["name"] for which in ("files", "test_files") for entry in sources[which]]
+    return f"{domain}/{names[file]}:{row}" if file < len(names) else f"{domain}/file {file}:{row}"
+
+
+def _record(workspace: Workspace, published: Published, row: int, stream: str, limit: int) -> Preview:
+    asset, partition = published.manifest.asset, published.manifest.partition
+    store = open_tokens(published.directory, stream)
+    _in_range(row, len(store), published)
+    family = asset.partition("_")[0]
+    ids = store.record(row, "tokens")[:limit]
+    weights = store.record(row, "loss_mask")[:limit].astype(float).tolist() if "loss_mask" in store.arrays else ()
+    vocabulary = workspace.vocabulary(workspace.family(FAMILIES[family]))
+    where = f"line {int(store.row[row])}"
+    if partition:
+        where = record_name(workspace, f"{family}_raw", partition, int(store.file[row]), int(store.row[row]))
+    title = f"{asset} {stream} record {row:,} of {len(store):,}: {len(store.record(row, 'tokens')):,} tokens, from {where}"
+    return Preview(title, token_texts(vocabulary, ids.tolist()), tuple(weights), tuple(range(len(ids))), ((0, where),))
+
+
+def _line(published: Published, row: int, name: str) -> dict[str, Any]:
+    lines = open_lines(published.directory, name)
+    _in_range(row, len(lines), published)
+    return next(content for number, content in enumerate(lines) if number == row)
+
+
+def _in_range(row: int, count: int, published: Published) -> None:
+    if not 0 <= row < count:
+        raise ConfigError(f"row {row:,} of {published.manifest.asset}: there are {count:,}, numbered from 0")

@@ -1,0 +1,228 @@
+"""RL: prompts with a verifiable answer → ``rl_prompts_train.jsonl`` and ``_test``; the arithmetic curriculum; tokenized prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import xxhash
+
+from prep_assets.config.models import Rl
+from prep_assets.errors import Refused, StoreError
+from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out
+from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import USER, Prompt, Sample, turn
+from prep_assets.schemas.arithmetic import arithmetic_rows
+from prep_assets.schemas.gold import gold_as_json_number
+from prep_assets.stores.lines import LinesWriter, open_lines
+from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.tokens import record_writer
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.rendering import Rendered, messages, render
+from prep_assets.tokenization.encode import Encoder
+from prep_assets.tokenization.policy import MaskPolicy
+
+VERSION = "1"
+RAW = "rl_raw"
+PROMPTS = "rl_prompts"
+ARITHMETIC = "arithmetic_prompts"
+TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"
+BATCH = 2048
+
+
+def prompts_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+    """What the prompt files depend on. Domains are sorted, so their order in the configuration does not matter."""
+    family = workspace.family(Rl)
+    domains = {}
+    for name in sorted(family.domains):
+        domain, raw = family.domains[name], workspace.published(RAW, name)
+        schema = [domain.schema_name, domain.options, domain.where, domain.max_items]
+        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": schema}
+    return {
+        "stage": PROMPTS,
+        "version": VERSION,
+        "domains": domains,
+        "test_fraction": family.test_fraction,
+        "deduplicate": family.preprocessing.deduplicate,
+    }
+
+
+def prompts_build(workspace: Workspace, _: str = "") -> Build:
+    """Write every domain's prompts with their gold answers, in the order of the sources."""
+    family = workspace.family(Rl)
+    names = tuple(sorted(family.domains))
+
+    def write(payload: Path, quarantine_path: Path) -> Draft:
+        with ExitStack() as stack:
+            quarantine = stack.enter_context(Quarantine(quarantine_path))
+            train, test = (stack.enter_context(LinesWriter(payload, name, names)) for name in (TRAIN, TEST))
+            read = sum(_write_domain(workspace, number, name, train, test, quarantine) for number, name in enumerate(names))
+            counts = {"read": read, "kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
+        return Draft(counts, {}, ("prompts are not empty",))
+
+    def audit(payload: Path) -> None:
+        for name in (TRAIN, TEST):
+            for number, row in enumerate(open_lines(payload, name)):
+                if not row["prompt"]:
+                    raise StoreError(f"{name}.jsonl line {number + 1}: an empty prompt")
+
+    return Build(workspace.place(PROMPTS), prompts_recipe(workspace), prompts_recipe(workspace.plain), write, audit)
+
+
+def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, quarantine: Quarantine) -> int:
+    family = workspace.family(Rl)
+    domain, sources = domain_of(family, name), pinned(workspace, Rl, RAW, name)
+    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
+    read = done = 0
+    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
+        tally = Tally()
+        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
+        for items, size in examples(chosen, files, quarantine, tally, gives=Prompt, deduplicator=deduplicator):
+            for item in items:
+                try:
+                    row = prompt_row(item.example)
+                except Refused as refusal:
+                    item.refuse(quarantine, refusal)
+                    continue
+                digest = xxhash.xxh3_128_digest(msgspec.json.encode(row["prompt"]))
+                target = test if in_test or held_out(digest, family.test_fraction) else train
+                target.append(row, source=number, file=item.record.file + offset, at=item.record.row)
+            done += size
+            workspace.progress(f"prompts {name}", done, sources.bytes)
+        read += tally.read
+    return read
+
+
+def prompt_row(example: object) -> dict[str, Any]:
+    """``{prompt, gold}``: the gold of a number verifier as a JSON number, as train-llm-from-scratch writes it; of another one as text, with
+    the verifier's name.
+
+    Raises:
+        Refused: not a prompt, or an empty one.
+    """
+    if not isinstance(example, Prompt):
+        raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
+    turns = example.prompt
+    single = len(turns) == 1 and turns[0].role == USER
+    prompt: Any = turns[0].text if single else [{"role": each.role, "content": each.text} for each in turns]
+    if not prompt or (single and not prompt.strip()):
+        raise Refused("empty_prompt", "the prompt is empty", stage="prompt")
+    if example.verifier == "number":
+        return {"prompt": prompt, "gold": gold_as_json_number(example.gold)}
+    return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier}
+
+
+# -- the arithmetic curriculum ----------------------------------------------------------------------------------------------------------
+
+
+def arithmetic_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+    """What the curriculum depends on."""
+    return {"stage": ARITHMETIC, "version": VERSION, **workspace.family(Rl).arithmetic.model_dump()}
+
+
+def arithmetic_build(workspace: Workspace, _: str = "") -> Build:
+    """Generate the arithmetic curriculum."""
+    options = workspace.family(Rl).arithmetic
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        levels: dict[str, int] = {}
+        chosen = {} if options.levels is None else {"levels": options.levels}
+        with LinesWriter(payload, ARITHMETIC, ("arithmetic",)) as lines:
+            for at, row in enumerate(arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)):
+                level = str(row["level"])
+                levels[level] = levels.get(level, 0) + 1
+                shown = {"prompt": row["prompt"], "gold": gold_as_json_number(str(row["gold"]))}
+                if options.levels is not None:
+                    shown["level"] = level
+                lines.append(shown, source=0, file=0, at=at)
+            count = len(lines)
+        return Draft({"read": count, "kept": count, "refused": {}, **{f"level_{name}": n for name, n in levels.items()}}, {}, ())
+
+    return Build(workspace.place(ARITHMETIC), arithmetic_recipe(workspace), arithmetic_recipe(workspace.plain), write, lambda payload: None)
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------------------------
+
+
+def tokens_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+    """What the tokenized prompts depend on."""
+    family = workspace.family(Rl)
+    inputs = {asset: workspace.published(asset) for asset in (PROMPTS, ARITHMETIC)}
+    return {
+        "stage": "rl_tokens",
+        "version": VERSION,
+        "prompts": {asset: store.manifest.content_hash if store else None for asset, store in inputs.items()},
+        "tokenizer": tokenizer_recipe(workspace, family),
+        "template": workspace.template(family).hash,
+        "max_seq_len": family.preprocessing.max_seq_len,
+        "output": family.output.model_dump(),
+    }
+
+
+def tokens_build(workspace: Workspace, _: str = "") -> Build:
+    """Tokenize the training prompts, ended by the template's generation prompt: what a rollout starts from."""
+    family = workspace.family(Rl)
+    vocabulary = workspace.vocabulary(family)
+    streams = {"prompts": (PROMPTS, TRAIN), "arithmetic": (ARITHMETIC, ARITHMETIC)}
+
+    def write(payload: Path, quarantine_path: Path) -> Draft:
+        dtype, counts = ids_dtype(family, vocabulary), {"read": 0, "kept": 0, "tokens": 0}
+        with Quarantine(quarantine_path) as quarantine:
+            for stream, (asset, name) in streams.items():
+                shard = family.output.max_tokens_per_shard
+                with record_writer(family.output.storage_format, payload, stream, {"tokens": dtype}, max_tokens_per_shard=shard) as writer:
+                    for found in _encode_prompts(workspace, asset, name, quarantine):
+                        ids, lengths, rows, read = found
+                        writer.append({"tokens": ids}, lengths, [0] * len(rows), rows)
+                        counts["read"] += read
+                        counts["kept"] += len(rows)
+                        counts["tokens"] += len(ids)
+            refused = quarantine.counts
+        return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary",))
+
+    def audit(payload: Path) -> None:
+        for stream in streams:
+            audit_stream(payload, stream, vocabulary)
+
+    return Build(workspace.place("rl_tokens"), tokens_recipe(workspace), tokens_recipe(workspace.plain), write, audit)
+
+
+def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Quarantine) -> Iterator[tuple[Any, Any, list[int], int]]:
+    family = workspace.family(Rl)
+    template = workspace.template(family)
+    nothing = MaskPolicy({}, "mask", "none")
+    encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), nothing, family.preprocessing.max_seq_len, trains=False)
+    rows = enumerate(open_lines(open_published(workspace.stores, asset).directory, name))
+    while batch := list(islice(rows, BATCH)):
+        rendered, at = [], []
+        for row, content in batch:
+            try:
+                rendered.append(_generation_prompt(template, content))
+                at.append((row, content))
+            except Refused as refusal:
+                quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
+        encoded = encoder.encode(rendered)
+        for position, refusal in encoded.refused:
+            row, content = at[position]
+            quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
+        yield encoded.ids, np.diff(encoded.offsets), [at[int(i)][0] for i in encoded.kept], len(batch)
+
+
+def _generation_prompt(template: ChatTemplate, content: dict[str, Any]) -> Rendered:
+    prompt = content["prompt"]
+    turns = (turn(USER, prompt),) if isinstance(prompt, str) else tuple(turn(each["role"], each["content"]) for each in prompt)
+    sample = Sample(turns)
+    found = render(sample, template)
+    whole = template.render(messages(sample), generation_prompt=True)
+    if not whole.startswith(found.text):
+        raise Refused("generation_prompt", f"template {template.name}: its generation prompt changes what stands before it", stage="render")
+    return Rendered(whole, found.spans)

@@ -1,0 +1,306 @@
+"""SFT: instructions and chats → token ids with a loss mask, per domain → one packed table that mixes all domains."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.config.models import Chat, Sft
+from prep_assets.errors import Refused, StoreError
+from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
+from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out
+from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import Sample
+from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
+from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.tokens import RecordWriter, Segmented, TokenStore, open_tokens, record_writer
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.rendering import Rendered, render
+from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.policy import MaskPolicy
+
+VERSION = "1"
+RAW = "sft_raw"
+TOKENS = "sft_tokens"
+ROW_BLOCK = 4096
+"""Rows that are materialized at a time."""
+
+
+class _FractionalWeights(Exception):
+    """A loss weight is neither 0 nor 1, so the mask needs float32."""
+
+
+def splits(workspace: Workspace, name: str) -> tuple[str, ...]:
+    """Streams of a domain's token store: ``train``, and ``dev`` where anything is held out."""
+    family = workspace.family(Sft)
+    return ("train", "dev") if family.test_fraction > 0 or domain_of(family, name).test_files else ("train",)
+
+
+def policy(family: Sft) -> MaskPolicy:
+    """The mask policy that the configuration asks for."""
+    return MaskPolicy(family.mask, family.mask_default, family.train_on_eos)
+
+
+def chat_recipe(workspace: Workspace, family: Chat, raw: str, name: str) -> dict[str, Any]:
+    """What the tokens of a conversation depend on, whatever the family."""
+    domain = domain_of(family, name)
+    published = workspace.published(raw, name)
+    return {
+        "domain": name,
+        "raw": published.manifest.content_hash if published else None,
+        "schema": [domain.schema_name, domain.options, domain.where, domain.max_items],
+        "tokenizer": tokenizer_recipe(workspace, family),
+        "template": workspace.template(family).hash,
+        "preprocessing": family.preprocessing.model_dump(),
+        "test_fraction": getattr(family, "test_fraction", 0.0),
+    }
+
+
+def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
+    """What a domain's SFT tokens depend on."""
+    family = workspace.family(Sft)
+    mask = {"mask": family.mask, "mask_default": family.mask_default, "train_on_eos": family.train_on_eos}
+    output = family.output.model_dump(include={"dtype", "max_tokens_per_shard"})
+    return {"stage": TOKENS, "version": VERSION, **chat_recipe(workspace, family, RAW, name), **mask, "output": output}
+
+
+def tokens_build(workspace: Workspace, name: str) -> Build:
+    """Render, tokenize and mask one domain. The store is always `bin`: the canonical, memory-mapped one that packs and exports read."""
+    vocabulary, names = workspace.vocabulary(workspace.family(Sft)), splits(workspace, name)
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        try:
+            return _write_tokens(workspace, name, names, payload, quarantine, "uint8")
+        except _FractionalWeights:
+            for left in payload.iterdir():
+                shutil.rmtree(left)
+            return _write_tokens(workspace, name, names, payload, quarantine, "float32")
+
+    def audit(payload: Path) -> None:
+        for stream in names:
+            store = audit_stream(payload, stream, vocabulary)
+            if len(store) and not np.logical_or.reduceat(np.asarray(store.arrays["loss_mask"][:]) != 0, store.starts).all():
+                raise StoreError(f"{name}/{stream}: a record has no trained token")
+
+    recipe = tokens_recipe(workspace, name)
+    return Build(workspace.place(TOKENS, name), recipe, tokens_recipe(workspace.plain, name), write, audit)
+
+
+def _write_tokens(workspace: Workspace, name: str, names: Sequence[str], payload: Path, quarantine_path: Path, loss_dtype: str) -> Draft:
+    family = workspace.family(Sft)
+    vocabulary = workspace.vocabulary(family)
+    encoder = Encoder(vocabulary, workspace.engines(family), policy(family), family.preprocessing.max_seq_len)
+    dtypes = {"tokens": ids_dtype(family, vocabulary), "loss_mask": loss_dtype}
+    with ExitStack() as stack:
+        quarantine = stack.enter_context(Quarantine(quarantine_path))
+        shard = family.output.max_tokens_per_shard
+        writers = [stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names]
+        counts = _encode_domain(workspace, name, encoder, writers, quarantine, np.dtype(loss_dtype))
+        counts["refused"] = quarantine.counts
+    metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
+    return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))
+
+
+def _encode_domain(
+    workspace: Workspace, name: str, encoder: Encoder, writers: list[RecordWriter], quarantine: Quarantine, loss_dtype: np.dtype[Any]
+) -> dict[str, Any]:
+    family = workspace.family(Sft)
+    domain, sources, template = domain_of(family, name), pinned(workspace, Sft, RAW, name), workspace.template(family)
+    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
+    counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
+    done = 0
+    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
+        tally = Tally()
+        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
+        for items, size in examples(chosen, files, quarantine, tally, deduplicator=deduplicator):
+            kept, encoded = encode_items(items, template, encoder, quarantine)
+            if loss_dtype.kind != "f" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
+                raise _FractionalWeights
+            to_dev = np.array([in_test or held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
+            for split, writer in enumerate(writers):
+                write_records(writer, encoded, kept, to_dev == bool(split), {"tokens": encoded.ids, "loss_mask": encoded.loss}, offset)
+            counts["kept"] += len(kept)
+            counts["kept_dev"] += int(to_dev.sum())
+            counts["tokens"] += len(encoded.ids)
+            counts["trained_tokens"] += int((encoded.loss != 0).sum())
+            done += size
+            workspace.progress(f"tokenize {name}", done, sources.bytes)
+        counts["read"] += tally.read
+    return counts
+
+
+def encode_items(items: Sequence[Item], template: ChatTemplate, encoder: Encoder, quarantine: Quarantine) -> tuple[list[Item], Encoded]:
+    """Render and tokenize a block; what is refused goes to quarantine. Returns the kept items and their tokens."""
+    rendered: list[Rendered] = []
+    at: list[Item] = []
+    for item in items:
+        try:
+            rendered.append(_render(item, template))
+            at.append(item)
+        except Refused as refusal:
+            item.refuse(quarantine, refusal)
+    encoded = encoder.encode(rendered)
+    for position, refusal in encoded.refused:
+        at[position].refuse(quarantine, refusal)
+    return [at[int(position)] for position in encoded.kept], encoded
+
+
+def _render(item: Item, template: ChatTemplate) -> Rendered:
+    if not isinstance(item.example, Sample):
+        raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
+    return render(item.example, template)
+
+
+def write_records(
+    writer: RecordWriter,
+    encoded: Encoded,
+    items: Sequence[Item],
+    chosen: npt.NDArray[np.bool_],
+    arrays: dict[str, npt.NDArray[Any]],
+    file_offset: int,
+) -> None:
+    """Write the chosen records of a batch to a stream."""
+    lengths = np.diff(encoded.offsets)
+    tokens = np.repeat(chosen, lengths)
+    block = {key: array if chosen.all() else array[tokens] for key, array in arrays.items()}
+    origin = [item for item, take in zip(items, chosen, strict=True) if take]
+    writer.append(block, lengths[chosen], [item.record.file + file_offset for item in origin], [item.record.row for item in origin])
+
+
+# -- packing ----------------------------------------------------------------------------------------------------------------------------
+
+
+def packed_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+    """What the packed table depends on. Domains are sorted, so their order in the configuration does not matter."""
+    family = workspace.family(Sft)
+    stores = {name: workspace.published(TOKENS, name) for name in sorted(family.domains)}
+    return {
+        "stage": "sft_packed",
+        "version": VERSION,
+        "tokens": {name: store.manifest.content_hash if store else None for name, store in stores.items()},
+        "packing": family.packing.model_dump(),
+        "storage_format": family.output.storage_format,
+        "pad_id": workspace.vocabulary(family).pad_id,
+    }
+
+
+def packed_build(workspace: Workspace, _: str = "") -> Build:
+    """Mix all domains and pack them into rows: `sft_packed`, and `sft_dev_packed` where anything is held out."""
+    family = workspace.family(Sft)
+    held = {name: len(splits(workspace, name)) > 1 for name in family.domains}
+    tables = {"sft_packed": "train", **({"sft_dev_packed": "dev"} if any(held.values()) else {})}
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        counts: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
+        for table, split in tables.items():
+            chosen = [name for name in sorted(family.domains) if split == "train" or held[name]]
+            found, measured = _write_table(workspace, table, split, chosen, payload)
+            prefix = "" if table == "sft_packed" else "dev_"
+            counts |= {prefix + key: value for key, value in found.items()}
+            metrics |= {prefix + key: value for key, value in measured.items()}
+        return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
+
+    def audit(payload: Path) -> None:
+        for table in tables:
+            for start, _, mask in open_packed(payload, table).blocks():
+                if not (mask != 0).any(axis=1).all():
+                    raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
+
+    return Build(workspace.place("sft_packed"), packed_recipe(workspace), packed_recipe(workspace.plain), write, audit)
+
+
+def _write_table(workspace: Workspace, table: str, split: str, domains: list[str], payload: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    family = workspace.family(Sft)
+    options = family.packing
+    stores = {name: open_tokens(open_published(workspace.stores, TOKENS, name).directory, split) for name in domains}
+    mixture = mix(
+        {name: np.diff(store.ends, prepend=0) for name, store in stores.items()},
+        weights=options.weights if split == "train" else None,
+        epochs=options.epochs if split == "train" else None,
+        max_items=options.max_items if split == "train" else None,
+        seed=options.seed,
+        shuffle=options.shuffle,
+    )
+    overlong = {} if options.strategy in ("concat", "bfd_split") else {"overlong": options.overlong}
+    plan = pack(mixture.lengths, options.row_len, options.strategy, tail=options.tail, **overlong)
+    plan.check(mixture.lengths)
+    ordered = [stores[name] for name in mixture.domains]
+    starts = _record_starts(mixture, ordered)
+    loss = Segmented([store.arrays["loss_mask"] for store in ordered])
+    plan, untrained = _without_untrained_rows(plan, loss, starts)
+    trained = _write_rows(workspace, table, plan, ordered, starts, loss, payload)
+    fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
+    fields |= {"source": mixture.domain[plan.record], "record": mixture.record[plan.record]}
+    write_documents(payload, table, fields, mixture.domains, options.row_len)
+    left_out = int(plan.dropped[:, 2].sum())
+    counts = {
+        "rows": plan.rows,
+        "records": int(len(mixture.lengths)),
+        "tokens": plan.used,
+        "trained_tokens": trained,
+        "tokens_left_out": left_out,
+        "tokens_in_untrained_rows": untrained,
+    }
+    shares = {f"share_{share.domain}": share.share for share in mixture.shares}
+    return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
+
+
+def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np.int64]:
+    """Where each record of the mixture starts in the domains' token streams laid end to end."""
+    base = np.concatenate([np.zeros(1, np.int64), np.cumsum([store.tokens for store in stores])])
+    starts = np.empty(len(mixture.record), np.int64)
+    for number, store in enumerate(stores):
+        here = mixture.domain == number
+        starts[here] = base[number] + store.starts[mixture.record[here]]
+    return starts
+
+
+def _without_untrained_rows(plan: PackPlan, loss: Segmented, starts: npt.NDArray[np.int64]) -> tuple[PackPlan, int]:
+    """The plan without rows that carry no loss (a long prompt can fill one), and how many tokens those held. They are in `dropped`."""
+    keep = np.concatenate(
+        [
+            (gather_rows(loss, starts, plan, slice(first, first + ROW_BLOCK), fill=0) != 0).any(axis=1)
+            for first in range(0, plan.rows, ROW_BLOCK)
+        ]
+        or [np.zeros(0, bool)]
+    )
+    if keep.all():
+        return plan, 0
+    member = keep[plan.row]
+    gone = np.stack([plan.record[~member], plan.start[~member], plan.length[~member]], axis=1)
+    dropped = np.concatenate([plan.dropped, gone])
+    dropped = dropped[np.lexsort((dropped[:, 1], dropped[:, 0]))]
+    renumbered = (np.cumsum(keep) - 1)[plan.row[member]]
+    kept = PackPlan(
+        plan.row_len, int(keep.sum()), renumbered, plan.record[member], plan.start[member], plan.length[member], plan.row_offset[member], dropped
+    )
+    return kept, int(gone[:, 2].sum())
+
+
+def _write_rows(
+    workspace: Workspace, table: str, plan: PackPlan, stores: list[TokenStore], starts: npt.NDArray[np.int64], loss: Segmented, payload: Path
+) -> int:
+    family = workspace.family(Sft)
+    tokens = Segmented([store.arrays["tokens"] for store in stores])
+    pad, trained = workspace.vocabulary(family).pad_id, 0
+    loss_dtype = "float32" if loss.dtype.kind == "f" else "int8"
+    with PackedWriter(family.output.storage_format, payload, table, plan.rows, plan.row_len, loss_dtype=loss_dtype) as writer:
+        for first in range(0, plan.rows, ROW_BLOCK):
+            rows = slice(first, min(first + ROW_BLOCK, plan.rows))
+            mask = gather_rows(loss, starts, plan, rows, fill=0)
+            ids = gather_rows(tokens, starts, plan, rows, fill=pad)
+            writer.append({"tokens": ids, "loss_mask": mask, "position_ids": position_ids(plan, rows, "doc_reset")})
+            trained += int((mask != 0).sum())
+            workspace.progress(f"pack {table}", rows.stop, plan.rows)
+    return trained

@@ -1,0 +1,128 @@
+"""`*_raw`: pins a domain's source files: which they are, their hashes, how many records they hold. Nothing is copied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prep_assets.config.models import Domain, Family
+from prep_assets.errors import ConfigError, SourceError, nearest
+from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.files import SourceFile
+from prep_assets.records.pin import Pin, verify_pins
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.records.read import read_blocks
+from prep_assets.stores.published import Draft, Published, open_published
+
+VERSION = "1"
+SOURCES = "sources.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A domain's source files as its raw asset pinned them, checked to be unchanged."""
+
+    files: tuple[SourceFile, ...]
+    test_files: tuple[SourceFile, ...]
+    rows: int
+    content_hash: str
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files as stored."""
+        return sum(file.size for file in (*self.files, *self.test_files))
+
+
+def domain_of(family: Family, name: str) -> Domain:
+    """The configuration of a domain.
+
+    Raises:
+        ConfigError: there is no such domain; the message names the nearest one.
+    """
+    if name not in family.domains:
+        raise ConfigError(f"no domain {name!r}{nearest(name, family.domains)} The configuration has: {', '.join(family.domains)}")
+    return family.domains[name]
+
+
+def raw_recipe(workspace: Workspace, kind: type[Family], name: str) -> dict[str, Any]:
+    """What a raw store depends on: the files' names and hashes, and how they are read."""
+    domain = domain_of(workspace.family(kind), name)
+    pins, test_pins = (workspace.pins(files) for files in (workspace.files(domain), workspace.test_files(domain)))
+    return {
+        "stage": "raw",
+        "version": VERSION,
+        "files": [pin.identity for pin in pins],
+        "test_files": [pin.identity for pin in test_pins],
+        "format": domain.format,
+        "txt": domain.txt,
+    }
+
+
+def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -> Build:
+    """Pin one domain: hash every file, read every record once, count."""
+    domain = domain_of(workspace.family(kind), name)
+
+    def write(payload: Path, quarantine_path: Path) -> Draft:
+        with Quarantine(quarantine_path) as quarantine:
+            listed = {
+                which: [_count(workspace, domain, file, pin, quarantine) for file, pin in zip(files, workspace.pins(files), strict=True)]
+                for which, files in (("files", workspace.files(domain)), ("test_files", workspace.test_files(domain)))
+            }
+            refused = quarantine.counts
+        (payload / SOURCES).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        every = [entry for entries in listed.values() for entry in entries]
+        rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
+        counts = {"read": rows, "kept": rows - unreadable, "refused": refused, "files": len(every), "bytes": sum(e["size"] for e in every)}
+        return Draft(counts, {}, ("every record read",))
+
+    recipe = raw_recipe(workspace, kind, name)
+    return Build(workspace.place(asset, name), recipe, raw_recipe(workspace.plain, kind, name), write, audit=lambda payload: None)
+
+
+def _count(workspace: Workspace, domain: Domain, file: SourceFile, pin: Pin, quarantine: Quarantine) -> dict[str, Any]:
+    rows = 0
+    for block in read_blocks(file, 0, txt=domain.txt):
+        rows += len(block.records) + len(block.unreadable)
+        for bad in block.unreadable:
+            quarantine.add_unreadable(file, bad)
+        workspace.progress(f"read {file.name}", block.bytes_read, file.size)
+    return {**pin.identity, "rows": rows}
+
+
+def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> Pinned:
+    """The source files that the raw asset pinned.
+
+    Raises:
+        StoreError: the raw asset has no store.
+        SourceError: a file changed since; the message says which and how to go on.
+    """
+    domain = domain_of(workspace.family(kind), name)
+    remedy = materialize_command(asset, name)
+    raw = open_published(workspace.stores, asset, name, remedy=remedy)
+    files, test_files = workspace.files(domain), workspace.test_files(domain)
+    listed = read_sources(raw)
+    for found, which in ((files, "files"), (test_files, "test_files")):
+        expected = [Pin(entry["name"], entry["size"], entry["sha256"], "") for entry in listed[which]]
+        fresh = {pin.name: pin for pin in workspace.pins(found)}
+        known = [fresh[pin.name] if pin.name in fresh and fresh[pin.name].identity == pin.identity else pin for pin in expected]
+        try:
+            verify_pins(found, known)
+        except SourceError as error:
+            raise SourceError(f"{asset}[{name}]: {error}:\n  {remedy}") from error
+    rows = sum(entry["rows"] for which in ("files", "test_files") for entry in listed[which])
+    return Pinned(files, test_files, rows, raw.manifest.content_hash)
+
+
+def read_sources(raw: Published) -> Mapping[str, Any]:
+    """The content of a raw store."""
+    loaded: Mapping[str, Any] = json.loads((raw.directory / SOURCES).read_text("utf-8"))
+    return loaded
+
+
+def materialize_command(asset: str, partition: str = "") -> str:
+    """The command that builds an asset."""
+    return f"dagster asset materialize --select {asset}" + (f" --partition {partition}" if partition else "")

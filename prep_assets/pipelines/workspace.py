@@ -1,0 +1,146 @@
+"""A workspace: one configuration folder and one store folder, with what is read from them, read once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prep_assets.config.loading import config_dir, load_family, parse, store_dir
+from prep_assets.config.models import FAMILIES, Chat, Domain, Family
+from prep_assets.errors import ConfigError
+from prep_assets.records.files import SourceFile, find_files
+from prep_assets.records.pin import Pin, pin_files
+from prep_assets.stores.manifest import digest
+from prep_assets.stores.published import Place, Published
+from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.tokenization.engines import Engines, choose_engine
+from prep_assets.tokenization.vocabulary import Vocabulary, load_vocabulary
+
+F = TypeVar("F", bound=Family)
+Progress = Callable[[str, int, int], None]
+"""Told about long work: what, how much is done, how much there is."""
+
+
+def _silent(what: str, done: int, total: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where the configuration is and where stores go.
+
+    Attributes:
+        configs: folder of the families' YAML files.
+        stores: root folder of all stores.
+        overrides: family → options that this run sets over the file's.
+        progress: told about long work.
+    """
+
+    configs: Path
+    stores: Path
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    progress: Progress = _silent
+
+    @classmethod
+    def open(cls, *, progress: Progress = _silent) -> Workspace:
+        """The workspace that the environment names (see `prep_assets.config.loading`)."""
+        return cls(config_dir(), store_dir(), progress=progress)
+
+    def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
+        """This workspace with some options of one family set for one run."""
+        return Workspace(self.configs, self.stores, {**self.overrides, family: options}, self.progress) if options else self
+
+    @cached_property
+    def plain(self) -> Workspace:
+        """This workspace without overrides: what the files alone say."""
+        return Workspace(self.configs, self.stores) if self.overrides else self
+
+    @cached_property
+    def _families(self) -> dict[str, Family]:
+        return {}
+
+    def family(self, kind: type[F]) -> F:
+        """The configuration of a family, overrides applied."""
+        name = next(name for name, model in FAMILIES.items() if model is kind)
+        if name not in self._families:
+            loaded = load_family(name, self.configs)
+            if self.overrides.get(name):
+                merged = _merged(loaded.model_dump(by_alias=True), self.overrides[name])
+                loaded = parse(kind, merged, f"{self.configs / name}.yaml with this run's options")
+            self._families[name] = loaded
+        found = self._families[name]
+        assert isinstance(found, kind)
+        return found
+
+    def place(self, asset: str, partition: str = "") -> Place:
+        """Where an asset's store is."""
+        return Place(self.stores, asset, partition)
+
+    def published(self, asset: str, partition: str = "") -> Published | None:
+        """An asset's current store."""
+        return self.place(asset, partition).current()
+
+    # -- sources ------------------------------------------------------------------------------------------------------------------------
+
+    def files(self, domain: Domain) -> tuple[SourceFile, ...]:
+        """The source files of a domain, sorted by name."""
+        return find_files(domain.files, self.configs, format=domain.format)
+
+    def test_files(self, domain: Domain) -> tuple[SourceFile, ...]:
+        """The held-out source files of a domain, sorted by name; often none."""
+        return find_files(domain.test_files, self.configs, format=domain.format) if domain.test_files else ()
+
+    def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
+        """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
+        if not files:
+            return ()
+        cache = self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
+        known = [Pin(**entry) for entry in json.loads(cache.read_text("utf-8"))] if cache.is_file() else []
+        pins = pin_files(files, known)
+        if list(pins) != known:
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            fresh = cache.with_suffix(".new")
+            fresh.write_text(json.dumps([{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins]), "utf-8")
+            fresh.replace(cache)
+        return pins
+
+    # -- tokenizer and template ---------------------------------------------------------------------------------------------------------
+
+    def vocabulary(self, family: Family) -> Vocabulary:
+        """The family's tokenizer."""
+        key = (str(self.configs), family.tokenizer, family.tokenizer_revision)
+        if key not in _VOCABULARIES:
+            if not (self.configs / family.tokenizer).is_dir() and family.tokenizer_revision is None:
+                raise ConfigError(
+                    f"tokenizer {family.tokenizer!r} is no directory under {self.configs}; a hub id needs tokenizer_revision, the commit, "
+                    "so that the same build gives the same tokens tomorrow"
+                )
+            _VOCABULARIES[key] = load_vocabulary(family.tokenizer, base=self.configs, revision=family.tokenizer_revision)
+        return _VOCABULARIES[key]
+
+    def engines(self, family: Family) -> Engines:
+        """The engines that tokenize for the family."""
+        vocabulary = self.vocabulary(family)
+        key = (vocabulary.hash, family.engine)
+        if key not in _ENGINES:
+            _ENGINES[key] = choose_engine(vocabulary, reference_only=family.engine == "reference")
+        return _ENGINES[key]
+
+    def template(self, family: Chat) -> ChatTemplate:
+        """The family's chat template."""
+        return load_template(family.template, self.vocabulary(family), base=self.configs, options=family.template_options)
+
+
+_VOCABULARIES: dict[tuple[str, str, str | None], Vocabulary] = {}
+_ENGINES: dict[tuple[str, str], Engines] = {}
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged

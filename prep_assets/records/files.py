@@ -1,0 +1,128 @@
+"""The source files of a domain: which they are, their stable names, and what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from prep_assets.errors import SourceError
+from prep_assets.records.find import Found, find
+from prep_assets.records.formats import SUFFIXES, check_format, format_of
+from prep_assets.records.hub import find_on_hub, is_hub
+from prep_assets.records.naming import order, stable_names
+from prep_assets.records.remote import file_name, is_remote, open_remote, remote_size, remote_version
+
+_HASH_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of a domain.
+
+    Attributes:
+        name: path relative to the common parent folder of all files of the domain, with `/`; the same on every machine.
+        url: absolute local path, or an fsspec URL.
+        size: size in bytes, as stored.
+        format: `jsonl`, `json`, `csv`, `tsv`, `parquet`, `arrow` or `txt`.
+        compression: `gzip`, `zstd`, `bz2`, `xz`, or `None`.
+    """
+
+    name: str
+    url: str
+    size: int
+    format: str
+    compression: str | None
+
+
+def record_id(file: SourceFile, row: int) -> str:
+    """The id of a record within its domain, the same on every machine: `<file name>:<zero-based row>`."""
+    return f"{file.name}:{row}"
+
+
+def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None) -> tuple[SourceFile, ...]:
+    """The files that `patterns` stand for, sorted by name, each once.
+
+    Args:
+        patterns: files, globs, folders (searched recursively for known suffixes), fsspec URLs, `hub://owner/name@commit[/glob]`.
+        base: folder that relative patterns are looked up from.
+        format: the format of all files; their suffixes decide where it is `None`. Compression always comes from the suffix.
+
+    Raises:
+        SourceError: a pattern without a file; a file that is empty or of unknown suffix.
+        ConfigError: an unknown `format`, or a hub address without a full commit.
+    """
+    if format is not None:
+        check_format(format)
+    if isinstance(patterns, str):
+        patterns = (patterns,)
+    by_url: dict[str, tuple[str, Found]] = {}
+    for pattern in patterns:
+        for one in find_on_hub(pattern) if is_hub(pattern) else find(pattern, base.absolute()):
+            if one.url not in by_url or one.group:
+                by_url[one.url] = (pattern, one)
+    if not by_url:
+        raise SourceError("no source files: the list of patterns is empty. Name at least one file, folder or glob")
+    names = stable_names(one.place for _, one in by_url.values())
+    found = sorted(by_url.values(), key=lambda each: order(each[1], names))
+    return tuple(_source_file(pattern, one, names[one.place], format) for pattern, one in found)
+
+
+def content_hash(file: SourceFile) -> str:
+    """SHA-256 of the stored bytes, in hex. Streams the file."""
+    return size_and_hash(file)[1]
+
+
+def size_and_hash(file: SourceFile) -> tuple[int, str]:
+    """Size in bytes and SHA-256 (hex) of what is stored now, which may differ from `file.size`. Streams the file."""
+    digest, size = hashlib.sha256(), 0
+    with open_stored(file) as stream:
+        while chunk := stream.read(_HASH_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()
+
+
+def fingerprint(file: SourceFile) -> str:
+    """A cheap sign of whether `file` may have changed: when it is equal the content is taken to be equal, else it is hashed again.
+
+    Size and time of change (ns) of a local file; size and ETag, checksum or time of a remote one. Empty where a remote source gives none of
+    these, which means: hash again. It differs between machines, so that it never goes into a build's identity.
+    """
+    if is_remote(file.url):
+        version = remote_version(file.url)
+        return f"{remote_size(file.url)}:{version}" if version else ""
+    status = _stat(file.url)
+    return f"{status.st_size}:{status.st_mtime_ns}"
+
+
+def open_stored(file: SourceFile) -> BinaryIO:
+    """The stored bytes of `file`, compressed as they are.
+
+    Raises:
+        SourceError: the file cannot be opened.
+    """
+    try:
+        return open_remote(file.url) if is_remote(file.url) else Path(file.url).open("rb")
+    except (OSError, ImportError) as error:
+        raise SourceError(f"{file.name}: cannot open {file.url}: {error}. Fetch it again or leave it out of the configuration") from error
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return Path(path).stat()
+    except OSError as error:
+        raise SourceError(f"cannot look at {path}: {error}. Fetch it again or leave it out of the configuration") from error
+
+
+def _source_file(pattern: str, one: Found, name: str, format: str | None) -> SourceFile:
+    suffix_format, compression = format_of(file_name(one.place))
+    if format is None and suffix_format is None:
+        raise SourceError(f"{one.url} (of {pattern!r}): its suffix says nothing of its format. Known: {SUFFIXES}; or set `format`")
+    size = remote_size(one.url) if is_remote(one.url) else _stat(one.url).st_size
+    if size == 0:
+        raise SourceError(f"{one.url} (of {pattern!r}) is empty (0 bytes). Fetch it again or leave it out")
+    return SourceFile(name, one.url, size, format or suffix_format or "", compression)

@@ -1,0 +1,82 @@
+"""JSON lines: one object a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, shown
+from prep_assets.records.lines import Lines, blocks_of_lines
+from prep_assets.records.stream import Stream
+from prep_assets.samples import Record
+
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_decode = msgspec.json.Decoder().decode
+
+# One escape of a JSON string: a surrogate pair, a surrogate without its other half (the group), or any other.
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+
+
+def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
+    """The objects of a JSON lines file. `Record.row` is the zero-based number of the line; blank lines are no rows."""
+
+    def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
+        decode, keep, too_long = _decode, records.append, lines.too_long
+        for row, line in enumerate(lines.lines, lines.start):
+            if too_long and (length := too_long.get(row - lines.start)):
+                unreadable.append(refuse_long(index, row, line, length, max_record_bytes))
+                continue
+            try:
+                payload = decode(line)
+            except UNDECODABLE as error:
+                if line.strip():
+                    unreadable.append(undecodable(index, row, line, error))
+                continue
+            if type(payload) is dict:
+                keep(Record(index, row, payload))
+            else:
+                unreadable.append(no_object(index, row, line, payload))
+
+    return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
+
+
+def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable:
+    """The refusal of a row that is no JSON: what is wrong, and at which byte of it."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as invalid:
+        return refuse(file, row, "invalid_utf8", invalid_byte(invalid, raw), raw)
+    if isinstance(error, RecursionError):
+        return refuse(file, row, "invalid_json", f"nested too deeply ({len(raw)} bytes)", raw)
+    alone = next((match for match in _ESCAPE.finditer(raw) if match[1]), None)
+    if alone is not None:
+        return refuse(file, row, "invalid_json", f"byte {alone.start()} of {len(raw)}: \\{alone[1].decode()} is half a surrogate pair", raw)
+    return refuse(file, row, "invalid_json", _what_is_malformed(raw, error), raw)
+
+
+def _what_is_malformed(raw: bytes, error: Exception) -> str:
+    """The standard library's complaint, which says what it expected; msgspec's where only msgspec, which is stricter, complains."""
+    text = raw.decode()
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as malformed:
+        return f"{malformed.msg.removesuffix(' at')} at byte {len(text[: malformed.pos].encode())} of {len(raw)}"
+    except (ValueError, RecursionError):
+        pass  # a number of thousands of digits, or deep nesting after the place that msgspec stopped at
+    return f"{error} of {len(raw)} bytes"
+
+
+def no_object(file: int, row: int, raw: bytes, value: Any) -> Unreadable:
+    """The refusal of a row that is JSON but has no fields."""
+    kind = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+    return refuse(file, row, "not_an_object", f"needs an object {{...}}, is {kind}", raw)
+
+
+def refuse_long(file: int, row: int, start: bytes, length: int, limit: int) -> Unreadable:
+    """The refusal of a row over the size limit, of which only the start is at hand."""
+    return Unreadable(file, row, "too_long", f"{length:,} bytes; the limit is {limit:,} (max_record_bytes)", shown(start), length)

@@ -1,0 +1,108 @@
+"""The quarantine: a JSONL file of every record that was refused, in the order in which they were."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import msgspec
+
+from prep_assets.errors import StoreError
+from prep_assets.records.blocks import PAYLOAD_CHARACTERS, Unreadable
+from prep_assets.records.files import SourceFile, record_id
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One line of a quarantine file.
+
+    Attributes:
+        id: id of the record, `<file name>:<row>`.
+        stage: where on its way it was refused: `records`, `schema`, `template` ...
+        reason: slug that is counted.
+        detail: what exactly is wrong with it.
+        payload: its content as text (JSON where it was readable), at most 2000 characters.
+        payload_length: length of the whole payload: characters, or bytes where the row could not be read as text.
+    """
+
+    id: str
+    stage: str
+    reason: str
+    detail: str
+    payload: str
+    payload_length: int
+
+
+class Quarantine:
+    """Writes refused records to `path` as they come, and counts them.
+
+    A context manager. Leaves no file where nothing was refused, and replaces the file of an earlier run. The same refusals give the same
+    bytes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._counts: Counter[str] = Counter()
+
+    def __enter__(self) -> Quarantine:
+        self._path.unlink(missing_ok=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """`stage/reason` -> number of refused records, sorted."""
+        return dict(sorted(self._counts.items()))
+
+    def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
+        """Write one refusal.
+
+        Args:
+            payload: a string is written as it is, anything else as JSON (what JSON does not have, as its `str`).
+            length: length of the whole payload, where `payload` is only its start.
+        """
+        text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, default=str)
+        shown = _encodable(text[:PAYLOAD_CHARACTERS])
+        self._write(Refusal(id, stage, reason, _encodable(detail), shown, len(text) if length is None else length))
+
+    def add_unreadable(self, file: SourceFile, row: Unreadable) -> None:
+        """Write a row of `file` that was refused at reading, as stage `records`."""
+        self.add(record_id(file, row.row), "records", row.reason, row.detail, row.payload, length=row.length)
+
+    def _write(self, refusal: Refusal) -> None:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("wb")
+        self._file.write(json.dumps(asdict(refusal), ensure_ascii=False).encode() + b"\n")
+        self._counts[f"{refusal.stage}/{refusal.reason}"] += 1
+
+
+def _encodable(text: str) -> str:
+    """`text` with half surrogate pairs, which a Python string may hold but UTF-8 cannot, as backslash escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def read_quarantine(path: Path) -> Iterator[Refusal]:
+    """The refusals in a quarantine file; none where there is no file, because then nothing was refused.
+
+    Raises:
+        StoreError: a line that is no refusal, e.g. the last one of a killed run.
+    """
+    if not path.is_file():
+        return
+    decode = msgspec.json.Decoder(Refusal).decode
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise StoreError(f"{path}, line {number}: {error}. The run that wrote it was cut short: build again") from error

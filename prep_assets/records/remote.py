@@ -1,0 +1,88 @@
+"""Files behind an fsspec URL (`s3://`, `https://`, `memory://` ...): listing, opening, and what identifies a version of one."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+
+from prep_assets.errors import SourceError
+
+# What the file systems of fsspec call "this is another version", the strongest first.
+_VERSION_KEYS = ("ETag", "etag", "md5Hash", "Content-MD5", "version_id", "generation", "mtime", "LastModified", "Last-Modified", "created")
+
+
+def is_remote(location: str) -> bool:
+    """Whether `location` is a URL other than `file://`."""
+    return "://" in location and not location.startswith("file://")
+
+
+def is_http(url: str) -> bool:
+    """Whether `url` is served over HTTP, where a folder cannot be listed and `?` starts a query."""
+    return url.startswith(("http://", "https://"))
+
+
+def file_name(url: str) -> str:
+    """The part of `url` that names the file: without the query of an HTTP address."""
+    return urlsplit(url)._replace(query="", fragment="").geturl() if is_http(url) else url
+
+
+def list_remote(url: str) -> list[str]:
+    """URLs of the files that `url` (one file, a glob, or a folder) stands for.
+
+    Raises:
+        SourceError: the file system is not installed or does not answer.
+    """
+    try:
+        system, path = _file_system(url)
+        if "*" in url or ("[" in url and not is_http(url)):
+            found = [path for path, info in system.glob(path, detail=True).items() if info.get("type") != "directory"]
+        elif url.endswith("/") or (not is_http(url) and system.isdir(path)):
+            found = system.find(path)
+        else:
+            found = [path] if system.exists(path) else []
+        return sorted(str(system.unstrip_protocol(one)) for one in found)
+    except (ImportError, OSError, ValueError) as error:
+        raise SourceError(
+            f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
+        ) from error
+
+
+def remote_size(url: str) -> int:
+    """Size in bytes.
+
+    Raises:
+        SourceError: the server states none, so that a download cut short could not be told from a whole one.
+    """
+    size = _info(url).get("size")
+    if not isinstance(size, int):
+        raise SourceError(f"{url!r}: the server states no size. Download the file and name the local copy")
+    return size
+
+
+def remote_version(url: str) -> str:
+    """What changes when the file changes (an ETag, a checksum, a time), or an empty string where the source gives none."""
+    info = _info(url)
+    return next((f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key)), "")
+
+
+def open_remote(url: str) -> BinaryIO:
+    """The stored bytes of `url` from the start. HTTP is read as one plain stream, which every server can do."""
+    system, path = _file_system(url)
+    options: dict[str, Any] = {"block_size": 0} if is_http(url) else {}
+    return cast(BinaryIO, system.open(path, "rb", **options))
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
+    system, path = url_to_fs(url)
+    return system, path
+
+
+def _info(url: str) -> dict[str, Any]:
+    try:
+        system, path = _file_system(url)
+        system.invalidate_cache()  # a listing kept from before would hide that a file has changed since
+        return dict(system.info(path))
+    except (ImportError, OSError, ValueError) as error:
+        raise SourceError(f"cannot look at {url!r}: {error}. Check the address and the credentials") from error

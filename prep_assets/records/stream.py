@@ -1,0 +1,122 @@
+"""The bytes of a source file, decompressed while they are read, and proven to be all there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import IO
+
+from prep_assets.errors import SourceError
+from prep_assets.records.decompress import Decompressor, damage, decompressor
+from prep_assets.records.files import SourceFile, open_stored
+from prep_assets.records.remote import file_name, is_remote
+
+_STORED_CHUNK = 1 << 18
+_COPY_CHUNK = 1 << 20
+_FETCH_AGAIN = "The download is incomplete or damaged: fetch it again"
+
+
+class Stream:
+    """The decompressed bytes of a file, from the start to the end.
+
+    A compressed file may have several members or frames one after the other. Every one must be whole, nothing foreign may follow, and the
+    stored bytes must be as many as `file.size` says; else `read` raises instead of ending early.
+
+    Attributes:
+        stored: bytes of the stored file consumed so far.
+        rows: rows read so far; readers set it, error messages state it.
+    """
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._raw = open_stored(file)
+        self._decompressor: Decompressor | None = None
+        self._pending = b""
+        self._errors = damage()
+        self.stored = 0
+        self.rows = 0
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._raw.close()
+
+    def read(self, size: int) -> bytes:
+        """At least one and at most `size` bytes; `b""` at the end of the file only.
+
+        Raises:
+            SourceError: the file is cut short, damaged, or cannot be read.
+        """
+        return self._read_stored(size) if self._file.compression is None else self._read_compressed(size)
+
+    def read_fully(self, size: int) -> bytes:
+        """`size` bytes, or all that are left."""
+        parts: list[bytes] = []
+        while size > 0 and (part := self.read(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def broken(self, what: str, remedy: str = _FETCH_AGAIN) -> SourceError:
+        """The error for a file that cannot be read on: which file, how far reading came, and the remedy."""
+        at = f"after {self.rows:,} rows, at byte {self.stored:,} of {self._file.size:,}"
+        return SourceError(f"{self._file.name}: {what} {at} ({file_name(self._file.url)}). {remedy}")
+
+    def _read_stored(self, size: int) -> bytes:
+        try:
+            data = self._raw.read(size)
+        except Exception as error:  # each remote file system raises its own kinds
+            raise self.broken(f"reading failed ({type(error).__name__}: {error})") from error
+        self.stored += len(data)
+        if not data and self.stored != self._file.size:
+            raise self.broken("the file ends early")
+        return data
+
+    def _read_compressed(self, size: int) -> bytes:
+        while True:
+            if (self._decompressor is None or self._decompressor.eof) and not self._next_member():
+                return b""
+            data, self._pending = self._pending, b""
+            assert self._decompressor is not None
+            if not data and self._decompressor.needs_input and not (data := self._read_stored(_STORED_CHUNK)):
+                raise self.broken(f"the {self._file.compression} stream is cut short")
+            if out := self._decompress(self._decompressor, data, size):
+                return out
+
+    def _next_member(self) -> bool:
+        """Start on the next member or frame; false where the file ends with the last one."""
+        data = self._pending or self._read_stored(_STORED_CHUNK)
+        if self._decompressor is not None and self._file.compression in ("gzip", "xz"):
+            while data and not (data := data.lstrip(b"\0")):  # both formats allow zeros as padding after a member
+                data = self._read_stored(_STORED_CHUNK)
+        if data:
+            self._pending = data
+            self._decompressor = decompressor(self._file.compression or "")
+        return bool(data)
+
+    def _decompress(self, decoder: Decompressor, data: bytes, size: int) -> bytes:
+        try:
+            out = decoder.decompress(data, size)
+        except self._errors as error:
+            raise self.broken(f"the {self._file.compression} stream is damaged ({error})") from error
+        if decoder.eof:
+            self._pending = decoder.unused_data
+        return out
+
+
+@contextmanager
+def seekable(file: SourceFile) -> Iterator[IO[bytes]]:
+    """`file`, decompressed, open for reading at any position. What is remote or compressed is copied to a temporary file, not to memory."""
+    if file.compression is None and not is_remote(file.url):
+        with open_stored(file) as stored:
+            yield stored
+        return
+    with tempfile.TemporaryFile() as copy:
+        with Stream(file) as stream:
+            while data := stream.read(_COPY_CHUNK):
+                copy.write(data)
+        copy.seek(0)
+        yield copy

@@ -1,0 +1,136 @@
+"""Parquet and Arrow IPC files. Nested values come as Python lists and dicts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import IO, Any
+
+from prep_assets.errors import SourceError
+from prep_assets.records.blocks import PAYLOAD_CHARACTERS, Block, Unreadable
+from prep_assets.records.files import SourceFile
+from prep_assets.records.remote import file_name
+from prep_assets.records.stream import seekable
+from prep_assets.samples import Record
+
+_MAX_BATCH_ROWS = 8192
+_NO_PYTHON_FORM = (ValueError, ArithmeticError)  # UnicodeDecodeError and OverflowError among them
+_ARROW_MAGIC = b"ARROW1"
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+
+def read_parquet(file: SourceFile, index: int, block_bytes: int) -> Iterator[Block]:
+    """The rows of a Parquet file, a batch of a row group at a time. `Record.row` is the row's number in the file."""
+    import pyarrow.parquet as pq
+
+    with seekable(file) as source:
+        rows = 0
+        try:
+            # Without these two, a whole row group is held in memory before its first batch.
+            table = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
+            total = table.metadata.num_rows
+            _check_columns(file, table.schema_arrow.names)
+            for batch in table.iter_batches(_batch_rows(table.metadata, block_bytes), use_threads=False):
+                block = _block(batch, index, rows, file.size * (rows + batch.num_rows) // total)
+                rows += batch.num_rows
+                yield block
+        except _broken_errors() as error:
+            raise _broken(file, rows, error) from error
+        if rows != total:
+            raise _broken(file, rows, ValueError(f"the footer promises {total:,} rows"))
+
+
+def read_arrow(file: SourceFile, index: int, block_bytes: int) -> Iterator[Block]:
+    """The rows of an Arrow IPC file or stream (which saved Hugging Face data sets are). `Record.row` is the row's number in the file."""
+    with seekable(file) as source:
+        rows = 0
+        length = source.seek(0, os.SEEK_END)
+        try:
+            for batch in _arrow_batches(source):
+                _check_columns(file, batch.schema.names)
+                size = max(1, block_bytes * batch.num_rows // max(1, batch.nbytes))
+                for start in range(0, batch.num_rows, min(size, _MAX_BATCH_ROWS)):
+                    part = batch.slice(start, min(size, _MAX_BATCH_ROWS))
+                    yield _block(part, index, rows, file.size * source.tell() // length)
+                    rows += part.num_rows
+            yield Block([], [], file.size)
+        except _broken_errors() as error:
+            raise _broken(file, rows, error) from error
+
+
+def _check_columns(file: SourceFile, names: list[str]) -> None:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise SourceError(f"{file.name}: the column {twice[0]!r} is there {names.count(twice[0])} times. Give each column its own name")
+
+
+def _batch_rows(metadata: Any, block_bytes: int) -> int:
+    """Rows that take about `block_bytes`, judged by the row group whose rows are the largest."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    row_bytes = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(_MAX_BATCH_ROWS, block_bytes // max(1, row_bytes)))
+
+
+def _arrow_batches(source: IO[bytes]) -> Iterator[Any]:
+    from pyarrow import ipc
+
+    source.seek(0)
+    if source.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC:
+        source.seek(0)
+        reader = ipc.open_file(source)
+        yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+        return
+    # The format lets a stream end without its mark, but then one that is cut between two batches looks whole.
+    source.seek(-len(_END_OF_STREAM), os.SEEK_END)
+    if source.read() != _END_OF_STREAM:
+        raise ValueError("no end-of-stream mark")
+    source.seek(0)
+    yield from ipc.open_stream(source)
+
+
+def _block(batch: Any, index: int, start: int, bytes_read: int) -> Block:
+    try:
+        rows = batch.to_pylist()
+    except _NO_PYTHON_FORM:
+        return _row_by_row(batch, index, start, bytes_read)
+    return Block([Record(index, row, payload) for row, payload in enumerate(rows, start)], [], bytes_read)
+
+
+def _row_by_row(batch: Any, index: int, start: int, bytes_read: int) -> Block:
+    """A batch with a value that has no Python form: a string that is no UTF-8, a time outside the calendar."""
+    block = Block([], [], bytes_read)
+    for i in range(batch.num_rows):
+        payload, wrong = _readable_part(batch, i)
+        if wrong is None:
+            block.records.append(Record(index, start + i, payload))
+        else:
+            reason = "invalid_utf8" if isinstance(wrong, UnicodeDecodeError) else "unreadable_value"
+            shown = json.dumps(payload, ensure_ascii=False, default=str)[:PAYLOAD_CHARACTERS]
+            block.unreadable.append(Unreadable(index, start + i, reason, str(wrong), shown))
+    return block
+
+
+def _readable_part(batch: Any, i: int) -> tuple[dict[str, Any], Exception | None]:
+    """The values of row `i` that have a Python form, and what is wrong with the first that has none."""
+    payload: dict[str, Any] = {}
+    wrong: Exception | None = None
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            payload[name] = column[i].as_py()
+        except _NO_PYTHON_FORM as error:
+            wrong = wrong or error
+    return payload, wrong
+
+
+def _broken_errors() -> tuple[type[Exception], ...]:
+    from pyarrow import ArrowException
+
+    return (ArrowException, OSError, ValueError, EOFError)
+
+
+def _broken(file: SourceFile, rows: int, error: Exception) -> SourceError:
+    return SourceError(
+        f"{file.name}: no readable {file.format} file, after {rows:,} rows, of {file.size:,} bytes ({file_name(file.url)}): {error}. "
+        "The download is incomplete or damaged: fetch it again"
+    )

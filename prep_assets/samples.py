@@ -1,0 +1,146 @@
+"""The vocabulary of the house: the forms that one example takes on its way from a file to a token store.
+
+    Record ──schema──▶ Sample | Pair | Prompt | Group ──template──▶ Rendered ──tokenizer──▶ Encoded (arrays, in batches)
+
+All text data has one canonical form: a list of `Turn`s, each a list of `Region`s. It is the *semantic data array* of Cerebras Model Zoo,
+typed. Every class here is frozen and slotted; none knows of files, tokenizers or Dagster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TEXT = "text"
+THINKING = "thinking"
+TOOL_CALL = "tool_call"
+IMAGE = "image"
+
+SYSTEM = "system"
+USER = "user"
+ASSISTANT = "assistant"
+TOOL = "tool"
+DOCUMENT = "document"
+PROMPT = "prompt"
+COMPLETION = "completion"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One raw row of a source file.
+
+    Attributes:
+        file: position of the file in its domain's sorted file list.
+        row: zero-based row within the file (a line of JSONL, an element of a JSON list, a row of a table).
+        payload: the row itself, as its format's reader gives it.
+    """
+
+    file: int
+    row: int
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A stretch of text inside a turn that is treated alike.
+
+    Attributes:
+        kind: `TEXT`, `THINKING` (reasoning before an answer), `TOOL_CALL` (text is the JSON ``{"name", "arguments"}``), `IMAGE`
+            (text is a path), or a name of the data set's own, which is treated as text.
+        text: the content, exactly as the source has it.
+        loss_weight: weight of its tokens in the loss; `None` leaves it to the mask policy of the turn's role.
+        attend: whether its tokens are attended to.
+        drop: whether it is left out before rendering (LLaVA's first phase drops the prompt's text).
+    """
+
+    kind: str
+    text: str
+    loss_weight: float | None = None
+    attend: bool = True
+    drop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message.
+
+    Attributes:
+        role: `SYSTEM`, `USER`, `ASSISTANT`, `TOOL` (rendered by the chat template); `DOCUMENT` (pretraining text), `PROMPT` and
+            `COMPLETION` (tokenized as they are, no template); or a role of the data set's own, passed to the template as it is.
+        regions: its content in order.
+        name: name of the speaker or the tool, where the source gives one.
+        tool_call_id: which call a `TOOL` turn answers, where the source gives one.
+    """
+
+    role: str
+    regions: tuple[Region, ...]
+    name: str | None = None
+    tool_call_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of all regions that are not dropped, joined."""
+        return "".join(region.text for region in self.regions if not region.drop)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A document, an instruction with its answer, or a chat.
+
+    Attributes:
+        turns: at least one.
+        tools: JSON schemas of the tools on offer, passed to the chat template.
+        label: desirable or not, for unpaired preference data (KTO); `None` elsewhere.
+    """
+
+    turns: tuple[Turn, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    label: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A preference pair: two answers to one prompt."""
+
+    prompt: tuple[Turn, ...]
+    chosen: tuple[Turn, ...]
+    rejected: tuple[Turn, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """An RL prompt: a sample without its answer, and what a right answer is.
+
+    Attributes:
+        gold: the answer as an exact string (a decimal for numbers, never a float).
+        verifier: which verifier compares an answer with `gold`.
+    """
+
+    prompt: tuple[Turn, ...]
+    gold: str
+    verifier: str = "number"
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A prompt with several responses and a reward for each (offline GRPO)."""
+
+    prompt: tuple[Turn, ...]
+    responses: tuple[tuple[Turn, ...], ...]
+    rewards: tuple[float, ...]
+
+
+Example = Sample | Pair | Prompt | Group
+
+
+def turn(role: str, text: str, *, loss_weight: float | None = None) -> Turn:
+    """A turn of one text region."""
+    return Turn(role, (Region(TEXT, text, loss_weight),))
+
+
+def document(text: str) -> Sample:
+    """A pretraining document: one turn, one region."""
+    return Sample((Turn(DOCUMENT, (Region(TEXT, text),)),))

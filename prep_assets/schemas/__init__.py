@@ -1,0 +1,32 @@
+"""Schemas: one file for each way in which data sets write their rows. Importing this package registers them all."""
+
+# ruff: noqa: F401  (each module is imported for what it registers)
+from prep_assets.schemas import (
+    alpaca,
+    alpaca_pairwise,
+    arithmetic,
+    belle,
+    common_words_mask,
+    dolly,
+    group,
+    gsm8k,
+    hh,
+    image_captions,
+    instruction,
+    interleaved,
+    kto,
+    leetcode_python,
+    llama3_chat,
+    llava,
+    messages,
+    moss,
+    preference,
+    prompt_completion,
+    rl_prompt,
+    sections,
+    semantic,
+    sharegpt,
+    sharegpt_pairwise,
+    text,
+    ultrafeedback,
+)

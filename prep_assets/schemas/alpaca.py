@@ -1,0 +1,111 @@
+"""``alpaca``: instruction, input, output, and where a row has them system and history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, Turn, turn
+from prep_assets.schemas.fields import as_list, as_text, needed, text_of
+from prep_assets.schemas.images import refuse_media
+from prep_assets.schemas.registry import Convert, schema
+
+EXAMPLE = {"instruction": "Translate into French.", "input": "Good morning", "output": "Bonjour"}
+
+
+@schema("alpaca", gives=Sample, example=EXAMPLE)
+def alpaca(
+    *,
+    prompt_key: str = "instruction",
+    query_key: str | None = "input",
+    response_key: str = "output",
+    system_key: str | None = "system",
+    history_key: str | None = "history",
+    join: str = "\n\n",
+    strip: bool = True,
+) -> Convert:
+    """An instruction with its answer: [system], [history], user, assistant.
+
+    Options:
+        prompt_key: field with the instruction.
+        query_key: field with the input, which may be absent or blank; null to ignore it.
+        response_key: field with the answer.
+        system_key: field with a system prompt; absent or blank gives no system turn; null to ignore it.
+        history_key: field with earlier ``[question, answer]`` pairs; null to ignore it.
+        join: what stands between instruction and input: a blank line (train-llm-from-scratch), or a line break (LLaMA-Factory, ModelLink).
+        strip: remove whitespace at both ends of every text.
+    """
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
+        answer = needed(text_of(row, response_key), "empty_answer", response_key)
+        return Sample((*prompt, turn(ASSISTANT, answer.strip() if strip else answer)))
+
+    return convert
+
+
+def alpaca_prompt(
+    row: Mapping[str, Any], prompt_key: str, query_key: str | None, system_key: str | None, history_key: str | None, join: str, strip: bool
+) -> tuple[Turn, ...]:
+    """The turns before the answer."""
+
+    refuse_media(row)
+
+    def tidy(text: str) -> str:
+        return text.strip() if strip else text
+
+    instruction = text_of(row, prompt_key)
+    question = join.join(tidy(text) for text in (instruction, _optional(row, query_key)) if text.strip())
+    needed(question, "empty_prompt", prompt_key)
+    system = tidy(_optional(row, system_key))
+    history = _history(row, history_key)
+    past = (turn(role, tidy(text)) for pair in history for role, text in zip((USER, ASSISTANT), pair, strict=True))
+    return (*((turn(SYSTEM, system),) if system.strip() else ()), *past, turn(USER, question))
+
+
+def _optional(row: Mapping[str, Any], key: str | None) -> str:
+    return "" if key is None else text_of(row, key, required=False)
+
+
+def _history(row: Mapping[str, Any], key: str | None) -> list[tuple[str, str]]:
+    value = None if key is None else row.get(key)
+    if value is None:
+        return []
+    pairs = []
+    for number, pair in enumerate(as_list(value, str(key))):
+        where = f"{key}[{number}]"
+        if len(texts := as_list(pair, where)) != 2:
+            raise Refused("wrong_type", f"{where!r} has {len(texts)} elements, needs a question and an answer")
+        question, answer = (as_text(text, where) for text in texts)
+        pairs.append((needed(question, "empty_prompt", where), needed(answer, "empty_answer", where)))
+    return pairs
+
+
+def alpaca_keys(map_keys: Mapping[str, str] | None, answers: tuple[str, ...]) -> dict[str, Any]:
+    """ModelLink's ``--map-keys`` for Alpaca rows as option names of this schema.
+
+    Raises:
+        ConfigError: a key that the handler does not have.
+    """
+    allowed = ("prompt", "query", "system", "history", *answers)
+    for key in map_keys or {}:
+        if key not in allowed:
+            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, allowed)}. Allowed: {', '.join(allowed)}")
+    return {f"{key}_key": column for key, column in (map_keys or {}).items()}
+
+
+@schema("AlpacaStyleInstructionHandler", gives=Sample, example=EXAMPLE)
+def alpaca_style_instruction_handler(*, map_keys: Mapping[str, str] | None = None) -> Convert:
+    """ModelLink's handler: `alpaca` with a line break between instruction and input, nothing stripped.
+
+    Options:
+        map_keys: columns for ``prompt``, ``query``, ``response``, ``history``, ``system``.
+    """
+    return alpaca(**alpaca_keys(map_keys, ("response",)), join="\n", strip=False)
+
+
+@schema("GeneralInstructionHandler", gives=Sample, example=EXAMPLE)
+def general_instruction_handler() -> Convert:
+    """ModelLink's handler for instruction, input and output: as above, without system and history."""
+    return alpaca(system_key=None, history_key=None, join="\n", strip=False)

@@ -1,0 +1,66 @@
+"""What one message says: a string, or an array of typed parts, as regions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prep_assets.errors import Refused, nearest
+from prep_assets.samples import IMAGE, THINKING, TOOL_CALL, Region
+from prep_assets.schemas.fields import as_list, as_mapping, as_text, value_at
+from prep_assets.schemas.images import Images, image_path
+from prep_assets.schemas.tools import call_text, call_texts
+from prep_assets.schemas.weights import loss_weight_of
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+THINKING_PARTS = ("reasoning", "thinking")
+CALL_PARTS = ("tool_call",)
+IMAGE_PARTS = ("image", "image_url")
+PARTS = (*TEXT_PARTS, *THINKING_PARTS, *CALL_PARTS, *IMAGE_PARTS)
+
+
+def content_regions(content: object, where: str, weight: float | None, images: Images) -> list[Region]:
+    """Regions of a message's content.
+
+    A part holds its text under the name of its type, ``text`` (OpenAI) or ``value`` (LLaMA-Factory v1). An image part without a path takes
+    the next one of the row's image column (Hugging Face). A part's own loss weight goes before the message's.
+    """
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return images.split(content, weight)
+    regions: list[Region] = []
+    for number, part in enumerate(as_list(content, where)):
+        place = f"{where}[{number}]"
+        regions.extend(_part_regions(as_mapping(part, place), place, weight, images))
+    return regions
+
+
+def _part_regions(part: Mapping[str, Any], where: str, weight: float | None, images: Images) -> list[Region]:
+    kind = as_text(value_at(part, "type", where), f"{where}.type")
+    own = loss_weight_of(part, where)
+    weight = weight if own is None else own
+    if kind in TEXT_PARTS:
+        return images.split(as_text(_first(part, ("text", "value"), where), where), weight)
+    if kind in THINKING_PARTS:
+        return [Region(THINKING, as_text(_first(part, (kind, "text", "value"), where), where), weight)]
+    if kind in CALL_PARTS:
+        return [Region(TOOL_CALL, text, weight) for text in _calls(part, where)]
+    if kind in IMAGE_PARTS:
+        return [Region(IMAGE, _image(part, where, images), weight)]
+    raise Refused("unknown_part", f"{where} has type {kind!r}{nearest(kind, PARTS)}; known: {', '.join(PARTS)}")
+
+
+def _calls(part: Mapping[str, Any], where: str) -> list[str]:
+    value = part.get("value", part.get("tool_call"))
+    return [call_text(part, where)] if value is None else call_texts(value, f"{where}.value")
+
+
+def _image(part: Mapping[str, Any], where: str, images: Images) -> str:
+    found = [part[key] for key in ("image_url", "image", "path", "url", "value") if part.get(key) is not None]
+    return image_path(found[0], where) if found else images.take()
+
+
+def _first(part: Mapping[str, Any], keys: Sequence[str], where: str) -> Any:
+    present = [key for key in keys if part.get(key) is not None]
+    return part[present[0]] if present else value_at(part, keys[-1], where)

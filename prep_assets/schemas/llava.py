@@ -1,0 +1,143 @@
+"""``llava``: one image and a chat about it, in LLaVA's two training phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from prep_assets.errors import Refused
+from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn
+from prep_assets.schemas.fields import as_list, as_mapping, needed, text_of, value_at
+from prep_assets.schemas.images import image_path
+from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.roles import require_answer, role_at
+
+ROLES = {"human": USER, "user": USER, "gpt": ASSISTANT, "assistant": ASSISTANT, "system": SYSTEM}
+EXAMPLE = {
+    "image": "coco/000000033471.jpg",
+    "conversations": [
+        {"from": "human", "value": "<image>\nWhat colour is the bus?"},
+        {"from": "gpt", "value": "The bus is white and red."},
+    ],
+}
+
+
+@schema("llava", gives=Sample, example=EXAMPLE)
+def llava(
+    *,
+    conversations_key: str = "conversations",
+    image_key: str = "image",
+    role_key: str = "from",
+    content_key: str = "value",
+    image_token: str = "<image>",
+    phase: Literal[1, 2] = 2,
+    template: bool = True,
+) -> Callable[[Mapping[str, Any]], Sample]:
+    """User turns whose image stands first, whatever its place in the text, and assistant turns.
+
+    Options:
+        conversations_key: field with the array of messages.
+        image_key: field with the path of the image; it may be absent where no message places it.
+        role_key: field of a message with human, user, gpt, assistant or system.
+        content_key: field of a message with its text.
+        image_token: the mark of the image, at most once in a user turn.
+        phase: 1 drops the text beside an image (caption alignment); 2 keeps it.
+        template: user and assistant turns; false gives `PROMPT` and `COMPLETION`, without a system turn.
+    """
+
+    roles = {USER: USER, ASSISTANT: ASSISTANT, SYSTEM: SYSTEM} if template else {USER: PROMPT, ASSISTANT: COMPLETION}
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        path = None if row.get(image_key) is None else image_path(row[image_key], image_key)
+        turns = []
+        for number, message in enumerate(as_list(value_at(row, conversations_key), conversations_key)):
+            where = f"{conversations_key}[{number}]"
+            fields = as_mapping(message, where)
+            role = role_at(fields, role_key, ROLES, where)
+            turns.append(Turn(role, _regions(role, text_of(fields, content_key), where, path)))
+        if path is not None and not any(region.kind == IMAGE for turn in turns for region in turn.regions):
+            raise Refused("image_count", f"{image_key!r} is {path!r}, no user turn places it with {image_token!r}")
+        require_answer(turns)
+        if unfit := [turn.role for turn in turns if turn.role not in roles]:
+            raise Refused("unknown_role", f"a {unfit[0]} turn cannot stand without a chat template")
+        return Sample(tuple(Turn(roles[turn.role], turn.regions) for turn in turns))
+
+    def _regions(role: str, text: str, where: str, path: str | None) -> tuple[Region, ...]:
+        count = text.count(image_token)
+        if not count:
+            return (Region(TEXT, needed(text, "empty_answer" if role == ASSISTANT else "empty_turn", where).strip()),)
+        if count > 1 or role != USER:
+            raise Refused("image_count", f"{where} of role {role} places {count} images; a user turn may place 1, another turn none")
+        if path is None:
+            raise Refused("missing_image", f"{where} places an image, {image_key!r} is missing")
+        beside = "".join(piece.strip() for piece in text.split(image_token))
+        return (Region(IMAGE, path), *((Region(TEXT, beside, drop=phase == 1),) if beside else ()))
+
+    return convert
+
+
+@schema("finetuning_llava_hook", gives=Sample, example=EXAMPLE)
+def finetuning_llava_hook(
+    *,
+    multi_turn_key: str = "conversations",
+    image_key: str = "image",
+    multi_turn_role_key: str = "from",
+    multi_turn_content_key: str = "value",
+    image_token: str = "<image>",
+    phase: Literal[1, 2] = 2,
+) -> Convert:
+    """Cerebras' LLaVA hook with user and assistant turns.
+
+    Options:
+        multi_turn_key: field with the array of messages.
+        image_key: field with the path of the image.
+        multi_turn_role_key: field of a message with its role.
+        multi_turn_content_key: field of a message with its text.
+        image_token: the mark of the image, at most once in a user turn.
+        phase: 1 drops the text beside an image, 2 keeps it.
+    """
+    return llava(
+        conversations_key=multi_turn_key,
+        image_key=image_key,
+        role_key=multi_turn_role_key,
+        content_key=multi_turn_content_key,
+        image_token=image_token,
+        phase=phase,
+    )
+
+
+@schema("finetuning_llava_hook_prompt_completion", gives=Sample, example=EXAMPLE)
+def finetuning_llava_hook_prompt_completion(
+    *,
+    multi_turn_key: str = "conversations",
+    image_key: str = "image",
+    multi_turn_role_key: str = "from",
+    multi_turn_content_key: str = "value",
+    image_token: str = "<image>",
+    phase: Literal[1, 2] = 2,
+) -> Convert:
+    """Cerebras' LLaVA hook with prompts and completions; every row needs its image.
+
+    Options:
+        multi_turn_key: field with the array of messages.
+        image_key: field with the path of the image.
+        multi_turn_role_key: field of a message with its role.
+        multi_turn_content_key: field of a message with its text.
+        image_token: the mark of the image, at most once in a prompt.
+        phase: 1 drops the text beside an image, 2 keeps it.
+    """
+    read = llava(
+        conversations_key=multi_turn_key,
+        image_key=image_key,
+        role_key=multi_turn_role_key,
+        content_key=multi_turn_content_key,
+        image_token=image_token,
+        phase=phase,
+        template=False,
+    )
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        value_at(row, image_key)
+        return read(row)
+
+    return convert

@@ -1,0 +1,82 @@
+"""``messages``: chats as OpenAI, LLaMA-Factory v1, TRL, verl and AstrAI write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, Turn
+from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.fields import value_at
+from prep_assets.schemas.images import Images
+from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.roles import OPENAI_ROLES, require_alternation, require_answer
+from prep_assets.schemas.tools import tools_at
+
+EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
+
+
+@schema("messages", gives=Sample, example=EXAMPLE)
+def messages(
+    *,
+    messages_key: str = "messages",
+    role_key: str = "role",
+    content_key: str = "content",
+    roles: Mapping[str, str] | None = None,
+    tools_key: str = "tools",
+    images_key: str = "images",
+    image_token: str = "<image>",
+    order: Literal["any", "alternate"] = "any",
+) -> Callable[[Mapping[str, Any]], Sample]:
+    """A chat of OpenAI messages, with tool calls, reasoning, content parts, images and loss weights where a row has them.
+
+    Options:
+        messages_key: field with the array of messages.
+        role_key: field of a message with its role.
+        content_key: field of a message with its content: a string, an array of parts, or null beside tool calls.
+        roles: further role tags, such as ``{"human": "user"}``; they come on top of OpenAI's and may replace them.
+        tools_key: column with the tools on offer, an array or its JSON text.
+        images_key: column with the paths of the images that `image_token` or image parts place in the text.
+        image_token: the mark of an image in text, read only where the row has the images column.
+        order: ``any``, or ``alternate`` to refuse what is not system?, (user or tool, assistant)+.
+    """
+    form = ChatFormat(role_key, content_key, {**OPENAI_ROLES, **(roles or {})})
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        images = Images(row, images_key, image_token)
+        turns = form.turns(value_at(row, messages_key), messages_key, images)
+        images.require_all_taken()
+        require_answer(turns)
+        if order == "alternate":
+            require_alternation(turns, ends_with_answer=True)
+        return Sample(turns, tools_at(row, tools_key))
+
+    return convert
+
+
+@schema("chat_read_hook", gives=Sample, example=EXAMPLE)
+def chat_read_hook(
+    *, multi_turn_key: str = "messages", multi_turn_role_key: str = "role", multi_turn_content_key: str = "content"
+) -> Convert:
+    """Cerebras' hook for chats: user and assistant in pairs, their text stripped, an empty system turn left out.
+
+    Options:
+        multi_turn_key: field with the array of messages.
+        multi_turn_role_key: field of a message with its role.
+        multi_turn_content_key: field of a message with its content.
+    """
+    read = messages(messages_key=multi_turn_key, role_key=multi_turn_role_key, content_key=multi_turn_content_key, order="alternate")
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        sample = read(row)
+        turns = tuple(_stripped(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
+        return replace(sample, turns=turns)
+
+    return convert
+
+
+def _stripped(turn: Turn) -> Turn:
+    if turn.role not in (USER, ASSISTANT):
+        return turn
+    return replace(turn, regions=tuple(replace(region, text=region.text.strip()) for region in turn.regions))

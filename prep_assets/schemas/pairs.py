@@ -1,0 +1,51 @@
+"""What makes two answers a preference pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from prep_assets.errors import Refused
+from prep_assets.samples import ASSISTANT, COMPLETION, Pair, Turn, turn
+from prep_assets.schemas.fields import needed
+
+
+def pair(prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn], *, tools: tuple[Mapping[str, Any], ...] = ()) -> Pair:
+    """A pair, or a refusal: ``empty_prompt``, ``empty_answer``, ``role_order`` (an answer that no assistant begins), ``equal_answers``."""
+    if not any(part.text.strip() for part in prompt):
+        raise Refused("empty_prompt", "the prompt is empty")
+    for side, answer in (("chosen", chosen), ("rejected", rejected)):
+        if not any(region.text.strip() for part in answer for region in part.regions):
+            raise Refused("empty_answer", f"the {side} answer is empty")
+        if answer[0].role not in (ASSISTANT, COMPLETION):
+            raise Refused("role_order", f"the {side} answer begins with a {answer[0].role} turn")
+    if _said(chosen) == _said(rejected):
+        raise Refused("equal_answers", f"chosen and rejected are the same: {answer[0].text[:60]!r}")
+    return Pair(tuple(prompt), tuple(chosen), tuple(rejected), tools)
+
+
+def pair_of_chats(chosen: Sequence[Turn], rejected: Sequence[Turn], *, tools: tuple[Mapping[str, Any], ...] = ()) -> Pair:
+    """A pair of two whole chats: their prompt is their longest common beginning of whole turns.
+
+    Refuses ``equal_answers`` where nothing differs, ``prompts_differ`` where the first difference is not in an answer.
+    """
+    if not chosen or not rejected:
+        raise Refused("empty_answer", f"the {'rejected' if chosen else 'chosen'} chat has no turns")
+    same = sum(1 for _ in takewhile(lambda sides: sides[0] == sides[1], zip(_said(chosen), _said(rejected), strict=False)))
+    if same == len(chosen) == len(rejected):
+        raise Refused("equal_answers", f"chosen and rejected are the same {same} turns")
+    for side in (chosen[same:], rejected[same:]):
+        if side and side[0].role not in (ASSISTANT, COMPLETION):
+            raise Refused("prompts_differ", f"chosen and rejected first differ in turn {same}, which is of role {side[0].role}")
+    return pair(chosen[:same], chosen[same:], rejected[same:], tools=tools)
+
+
+def turns_of(texts: Iterable[tuple[str, str]]) -> tuple[Turn, ...]:
+    """One turn for each ``(role, text)``, none of which may be empty."""
+    return tuple(turn(role, needed(text, "empty_answer" if role == ASSISTANT else "empty_turn", f"{role} turn")) for role, text in texts)
+
+
+def _said(turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
+    """Who said what, loss weights aside."""
+    return [(part.role, part.name, part.tool_call_id, [(region.kind, region.text) for region in part.regions]) for part in turns]

@@ -1,0 +1,124 @@
+"""``preference``: pairs with an explicit prompt, or with the prompt inside both sides; strings or messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prep_assets.errors import Refused
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Turn, turn
+from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.fields import as_text, texts_of, value_at, wrong_type
+from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK
+from prep_assets.schemas.hh import EXAMPLE as HH_EXAMPLE
+from prep_assets.schemas.images import no_images, refuse_media
+from prep_assets.schemas.marked_text import split_marked
+from prep_assets.schemas.pairs import pair, pair_of_chats, turns_of
+from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.roles import require_open_end
+from prep_assets.schemas.tools import tools_at
+
+EXAMPLE = {"prompt": "What is the capital of Peru?", "chosen": "Lima.", "rejected": "Cusco."}
+
+
+@schema("preference", gives=Pair, example=EXAMPLE)
+def preference(
+    *,
+    prompt_key: str | None = "prompt",
+    chosen_key: str = "chosen",
+    rejected_key: str = "rejected",
+    template: bool = True,
+    user_mark: str = HUMAN_MARK,
+    assistant_mark: str = ASSISTANT_MARK,
+    tools_key: str = "tools",
+) -> Callable[[Mapping[str, Any]], Pair]:
+    """Two answers to one prompt.
+
+    Without a prompt column the prompt is the longest common beginning of both sides, in whole turns.
+
+    Options:
+        prompt_key: field with the prompt, a string or an array of messages; null, or absent from the row, for an implicit prompt.
+        chosen_key: field with the better answer, a string, a message or an array of messages.
+        rejected_key: field with the worse answer.
+        template: strings become user and assistant turns; false gives `PROMPT` and `COMPLETION`, tokenized as they stand.
+        user_mark: what stands before a user's turn in sides that are strings without a prompt column.
+        assistant_mark: what stands before an assistant's turn there.
+        tools_key: column with the tools on offer.
+    """
+    marks = {user_mark: USER, assistant_mark: ASSISTANT}
+
+    def convert(row: Mapping[str, Any]) -> Pair:
+        refuse_media(row)
+        prompt = None if prompt_key is None else row.get(prompt_key)
+        chosen, rejected = value_at(row, chosen_key), value_at(row, rejected_key)
+        if isinstance(chosen, str) != isinstance(rejected, str):
+            wrong_type(rejected, rejected_key, f"the same form as {chosen_key!r}")
+        tools = tools_at(row, tools_key)
+        if prompt is not None:
+            before = _prompt(prompt, str(prompt_key), template)
+            return pair(before, *(_answer(row[key], key, before, template) for key in (chosen_key, rejected_key)), tools=tools)
+        if isinstance(chosen, str):
+            return pair_of_chats(*(turns_of(split_marked(row[key], marks, key)) for key in (chosen_key, rejected_key)), tools=tools)
+        return pair_of_chats(*(_messages(row[key], key) for key in (chosen_key, rejected_key)), tools=tools)
+
+    return convert
+
+
+def _prompt(prompt: object, key: str, template: bool) -> tuple[Turn, ...]:
+    if isinstance(prompt, str):
+        return (turn(USER if template else PROMPT, prompt),)
+    turns = _messages(prompt, key)
+    require_open_end(turns, key)
+    return turns
+
+
+def _answer(answer: object, key: str, prompt: tuple[Turn, ...], template: bool) -> tuple[Turn, ...]:
+    """The turns of one side. A side may repeat the prompt before its answer; it is then taken away."""
+    if isinstance(answer, str):
+        return (turn(COMPLETION if prompt[0].role == PROMPT else ASSISTANT, answer),)
+    turns = _messages(answer, key)
+    return turns[len(prompt) :] if turns[: len(prompt)] == prompt else turns
+
+
+def _messages(value: object, key: str) -> tuple[Turn, ...]:
+    return ChatFormat().turns([value] if isinstance(value, Mapping) else value, key, no_images())
+
+
+@schema("dpo_read_hook", gives=Pair, example=HH_EXAMPLE)
+def dpo_read_hook(
+    *, chosen_key: str = "chosen", rejected_key: str = "rejected", prompt_key: str | None = None, assistant_role: str = "assistant:"
+) -> Convert:
+    """Cerebras' DPO hook: strings with a prompt, strings that begin with the prompt, or messages.
+
+    Options:
+        chosen_key: field with the better answer.
+        rejected_key: field with the worse answer.
+        prompt_key: field with the prompt; null for none.
+        assistant_role: the mark after which the answer begins where there is no prompt field, in upper or lower case.
+    """
+    read = preference(chosen_key=chosen_key, rejected_key=rejected_key, prompt_key=prompt_key)
+
+    def convert(row: Mapping[str, Any]) -> Pair:
+        if not all(isinstance(row.get(key), str) for key in (chosen_key, rejected_key)):
+            return read(row)
+        chosen, rejected = texts_of(row, chosen_key, rejected_key)
+        if prompt_key is not None:
+            prompt = as_text(value_at(row, prompt_key), prompt_key)
+        else:
+            prompt, chosen, rejected = _cut(chosen, rejected, assistant_role)
+        return pair(*((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
+
+    return convert
+
+
+def _cut(chosen: str, rejected: str, mark: str) -> tuple[str, str, str]:
+    marks = list(re.finditer(re.escape(mark), chosen, re.IGNORECASE))
+    if not marks:
+        raise Refused("no_assistant_turn", f"chosen has no {mark!r}; it ends {chosen[-50:]!r}")
+    end = marks[-1].end()
+    if rejected[:end] != chosen[:end]:
+        raise Refused(
+            "prompts_differ", f"the prompts, up to the last {mark!r} of chosen, end {chosen[:end][-50:]!r} and {rejected[:end][-50:]!r}"
+        )
+    return chosen[:end], chosen[end:], rejected[end:]

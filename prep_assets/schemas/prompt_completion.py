@@ -1,0 +1,112 @@
+"""``prompt_completion``: TRL's prompt-completion form, and Cerebras' hooks of that kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prep_assets.errors import Refused
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Sample, Turn, turn
+from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.fields import needed, value_at, wrong_type
+from prep_assets.schemas.images import Images, refuse_media
+from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.roles import require_answer, require_open_end
+from prep_assets.schemas.tools import tools_at
+from prep_assets.schemas.weights import untrained
+
+EXAMPLE = {"prompt": "The sky is", "completion": " blue."}
+
+
+@schema("prompt_completion", gives=Sample, example=EXAMPLE)
+def prompt_completion(
+    *,
+    prompt_key: str = "prompt",
+    completion_key: str = "completion",
+    template: bool = False,
+    strip: bool = False,
+    tools_key: str = "tools",
+) -> Callable[[Mapping[str, Any]], Sample]:
+    """A prompt and its completion, both strings or both arrays of messages.
+
+    Strings become `PROMPT` and `COMPLETION`. Messages become the turns of one chat, whose assistant turns inside the prompt weigh 0.
+
+    Options:
+        prompt_key: field with the prompt.
+        completion_key: field with the completion.
+        template: render string prompts as a user turn and string completions as an assistant turn.
+        strip: remove whitespace at both ends of strings.
+        tools_key: column with the tools on offer to a chat.
+    """
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        prompt, completion = value_at(row, prompt_key), value_at(row, completion_key)
+        if isinstance(prompt, str) and isinstance(completion, str):
+            refuse_media(row)
+            needed(prompt, "empty_prompt", prompt_key)
+            needed(completion, "empty_answer", completion_key)
+            if strip:
+                prompt, completion = prompt.strip(), completion.strip()
+            return Sample((turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion)))
+        if isinstance(prompt, str) != isinstance(completion, str):
+            other = completion if isinstance(prompt, str) else prompt
+            wrong_type(other, completion_key if isinstance(prompt, str) else prompt_key, "a string, as the other side is one")
+        return Sample(_chat(row, prompt_key, completion_key), tools_at(row, tools_key))
+
+    return convert
+
+
+def _chat(row: Mapping[str, Any], prompt_key: str, completion_key: str) -> tuple[Turn, ...]:
+    images = Images(row, "images", "<image>")
+    form = ChatFormat()
+    prompt, completion = (form.turns(row[key], key, images) for key in (prompt_key, completion_key))
+    images.require_all_taken()
+    require_open_end(prompt, prompt_key)
+    require_answer(completion)
+    return (*(untrained(turn) if turn.role == ASSISTANT else turn for turn in prompt), *completion)
+
+
+@schema("prompt_completion_text_read_hook", gives=Sample, example=EXAMPLE)
+def prompt_completion_text_read_hook(*, prompt_key: str = "prompt", completion_key: str = "completion") -> Convert:
+    """Cerebras' hook for prompt and completion without a chat template.
+
+    Options:
+        prompt_key: field with the prompt.
+        completion_key: field with the completion.
+    """
+    return prompt_completion(prompt_key=prompt_key, completion_key=completion_key)
+
+
+@schema("prompt_completion_chat_read_hook", gives=Sample, example=EXAMPLE)
+def prompt_completion_chat_read_hook(*, prompt_key: str = "prompt", completion_key: str = "completion") -> Convert:
+    """Cerebras' hook for prompt and completion as a chat of one user and one assistant turn, both stripped.
+
+    Options:
+        prompt_key: field with the prompt.
+        completion_key: field with the completion.
+    """
+    return prompt_completion(prompt_key=prompt_key, completion_key=completion_key, template=True, strip=True)
+
+
+@schema("nlg_read_hook", gives=Sample, example={"context": "name : The Eagle |", "completion": " The Eagle is a pub."})
+def nlg_read_hook(*, context_key: str = "context", completion_key: str = "completion") -> Convert:
+    """Cerebras' hook for language generation from a context, as text.
+
+    The hook's own columns hold token ids. Those are refused (``token_ids``): ids say nothing without the tokenizer that made them.
+
+    Options:
+        context_key: field with the context.
+        completion_key: field with the completion.
+    """
+    read = prompt_completion(prompt_key=context_key, completion_key=completion_key)
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        for key in (context_key, completion_key):
+            value = row.get(key)
+            if isinstance(value, list | tuple) and all(isinstance(token, int) for token in value):
+                raise Refused("token_ids", f"{key!r} holds {len(value)} token ids; decode them with their tokenizer first")
+            if not isinstance(value, str | None):
+                wrong_type(value, key, "a string")
+        return read(row)
+
+    return convert

@@ -1,0 +1,167 @@
+"""Schemas: how one raw row becomes one `Sample`, `Pair`, `Prompt` or `Group`.
+
+A schema is a factory. It is called once with the options from the configuration and returns the function that is called on each row:
+
+    @schema("alpaca", gives=Sample, example={"instruction": "Add 2 and 2.", "output": "4"})
+    def alpaca(*, prompt_key: str = "instruction") -> Convert: ...
+
+A row that does not fit raises `Refused`; `None` also refuses it, with the reason ``skipped_by_schema``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.samples import Example, Prompt
+from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
+
+Convert = Callable[[Mapping[str, Any]], Example | None]
+Factory = TypeVar("Factory", bound=Callable[..., Convert])
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A registered schema.
+
+    Attributes:
+        gives: the form that rows become; a union (``Sample | Pair``) where the options decide, so test it with `can_give`.
+        example: a row that the schema converts with its default options.
+        aliases: further names that `convert_with` accepts.
+        variant_of: the schema that reads the same rows into another form, if there is one.
+    """
+
+    name: str
+    factory: Callable[..., Convert]
+    gives: type | UnionType
+    example: Mapping[str, Any]
+    aliases: tuple[str, ...] = ()
+    options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
+    variant_of: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """First line of the factory's docstring."""
+        return (inspect.getdoc(self.factory) or "").split("\n", 1)[0]
+
+    def can_give(self, form: type) -> bool:
+        """Whether rows may become `form`, one of `Sample`, `Pair`, `Prompt`, `Group`."""
+        return issubclass(form, self.gives)
+
+
+_SCHEMAS: dict[str, Schema] = {}
+_ALIASES: dict[str, str] = {}
+
+
+def schema(
+    name: str, *, gives: type | UnionType, example: Mapping[str, Any], aliases: tuple[str, ...] = (), variant_of: str | None = None
+) -> Callable[[Factory], Factory]:
+    """Register a schema factory under `name` and `aliases` (the names that other projects have for it)."""
+
+    def register(factory: Factory) -> Factory:
+        for word in (name, *aliases):
+            if word in _SCHEMAS or word in _ALIASES:
+                raise ConfigError(f"schema {word!r} is registered twice")
+        options = dict(inspect.signature(factory).parameters)
+        _SCHEMAS[name] = Schema(name, factory, gives, example, aliases, options, variant_of)
+        _ALIASES.update(dict.fromkeys(aliases, name))
+        return factory
+
+    return register
+
+
+def schemas() -> dict[str, Schema]:
+    """Every registered schema by name, sorted."""
+    import prep_assets.schemas  # noqa: F401  (registers the shipped ones)
+
+    return dict(sorted(_SCHEMAS.items()))
+
+
+def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: type | None = None) -> Convert:
+    """The row function of the schema called `name` (or ``package.module:function``), bound to `options`.
+
+    Args:
+        gives: the form that the caller needs. A schema that gives another one is replaced by its variant that gives this:
+            ``gsm8k`` is ``gsm8k_prompt`` where a `Prompt` is needed.
+
+    Raises:
+        ConfigError: no such schema or option, an option of the wrong type, or no way to `gives`; the message names what is allowed and
+            the nearest match.
+    """
+    known = schemas()
+    found = known.get(_ALIASES.get(name, name))
+    if found is None and ":" in name:
+        return _own_function(name, dict(options or {}))
+    if found is None:
+        words = [*known, *_ALIASES]
+        raise ConfigError(f"no schema {name!r}{nearest(name, words)}. Known: {', '.join(known)}; or 'package.module:function'")
+    if gives is not None:
+        found = _giving(gives, found, known)
+    _check_options(name, found, options or {})
+    return found.factory(**(options or {}))
+
+
+def _giving(form: type, found: Schema, known: Mapping[str, Schema]) -> Schema:
+    related = [other for other in known.values() if found.name in (other.name, other.variant_of)]
+    fitting = [schema for schema in (found, *related) if schema.can_give(form)]
+    if not fitting:
+        able = ", ".join(schema.name for schema in known.values() if schema.can_give(form))
+        raise ConfigError(f"schema {found.name!r} gives no {form.__name__}, which is needed here. These do: {able}")
+    return fitting[0]
+
+
+def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None:
+    """Options come from YAML or JSON, so nothing but the factory's own type hints says what they may be."""
+    hints = get_type_hints(found.factory)
+    for option, value in options.items():
+        if option not in found.options:
+            allowed = ", ".join(found.options) or "none"
+            raise ConfigError(f"schema {name!r} has no option {option!r}{nearest(option, found.options)}. Allowed: {allowed}")
+        try:
+            TypeAdapter(hints[option]).validate_python(value, strict=True)
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"]
+            raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
+
+
+def _own_function(path: str, options: dict[str, Any]) -> Convert:
+    module_name, _, function_name = path.rpartition(":")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"schema {path!r} cannot be loaded: {error}. It must be 'package.module:function', importable from here"
+        ) from error
+    unknown = [name for name in options if not _accepts(function, name)]
+    if unknown:
+        raise ConfigError(f"schema {path!r} takes no option {unknown[0]!r}; its signature is {inspect.signature(function)}")
+    return lambda payload: function(payload, **options)
+
+
+def _accepts(function: Callable[..., Any], option: str) -> bool:
+    parameters = inspect.signature(function).parameters
+    return option in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
+    """`convert(payload)`, with every way of saying no turned into `Refused` of stage ``schema``.
+
+    A schema sees arbitrary JSON. Whatever else it raises on such a row is about the row, so it is a refusal that shows the exception.
+    """
+    try:
+        example = convert(payload)
+    except Refused as refusal:
+        refusal.stage = refusal.stage or "schema"
+        raise
+    except Exception as error:
+        raise Refused("schema_error", f"{type(error).__name__}: {error}", stage="schema") from error
+    if example is None:
+        raise Refused("skipped_by_schema", "the schema returned None", stage="schema")
+    return example

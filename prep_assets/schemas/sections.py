@@ -1,0 +1,132 @@
+"""``sections``: AstrAI's declarative input, any fields of a record trained or masked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair, Region, Sample, Turn
+from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.fields import as_list, as_text, needed, value_at
+from prep_assets.schemas.group import rewards_for
+from prep_assets.schemas.images import no_images, refuse_media
+from prep_assets.schemas.pairs import pair_of_chats
+from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.roles import require_answer, require_open_end
+from prep_assets.schemas.sections_config import CHAT, MASK, VALUE, Section, Source, parse_sections, parse_sources
+
+EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
+
+
+@schema("sections", gives=Sample | Pair | Group, example=EXAMPLE)
+def sections(
+    *,
+    sections: Sequence[Mapping[str, Any]] | None = None,
+    sources: Mapping[str, Mapping[str, Any]] | None = None,
+    min_chars: int = 0,
+    max_chars: int | None = None,
+) -> Convert:
+    """Fields of a record one after another, each with an action; or several such outputs of one record.
+
+    Options:
+        sections: array of ``{field, action, template, add_special_tokens}``; null for a chat in ``messages``. ``train`` is loss weight 1,
+            ``mask`` 0, ``$role`` leaves it to the mask policy.
+        sources: outputs by name, each ``{sections, list_field, mask_key}``: chosen and rejected give a pair; prompts, responses and
+            rewards give a group. ``mask_key`` names a column of AstrAI's own store and is not used.
+        min_chars: shortest field kept where every section is plain and trained.
+        max_chars: longest field kept there; null for no bound.
+    """
+    if sources:
+        if sections:
+            raise ConfigError("both sections and sources are given; AstrAI ignores sections then. Remove one of them")
+        return _of_sources(parse_sources(sources))
+    parsed = parse_sections(sections or CHAT, "sections")
+    if any(section.action == VALUE for section in parsed) or all(section.action == MASK for section in parsed):
+        raise ConfigError("sections train nothing: at least one needs action 'train' or '$role', and none may have 'value'")
+    is_text = not any(section.template or section.action == MASK for section in parsed)
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        turns = _turns(row, parsed)
+        if is_text:
+            _require_length(turns, min_chars, max_chars)
+            return Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
+        return Sample(turns)
+
+    return convert
+
+
+def _of_sources(sources: Mapping[str, Source]) -> Convert:
+    if "chosen" in sources:
+        return lambda row: pair_of_chats(*(_turns(row, sources[side].sections) for side in ("chosen", "rejected")))
+    prompts, (responses,), (rewards,) = (sources[name].sections for name in ("prompts", "responses", "rewards"))
+
+    def convert(row: Mapping[str, Any]) -> Group:
+        prompt = _turns(row, prompts, trains=False)
+        require_open_end(prompt, prompts[0].field)
+        values = as_list(value_at(row, responses.field), responses.field)
+        answers = tuple(_response(value, responses, f"{responses.field}[{i}]") for i, value in enumerate(values))
+        return Group(prompt, answers, rewards_for(value_at(row, rewards.field), rewards.field, len(answers)))
+
+    return convert
+
+
+def _turns(row: Mapping[str, Any], parsed: Sequence[Section], *, trains: bool = True) -> tuple[Turn, ...]:
+    """The turns of all sections. A masked section that the record lacks is left out; one that trains nothing at all is refused."""
+    refuse_media(row)
+    turns = tuple(turn for section in parsed for turn in _of_section(row, section))
+    if trains and not any(region.loss_weight != 0 for turn in turns for region in turn.regions):
+        fields = ", ".join(repr(section.field) for section in parsed if section.action != MASK)
+        raise Refused("nothing_to_train", f"the record has no text under {fields}; it has {', '.join(map(repr, row)) or 'no fields'}")
+    if not turns:
+        raise Refused("empty_prompt", f"the record has no text under {', '.join(repr(section.field) for section in parsed)}")
+    return turns
+
+
+def _of_section(row: Mapping[str, Any], section: Section) -> tuple[Turn, ...]:
+    value = row.get(section.field)
+    if section.template:
+        turns = _weighted(_messages(value_at(row, section.field), section.field), section)
+        if section.action != MASK:
+            require_answer(turns)
+        return turns
+    text = _text(value, section.field)
+    return (_plain(text, section),) if text.strip() else ()
+
+
+def _response(value: object, section: Section, where: str) -> tuple[Turn, ...]:
+    if not section.template:
+        return (replace(_plain(needed(_text(value, where), "empty_answer", where), section), role=COMPLETION),)
+    turns = _messages(value, where)
+    require_answer(turns)
+    return _weighted(turns, section)
+
+
+def _plain(text: str, section: Section) -> Turn:
+    return Turn(PROMPT if section.action == MASK else COMPLETION, (Region(TEXT, text, section.loss_weight),))
+
+
+def _messages(value: object, where: str) -> tuple[Turn, ...]:
+    return ChatFormat().turns(value, where, no_images())
+
+
+def _weighted(turns: tuple[Turn, ...], section: Section) -> tuple[Turn, ...]:
+    if section.loss_weight is None:
+        return turns
+    return tuple(replace(turn, regions=tuple(replace(r, loss_weight=section.loss_weight) for r in turn.regions)) for turn in turns)
+
+
+def _text(value: object, where: str) -> str:
+    """Text, or a number as JSON writes it; null is no text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return "" if value is None else as_text(value, where)
+
+
+def _require_length(turns: Sequence[Turn], min_chars: int, max_chars: int | None) -> None:
+    for turn in turns:
+        length = len(turn.text)
+        if length < min_chars or (max_chars is not None and length > max_chars):
+            reason = "too_short" if length < min_chars else "too_long"
+            raise Refused(reason, f"a section has {length} characters; min_chars is {min_chars}, max_chars is {max_chars}")

@@ -1,0 +1,114 @@
+"""``sharegpt``: conversations of human and gpt, with function calls and observations (LLaMA-Factory, ModelLink)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.samples import ASSISTANT, SYSTEM, TOOL, USER, Sample, Turn, turn
+from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.fields import text_of, value_at
+from prep_assets.schemas.images import Images
+from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.roles import require_alternation
+from prep_assets.schemas.tools import tools_at
+
+EXAMPLE = {
+    "conversations": [
+        {"from": "human", "value": "How warm is it in Oslo?"},
+        {"from": "function_call", "value": '{"name": "weather", "arguments": {"city": "Oslo"}}'},
+        {"from": "observation", "value": '{"celsius": 4}'},
+        {"from": "gpt", "value": "It is 4 degrees."},
+    ],
+    "tools": '[{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]',
+}
+
+
+@schema("sharegpt", gives=Sample, example=EXAMPLE)
+def sharegpt(
+    *,
+    messages_key: str = "conversations",
+    role_tag: str = "from",
+    content_tag: str = "value",
+    user_tag: str = "human",
+    assistant_tag: str = "gpt",
+    observation_tag: str = "observation",
+    function_tag: str = "function_call",
+    system_tag: str = "system",
+    system_key: str = "system",
+    tools_key: str = "tools",
+    images_key: str = "images",
+    image_token: str = "<image>",
+) -> Convert:
+    """A chat of (human or observation) and (gpt or function_call) turn by turn, after a system turn or column where there is one.
+
+    Options:
+        messages_key: field with the array of messages.
+        role_tag: field of a message with its tag.
+        content_tag: field of a message with its text.
+        user_tag: tag of the user.
+        assistant_tag: tag of the assistant.
+        observation_tag: tag of a tool's result.
+        function_tag: tag of an assistant's tool call; its text is the JSON of one call or of several.
+        system_tag: tag of a system message, which may only come first.
+        system_key: column with a system prompt; blank is none.
+        tools_key: column with the tools on offer, an array or its JSON text.
+        images_key: column with the paths of the images that `image_token` places in the text.
+        image_token: the mark of an image in text, read only where the row has the images column.
+    """
+    tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
+    form = ChatFormat(role_tag, content_tag, tags, function_tag)
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        images = Images(row, images_key, image_token)
+        turns = form.turns(value_at(row, messages_key), messages_key, images)
+        images.require_all_taken()
+        turns = with_system(turns, text_of(row, system_key, required=False))
+        if not any(turn.role == ASSISTANT for turn in turns):
+            raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {assistant_tag!r} or {function_tag!r}")
+        require_alternation(turns, ends_with_answer=True)
+        return Sample(turns, tools_at(row, tools_key))
+
+    return convert
+
+
+def with_system(turns: tuple[Turn, ...], system: str) -> tuple[Turn, ...]:
+    """`turns` with a system turn from the row's own column in front; two different system prompts are refused."""
+    if not system.strip():
+        return turns
+    if not turns or turns[0].role != SYSTEM:
+        return (turn(SYSTEM, system), *turns)
+    if turns[0].text != system:
+        raise Refused("two_systems", f"the chat begins with the system prompt {turns[0].text[:40]!r}, its column says {system[:40]!r}")
+    return turns
+
+
+TAGS = ("role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag", "system_tag")
+
+
+def sharegpt_options(map_keys: Mapping[str, Any] | None, answers: tuple[str, ...]) -> dict[str, Any]:
+    """ModelLink's ``--map-keys`` for ShareGPT rows as options of this schema. Tags that are not listed keep their default.
+
+    Raises:
+        ConfigError: a key or a tag that the handler does not have.
+    """
+    given = dict(map_keys or {})
+    tags = given.pop("tags", None) or {}
+    allowed = ("messages", "system", "tools", *answers)
+    if not isinstance(tags, Mapping):
+        raise ConfigError(f"map_keys 'tags' is {tags!r}, needs a mapping of {', '.join(TAGS)}")
+    for key, names in [*((key, allowed) for key in given), *((tag, TAGS) for tag in tags)]:
+        if key not in names:
+            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, names)}. Allowed: tags, {', '.join((*allowed, *TAGS))}")
+    return {**{f"{key}_key": column for key, column in given.items()}, **tags}
+
+
+@schema("SharegptStyleInstructionHandler", gives=Sample, example=EXAMPLE)
+def sharegpt_style_instruction_handler(*, map_keys: Mapping[str, Any] | None = None) -> Convert:
+    """ModelLink's handler: `sharegpt` with its ``--map-keys``.
+
+    Options:
+        map_keys: columns for ``messages``, ``system``, ``tools``, and under ``tags`` the names of the tags.
+    """
+    return sharegpt(**sharegpt_options(map_keys, ()))

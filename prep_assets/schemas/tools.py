@@ -1,0 +1,77 @@
+"""Tool calls and tool descriptions, in the shapes that data sets have them.
+
+A call becomes the text ``{"name":…,"arguments":{…}}``: compact JSON, non-ASCII characters as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prep_assets.errors import Refused
+from prep_assets.schemas.fields import as_list, as_mapping, as_text, value_at
+
+
+def call_text(call: Mapping[str, Any], where: str) -> str:
+    """The text of one call, given flat (``{"name", "arguments"}``) or as OpenAI nests it (``{"function": {"name", "arguments"}}``).
+
+    Arguments may be an object or its JSON text; none at all are ``{}``. Anything else is refused as ``bad_tool_call``.
+    """
+    function = as_mapping(call["function"], f"{where}.function") if call.get("function") is not None else call
+    name = as_text(value_at(function, "name", where), f"{where}.name")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        arguments = _parsed(arguments, "bad_tool_call", f"{where}.arguments") if arguments.strip() else {}
+    if not name.strip() or not isinstance(arguments, Mapping | None):
+        raise Refused("bad_tool_call", f"{where} needs a name and an object of arguments; they are {name!r} and {arguments!r}")
+    try:
+        return json.dumps({"name": name, "arguments": arguments or {}}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Refused("bad_tool_call", f"{where}.arguments cannot be written as JSON: {error}") from error
+
+
+def call_texts(value: object, where: str) -> list[str]:
+    """The texts of one call or of an array of calls, given as JSON text or as JSON values."""
+    parsed = _parsed(value, "bad_tool_call", where) if isinstance(value, str) else value
+    calls = [parsed] if isinstance(parsed, Mapping) else as_list(parsed, where)
+    if not calls:
+        raise Refused("bad_tool_call", f"{where!r} has no call")
+    return [call_text(as_mapping(call, f"{where}[{i}]"), f"{where}[{i}]") for i, call in enumerate(calls)]
+
+
+def call_ids(value: object) -> list[str]:
+    """The ids that OpenAI's ``tool_calls`` give their calls."""
+    calls: Sequence[Any] = value if isinstance(value, list | tuple) else ()
+    return [call["id"] for call in calls if isinstance(call, Mapping) and isinstance(call.get("id"), str)]
+
+
+def tools_at(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any], ...]:
+    """The tools on offer: an array of JSON schemas, one schema, or the JSON text of either. Absent, null and ``""`` are no tools.
+
+    A schema without the ``{"type": "function", "function": …}`` wrapper gets it, since that is the form chat templates look for.
+    """
+    value = None if key is None else row.get(key)
+    if isinstance(value, str):
+        value = _parsed(value, "bad_tools", str(key)) if value.strip() else None
+    if value is None:
+        return ()
+    tools = [value] if isinstance(value, Mapping) else as_list(value, str(key))
+    return tuple(_wrapped(as_mapping(tool, f"{key}[{i}]"), f"{key}[{i}]") for i, tool in enumerate(tools))
+
+
+def _wrapped(tool: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    if "function" in tool or "name" not in tool:
+        if not isinstance(tool.get("function"), Mapping) and "type" not in tool:
+            raise Refused(
+                "bad_tools", f"{where} is no tool: it has {', '.join(map(repr, tool)) or 'no fields'}, needs 'name' or 'function'"
+            )
+        return tool
+    return {"type": "function", "function": dict(tool)}
+
+
+def _parsed(text: str, reason: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused(reason, f"{where!r} is not JSON: {error}; it begins {text[:60]!r}") from error

@@ -1,0 +1,70 @@
+"""``ultrafeedback``: HuggingFaceH4/ultrafeedback_binarized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from prep_assets.errors import Refused
+from prep_assets.samples import ASSISTANT, USER, Pair, turn
+from prep_assets.schemas.fields import as_list, as_mapping, as_number, text_of, texts_of, value_at
+from prep_assets.schemas.pairs import pair
+from prep_assets.schemas.registry import Convert, schema
+
+EXAMPLE = {
+    "prompt": "Name a prime number.",
+    "chosen": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}],
+    "rejected": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "9"}],
+    "score_chosen": 9.0,
+    "score_rejected": 2.0,
+}
+
+
+@schema("ultrafeedback", gives=Pair, example=EXAMPLE)
+def ultrafeedback(
+    *,
+    prompt_key: str = "prompt",
+    chosen_key: str = "chosen",
+    rejected_key: str = "rejected",
+    prompt_check: Literal["strict", "column"] = "strict",
+    min_margin: float | None = None,
+) -> Convert:
+    """The prompt column as a user turn, and the last message of each side as its answer; all stripped.
+
+    Options:
+        prompt_key: field with the prompt.
+        chosen_key: field with the messages that end with the better answer.
+        rejected_key: field with the messages that end with the worse answer.
+        prompt_check: ``strict`` refuses a side whose messages are not the prompt and one answer; ``column`` does not look at them.
+        min_margin: refuse pairs with ``score_chosen - score_rejected`` below this; null looks at no scores.
+    """
+
+    def convert(row: Mapping[str, Any]) -> Pair:
+        prompt = text_of(row, prompt_key).strip()
+        answers = []
+        for key in (chosen_key, rejected_key):
+            *before, answer = _contents(row, key)
+            if prompt_check == "strict" and before != [("user", prompt)]:
+                raise Refused("prompts_differ", f"{key!r} has {len(before)} messages before its answer; they are not the prompt")
+            if answer[0] != "assistant":
+                raise Refused("no_assistant_turn", f"{key!r} ends with a message of {answer[0]!r}")
+            answers.append((turn(ASSISTANT, answer[1]),))
+        if min_margin is not None:
+            _require_margin(row, min_margin)
+        return pair((turn(USER, prompt),), *answers)
+
+    return convert
+
+
+def _contents(row: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+    messages = [as_mapping(message, f"{key}[{i}]") for i, message in enumerate(as_list(value_at(row, key), key))]
+    if not messages:
+        raise Refused("empty_answer", f"{key!r} has no messages")
+    pairs = (texts_of(message, "role", "content") for message in messages)
+    return [(role, content.strip()) for role, content in pairs]
+
+
+def _require_margin(row: Mapping[str, Any], margin: float) -> None:
+    chosen, rejected = (as_number(value_at(row, key), key) for key in ("score_chosen", "score_rejected"))
+    if chosen - rejected < margin:
+        raise Refused("small_margin", f"the scores are {chosen:g} and {rejected:g}; min_margin is {margin:g}")

@@ -1,0 +1,42 @@
+"""Loss weights that a row gives to its own messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from prep_assets.errors import Refused
+from prep_assets.samples import Turn
+from prep_assets.schemas.fields import as_number, wrong_type
+
+NUMBERS = ("loss_weight", "weight")
+FLAGS = ("train", "loss")
+
+
+def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
+    """The weight that `message` (or a content part) asks for, `None` where it asks for none.
+
+    Read are ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning), ``train`` (Axolotl) and ``loss`` (ms-swift); the last two
+    are booleans. Refuses a negative weight (``bad_weight``) and two fields that disagree (``conflicting_weights``).
+    """
+    asked = {key: as_weight(message[key], f"{where}.{key}") for key in NUMBERS if message.get(key) is not None}
+    for key in FLAGS:
+        if (flag := message.get(key)) is not None:
+            asked[key] = float(flag) if isinstance(flag, bool) else wrong_type(flag, f"{where}.{key}", "true or false")
+    if len(set(asked.values())) > 1:
+        raise Refused("conflicting_weights", f"{where}: {', '.join(f'{key} = {value:g}' for key, value in asked.items())}")
+    return next(iter(asked.values()), None)
+
+
+def as_weight(value: object, where: str) -> float:
+    """`value` as a loss weight: a finite number that is not negative; true and false are 1 and 0."""
+    weight = float(value) if isinstance(value, bool) else as_number(value, where)
+    if weight < 0:
+        raise Refused("bad_weight", f"{where!r} is {weight:g}; a loss weight is not negative")
+    return weight
+
+
+def untrained(turn: Turn) -> Turn:
+    """`turn` with weight 0 wherever the row itself gives none, for an answer that is part of a prompt."""
+    return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=0.0) for r in turn.regions))

@@ -1,0 +1,1 @@
+"""Bytes on disk: published, versioned stores and the formats inside them."""

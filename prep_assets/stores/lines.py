@@ -1,0 +1,108 @@
+"""JSONL payloads: one JSON object a line, as ``json.dumps`` writes it, and where each line came from.
+
+Beside ``<name>.jsonl`` stands a folder ``<name>.index`` with `source`, `file` and `row` of each line, which no trainer reads.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import StoreError
+
+INDEX_FIELDS = {"source": np.int32, "file": np.int32, "row": np.int64}
+
+
+class LinesWriter:
+    """Writes a JSONL file and its index; with `shuffle_seed`, in an order drawn by ``random.Random(seed)`` when it closes.
+
+    Lines are spooled to disk, so memory holds a few numbers for each line and never their text.
+    """
+
+    def __init__(self, directory: Path, name: str, sources: tuple[str, ...], *, shuffle_seed: int | None = None) -> None:
+        self._directory, self._name, self._sources, self._seed = directory, name, sources, shuffle_seed
+        self._file: IO[bytes] = (directory / f"{name}.jsonl").open("wb")
+        self._lengths: list[int] = []
+        self._origin: dict[str, list[int]] = {field: [] for field in INDEX_FIELDS}
+
+    def __enter__(self) -> LinesWriter:
+        return self
+
+    def append(self, row: Mapping[str, Any], *, source: int, file: int, at: int) -> None:
+        """Append one object, with the numbers of its domain and file and its row there."""
+        line = json.dumps(row).encode() + b"\n"
+        self._file.write(line)
+        self._lengths.append(len(line))
+        for field, value in (("source", source), ("file", file), ("row", at)):
+            self._origin[field].append(value)
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+        if kind is not None:
+            return
+        order = list(range(len(self._lengths)))
+        if self._seed is not None:
+            random.Random(self._seed).shuffle(order)
+            self._reorder(order)
+        index = self._directory / f"{self._name}.index"
+        index.mkdir()
+        for field, dtype in INDEX_FIELDS.items():
+            np.save(index / f"{field}.npy", np.asarray(self._origin[field], dtype)[order])
+        (index / "sources.json").write_text(json.dumps(list(self._sources)) + "\n", "utf-8")
+
+    def _reorder(self, order: list[int]) -> None:
+        path = self._directory / f"{self._name}.jsonl"
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)])
+        with tempfile.TemporaryFile(dir=self._directory) as spool:
+            with path.open("rb") as written:
+                shutil.copyfileobj(written, spool)
+            with path.open("wb") as out:
+                for line in order:
+                    spool.seek(int(starts[line]))
+                    out.write(spool.read(self._lengths[line]))
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A JSONL payload, opened for reading."""
+
+    path: Path
+    sources: tuple[str, ...]
+    index: Mapping[str, npt.NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.index["row"])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with self.path.open("rb") as file:
+            yield from map(json.loads, file)
+
+
+def open_lines(directory: Path, name: str) -> Lines:
+    """Open ``<name>.jsonl`` of a store.
+
+    Raises:
+        StoreError: it is not there, or its index does not fit it.
+    """
+    path, index = directory / f"{name}.jsonl", directory / f"{name}.index"
+    if not path.is_file() or not index.is_dir():
+        raise StoreError(f"{directory} has no lines {name!r}")
+    fields = {field: np.load(index / f"{field}.npy") for field in INDEX_FIELDS}
+    with path.open("rb") as file:
+        count = sum(1 for _ in file)
+    if count != len(fields["row"]):
+        raise StoreError(f"{path}: {count:,} lines, its index says {len(fields['row']):,}")
+    return Lines(path, tuple(json.loads((index / "sources.json").read_text("utf-8"))), fields)

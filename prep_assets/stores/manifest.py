@@ -1,0 +1,106 @@
+"""The manifest: what a store is made of, where it came from and what was proven about it.
+
+It holds nothing that differs between two builds of the same input (no time, no path, no run id), so that equal builds are equal to the byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import StoreError
+
+MANIFEST = "manifest.json"
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Lineage and proof of one published store.
+
+    Attributes:
+        asset, partition: what it is a store of; `partition` is ``""`` where the asset has none.
+        build_key: hash of everything that can change the bytes.
+        config_key: the build key that the configuration file alone asks for; it differs from `build_key` when a run overrode an option.
+        recipe: everything that went into the build key, readable.
+        counts: records ``read``, ``kept`` and ``refused`` by ``stage/reason``; other whole numbers by name.
+        metrics: further numbers, e.g. ``fill_rate``.
+        files: payload files: relative path → size in bytes and sha256.
+        checks: structural checks that passed before publication.
+        quarantine: sha256 of the quarantine file beside the store, ``""`` where nothing was refused.
+    """
+
+    asset: str
+    partition: str
+    build_key: str
+    config_key: str
+    recipe: Mapping[str, Any]
+    counts: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    files: Mapping[str, Mapping[str, Any]]
+    checks: tuple[str, ...] = ()
+    quarantine: str = ""
+    format: int = 1
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 over names and hashes of the payload files: equal exactly when the payload is."""
+        return digest({name: entry["sha256"] for name, entry in self.files.items()})
+
+    def write(self, directory: Path) -> None:
+        """Write ``manifest.json`` into `directory`."""
+        text = json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False)
+        (directory / MANIFEST).write_text(text + "\n", "utf-8")
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """The manifest of the store in `directory`.
+
+        Raises:
+            StoreError: there is none, or it cannot be read.
+        """
+        path = directory / MANIFEST
+        try:
+            fields = json.loads(path.read_text("utf-8"))
+            return cls(**{**fields, "checks": tuple(fields["checks"])})
+        except FileNotFoundError as error:
+            raise StoreError(f"{directory} is no store: it has no {MANIFEST}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} cannot be read ({error}); it was edited or cut short. Build the store again") from error
+
+
+def digest(value: Any) -> str:
+    """sha256 of a JSON value in one canonical form."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def list_payload(directory: Path) -> dict[str, dict[str, Any]]:
+    """Size and sha256 of every payload file below `directory`, by relative path, sorted."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST)
+    return {path.relative_to(directory).as_posix(): {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in files}
+
+
+def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
+    """What is wrong with the files of a store, one sentence each; empty when every file is there, whole and unaltered."""
+    faults = []
+    present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()} - {MANIFEST}
+    for name, expected in sorted(manifest.files.items()):
+        path = directory / name
+        if name not in present:
+            faults.append(f"{name}: missing; the manifest lists it with {expected['bytes']:,} bytes")
+        elif path.stat().st_size != expected["bytes"]:
+            faults.append(f"{name}: {path.stat().st_size:,} bytes, the manifest says {expected['bytes']:,}")
+        elif (found := file_hash(path)) != expected["sha256"]:
+            faults.append(f"{name}: content altered: sha256 is {found[:16]}…, the manifest says {expected['sha256'][:16]}…")
+    faults += [f"{name}: not in the manifest" for name in sorted(present - set(manifest.files))]
+    return faults

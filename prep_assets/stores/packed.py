@@ -1,0 +1,154 @@
+"""The packed SFT table: fixed rows of tokens and their loss mask, and which documents stand where in them.
+
+    h5    sft_packed.h5    tokens int32 (N, row_len), loss_mask int8 (N, row_len)      train-llm-from-scratch's layout
+    bin   sft_packed/shard_0000/{meta.json, sequence.bin, loss_mask.bin, position_ids.bin}     AstrAI's layout, rows end to end
+
+Beside either, ``sft_packed.documents/`` says what each row is made of, one entry for each piece of a document, ordered by row:
+
+    row int64, row_offset int64, length int64     tokens row_offset … row_offset + length of that row
+    source int32, record int64, start int64       are tokens start … of that record in that domain's token store
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.tokens import StorageFormat
+
+DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
+BIN_KEYS = {"tokens": "sequence", "loss_mask": "loss_mask", "position_ids": "position_ids"}
+
+
+class PackedWriter:
+    """Writes blocks of rows; the number of rows is known beforehand. `loss_dtype` is int8, or float32 where weights are fractions."""
+
+    def __init__(self, storage: StorageFormat, directory: Path, name: str, rows: int, row_len: int, *, loss_dtype: str = "int8") -> None:
+        self._storage, self._directory, self._name = storage, directory, name
+        self._shape, self._at = (rows, row_len), 0
+        self._dtypes = {"tokens": "int32", "loss_mask": loss_dtype}
+        if storage == "bin":
+            self._dtypes["position_ids"] = "int32"
+        self._open()
+
+    def _open(self) -> None:
+        if self._storage == "h5":
+            import h5py
+
+            self._h5 = h5py.File(self._directory / f"{self._name}.h5", "w", libver="v108")
+            self._sinks = {key: self._h5.create_dataset(key, self._shape, dtype, track_times=False) for key, dtype in self._dtypes.items()}
+        else:
+            folder = self._directory / self._name / "shard_0000"
+            folder.mkdir(parents=True)
+            self._sinks = {key: (folder / f"{BIN_KEYS[key]}.bin").open("wb") for key in self._dtypes}
+
+    def __enter__(self) -> PackedWriter:
+        return self
+
+    def append(self, block: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and ``position_ids``."""
+        count = len(block["tokens"])
+        for key, dtype in self._dtypes.items():
+            if self._storage == "h5":
+                self._sinks[key][self._at : self._at + count] = block[key]
+            else:
+                np.ascontiguousarray(block[key], np.dtype(dtype).newbyteorder("<")).tofile(self._sinks[key])
+        self._at += count
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._storage == "h5":
+            self._h5.close()
+        else:
+            self._close_bin()
+        if kind is None and self._at != self._shape[0]:
+            raise StoreError(f"{self._name}: {self._at:,} rows written, {self._shape[0]:,} planned")
+
+    def _close_bin(self) -> None:
+        for file in self._sinks.values():
+            file.close()
+        total = self._shape[0] * self._shape[1]
+        meta = {BIN_KEYS[key]: {"shape": [total], "dtype": dtype} for key, dtype in self._dtypes.items()}
+        (self._directory / self._name / "shard_0000" / "meta.json").write_text(json.dumps(meta), "utf-8")
+
+
+def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray[Any]], sources: tuple[str, ...], row_len: int) -> None:
+    """Write ``<name>.documents/``: the fields of `DOCUMENT_FIELDS`, and the names that `source` numbers."""
+    folder = directory / f"{name}.documents"
+    folder.mkdir()
+    for field, dtype in DOCUMENT_FIELDS.items():
+        np.save(folder / f"{field}.npy", np.asarray(fields[field], dtype))
+    (folder / "sources.json").write_text(json.dumps({"sources": list(sources), "row_len": row_len}) + "\n", "utf-8")
+
+
+@dataclass(frozen=True)
+class PackedStore:
+    """A packed table, opened for reading.
+
+    Attributes:
+        tokens, loss_mask: (N, row_len).
+        documents: the fields of `DOCUMENT_FIELDS`, one entry a piece, ordered by row and offset.
+        sources: domain names that ``documents["source"]`` numbers.
+        row_len: tokens in a row.
+    """
+
+    tokens: Any
+    loss_mask: Any
+    documents: Mapping[str, npt.NDArray[Any]]
+    sources: tuple[str, ...]
+    row_len: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def pieces(self, row: int) -> slice:
+        """Which entries of `documents` are in a row."""
+        low, high = np.searchsorted(self.documents["row"], [row, row + 1])
+        return slice(int(low), int(high))
+
+    def blocks(self, rows: int = 4096) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]]:
+        """First row number, tokens and loss mask of successive blocks."""
+        for start in range(0, len(self), rows):
+            yield start, np.asarray(self.tokens[start : start + rows]), np.asarray(self.loss_mask[start : start + rows])
+
+
+def open_packed(directory: Path, name: str) -> PackedStore:
+    """Open the packed table `name` of a store, whichever its format.
+
+    Raises:
+        StoreError: it is not there, or its parts do not fit together.
+    """
+    folder = directory / f"{name}.documents"
+    if not folder.is_dir():
+        raise StoreError(f"{directory} has no packed table {name!r}: {folder.name} is missing")
+    about = json.loads((folder / "sources.json").read_text("utf-8"))
+    documents = {field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in DOCUMENT_FIELDS}
+    row_len = int(about["row_len"])
+    h5 = directory / f"{name}.h5"
+    if h5.is_file():
+        import h5py
+
+        file = h5py.File(h5, "r")
+        tokens, loss_mask = file["tokens"], file["loss_mask"]
+    else:
+        tokens, loss_mask = (_bin_rows(directory / name / "shard_0000", BIN_KEYS[key], row_len) for key in ("tokens", "loss_mask"))
+    if tokens.shape != loss_mask.shape or tokens.shape[1] != row_len:
+        raise StoreError(f"{directory}: tokens {tokens.shape}, loss_mask {loss_mask.shape}, row_len {row_len} do not fit together")
+    return PackedStore(tokens, loss_mask, documents, tuple(about["sources"]), row_len)
+
+
+def _bin_rows(shard: Path, key: str, row_len: int) -> npt.NDArray[Any]:
+    entry = json.loads((shard / "meta.json").read_text("utf-8"))[key]
+    path, dtype, total = shard / f"{key}.bin", np.dtype(entry["dtype"]), int(entry["shape"][0])
+    if path.stat().st_size != total * dtype.itemsize or total % row_len:
+        raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {total:,} {dtype.name}, rows of {row_len:,}")
+    if not total:
+        return np.zeros((0, row_len), dtype)
+    return np.asarray(np.memmap(path, dtype, "r")).reshape(-1, row_len)

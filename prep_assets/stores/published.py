@@ -1,0 +1,203 @@
+"""Where stores live, and how one gets there: write, audit, publish.
+
+    <root>/<asset>[/<partition>]/
+        current                        what trainers open: a link to versions/<build key>
+        versions/<build key>/          payload and manifest.json
+        versions/<build key>.quarantine.jsonl
+        versions/.writing-…            a build under way, or what a killed one left; never read
+
+A store is written into a directory of its own, audited there, synced to disk and renamed; then `current` is replaced in one step. So a reader
+sees the whole old store or the whole new one, and a build that dies leaves nothing that can be read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.manifest import Manifest, file_hash, list_payload, payload_faults
+
+KEY_LENGTH = 20
+QUARANTINE = ".quarantine.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A store that can be read."""
+
+    directory: Path
+    manifest: Manifest
+    reused: bool = False
+
+    @property
+    def quarantine(self) -> Path | None:
+        """The file of refused records, or `None` where nothing was refused."""
+        path = self.directory.with_name(self.directory.name + QUARANTINE)
+        return path if self.manifest.quarantine else None
+
+    def verify(self) -> None:
+        """Compare every file with the manifest.
+
+        Raises:
+            StoreError: a file is missing, cut short, altered or foreign; every such file is named.
+        """
+        faults = payload_faults(self.directory, self.manifest)
+        if self.quarantine is not None and (not self.quarantine.is_file() or file_hash(self.quarantine) != self.manifest.quarantine):
+            faults.append(f"{self.quarantine.name}: missing or altered")
+        if faults:
+            raise StoreError(f"{self.directory} is not what its manifest says:\n  " + "\n  ".join(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a build says about the payload that it has just written."""
+
+    counts: dict[str, Any]
+    metrics: dict[str, Any]
+    checks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of one asset's store (of one partition) under a root directory."""
+
+    root: Path
+    asset: str
+    partition: str = ""
+
+    @property
+    def directory(self) -> Path:
+        """``<root>/<asset>[/<partition>]``."""
+        return self.root / self.asset / self.partition
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"{self.asset}[{self.partition}]" if self.partition else self.asset
+
+    def current(self) -> Published | None:
+        """The published store, or `None` where there is none."""
+        pointer = self.directory / "current"
+        if not pointer.exists():
+            return None
+        # a file system without links has a pointer file instead
+        directory = self.directory / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer.resolve()
+        return Published(directory, Manifest.read(directory))
+
+    def version(self, build_key: str) -> Path:
+        """Where the store of this build key is, or would be."""
+        return self.directory / "versions" / build_key[:KEY_LENGTH]
+
+    def publish(
+        self, build_key: str, write: Callable[[Path, Path], Draft], *, config_key: str, recipe: dict[str, Any], audit: Callable[[Path], None]
+    ) -> Published:
+        """Build the store of `build_key` and make it current; or make current the one that is there, if its files are sound.
+
+        Args:
+            write: is given an empty directory for the payload and the path for the quarantine file.
+            audit: structural checks on the written payload; it raises to forbid publication.
+        """
+        with self._locked():
+            final = self.version(build_key)
+            found = self._sound(final, build_key, config_key)
+            if found is None:
+                self._build(final, build_key, write, config_key, recipe, audit)
+            published = Published(final, Manifest.read(final), reused=found is not None)
+            self._point(final)
+        return published
+
+    def _sound(self, final: Path, build_key: str, config_key: str) -> Published | None:
+        """The store at `final`, if it is exactly what this build would give. A damaged one is moved out of the way."""
+        if not final.exists():
+            return None
+        try:
+            published = Published(final, Manifest.read(final))
+            published.verify()
+            if published.manifest.build_key == build_key and published.manifest.config_key == config_key:
+                return published
+        except StoreError:
+            pass  # damaged: built anew below, as if it were not there
+        doomed = final.with_name(f".writing-damaged-{final.name}")
+        shutil.rmtree(doomed, ignore_errors=True)
+        final.rename(doomed)
+        shutil.rmtree(doomed)
+        return None
+
+    def _build(
+        self, final: Path, build_key: str, write: Callable[[Path, Path], Draft], config_key: str, recipe: dict[str, Any], audit: Callable[[Path], None]
+    ) -> None:
+        work = final.with_name(f".writing-{final.name}")
+        payload, quarantine = work / "payload", work / "quarantine.jsonl"
+        payload.mkdir(parents=True)
+        try:
+            draft = write(payload, quarantine)
+            audit(payload)
+            refused = file_hash(quarantine) if quarantine.exists() else ""
+            files = list_payload(payload)
+            manifest = Manifest(
+                self.asset, self.partition, build_key, config_key, recipe, draft.counts, draft.metrics, files, draft.checks, refused
+            )
+            manifest.write(payload)
+            _sync_tree(work)
+            if refused:
+                quarantine.replace(final.with_name(final.name + QUARANTINE))
+            payload.rename(final)
+            _sync(final.parent)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _point(self, final: Path) -> None:
+        target = final.relative_to(self.directory)
+        pointer, fresh = self.directory / "current", self.directory / ".current-new"
+        fresh.unlink(missing_ok=True)
+        try:
+            fresh.symlink_to(target, target_is_directory=True)
+        except OSError:
+            fresh.write_text(target.as_posix() + "\n", "utf-8")
+        fresh.replace(pointer)
+        _sync(self.directory)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One builder at a time; whatever an earlier one left half-written is removed."""
+        versions = self.directory / "versions"
+        versions.mkdir(parents=True, exist_ok=True)
+        with (versions / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for left in versions.glob(".writing-*"):
+                shutil.rmtree(left)
+            yield
+
+
+def open_published(root: Path, asset: str, partition: str = "", *, remedy: str = "") -> Published:
+    """The current store of an asset.
+
+    Raises:
+        StoreError: there is none; `remedy` is the command that builds it.
+    """
+    place = Place(root, asset, partition)
+    found = place.current()
+    if found is None:
+        raise StoreError(f"{place.label}: no store in {place.directory}." + (f" Build it with:\n  {remedy}" if remedy else ""))
+    return found
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_tree(directory: Path) -> None:
+    for path in sorted(directory.rglob("*")):
+        _sync(path)
+    _sync(directory)

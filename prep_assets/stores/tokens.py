@@ -1,0 +1,275 @@
+"""Ragged per-token arrays on disk: token streams with, for SFT, a loss mask, and where each record ends.
+
+Two formats hold the same arrays:
+
+    bin   shard_0000/meta.json, shard_0000/<key>.bin …   AstrAI's layout: raw little-endian elements, {"key": {"shape", "dtype"}}
+    h5    <name>.h5 with one flat dataset a key          train-llm-from-scratch's layout: ``tokens``
+
+and both come with a folder ``<name>.index`` beside the data, which no trainer reads: where each record ends and where it came from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import StoreError
+
+StorageFormat = Literal["bin", "h5"]
+BIN_NAMES = {"tokens": "sequence"}
+"""What AstrAI calls a key, where it has another name for it."""
+Block = Mapping[str, npt.NDArray[Any]]
+H5_CHUNK = 1 << 16
+"""Elements in a chunk of a flat HDF5 dataset."""
+
+
+class TokenWriter(Protocol):
+    """Appends blocks of per-token arrays. All keys of one block have the same length."""
+
+    def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
+        """Write whole records: equally long 1-D arrays, one for each key, and the length of each record in them."""
+        ...
+
+    def close(self) -> None:
+        """Finish the files."""
+        ...
+
+
+class BinWriter:
+    """AstrAI's mmap layout: ``<directory>/shard_%04d/{meta.json, <key>.bin}``.
+
+    A shard holds whole records and at most `max_tokens_per_shard` tokens, unless one record alone is longer.
+    """
+
+    def __init__(self, directory: Path, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000) -> None:
+        self._directory, self._dtypes, self._limit = directory, dict(dtypes), max_tokens_per_shard
+        self._shard, self._tokens = 0, 0
+        self._files: dict[str, Any] = {}
+        directory.mkdir()
+
+    def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
+        _check_block(block, self._dtypes, lengths)
+        ends = np.cumsum(lengths)
+        record, start = 0, 0
+        while record < len(ends):
+            if self._tokens and self._tokens + int(ends[record]) - start > self._limit:
+                self._finish()
+            fits = int(np.searchsorted(ends, start + self._limit - self._tokens, "right"))
+            record = max(fits, record + 1)
+            self._write(block, start, int(ends[record - 1]))
+            start = int(ends[record - 1])
+
+    def close(self) -> None:
+        if self._files:
+            self._finish()
+
+    def _write(self, block: Block, start: int, stop: int) -> None:
+        if not self._files:
+            self._folder().mkdir()
+            self._files = {key: (self._folder() / f"{BIN_NAMES.get(key, key)}.bin").open("wb") for key in self._dtypes}
+        for key, dtype in self._dtypes.items():
+            np.ascontiguousarray(block[key][start:stop], np.dtype(dtype).newbyteorder("<")).tofile(self._files[key])
+        self._tokens += stop - start
+
+    def _folder(self) -> Path:
+        return self._directory / f"shard_{self._shard:04d}"
+
+    def _finish(self) -> None:
+        for file in self._files.values():
+            file.close()
+        meta = {BIN_NAMES.get(key, key): {"shape": [self._tokens], "dtype": np.dtype(dtype).name} for key, dtype in self._dtypes.items()}
+        (self._folder() / "meta.json").write_text(json.dumps(meta), "utf-8")
+        self._files, self._tokens, self._shard = {}, 0, self._shard + 1
+
+
+class H5Writer:
+    """One HDF5 file with a flat, growing dataset for each key; uncompressed, because trainers read windows of it at random."""
+
+    def __init__(self, path: Path, dtypes: Mapping[str, str]) -> None:
+        import h5py
+
+        self._file = h5py.File(path, "w", libver="v108")
+        self._dtypes = dict(dtypes)
+        for key, dtype in self._dtypes.items():
+            self._file.create_dataset(key, shape=(0,), maxshape=(None,), dtype=dtype, chunks=(H5_CHUNK,), track_times=False)
+
+    def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
+        _check_block(block, self._dtypes, lengths)
+        for key in self._dtypes:
+            dataset = self._file[key]
+            start = dataset.shape[0]
+            dataset.resize(start + len(block[key]), axis=0)
+            dataset[start:] = block[key]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RecordWriter:
+    """Writes records to a token stream, buffered to large blocks, and their index beside it.
+
+    Use it as a context manager; a stream that was left by an exception has no index and cannot be opened.
+    """
+
+    def __init__(self, writer: TokenWriter, index: Path, *, block_tokens: int = 4_000_000) -> None:
+        self._writer, self._index, self._block = writer, index, block_tokens
+        self._pending: list[Block] = []
+        self._written = 0
+        self._lengths: list[npt.NDArray[np.int64]] = []
+        self._files: list[npt.NDArray[np.int32]] = []
+        self._rows: list[npt.NDArray[np.int64]] = []
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+        if kind is None:
+            self._index.mkdir()
+            np.save(self._index / "ends.npy", np.cumsum(_joined(self._lengths, np.int64)))
+            np.save(self._index / "file.npy", _joined(self._files, np.int32))
+            np.save(self._index / "row.npy", _joined(self._rows, np.int64))
+
+    def append(self, block: Block, lengths: npt.NDArray[np.int64], file: Sequence[int], row: Sequence[int]) -> None:
+        """Append records: their per-token arrays, their lengths, and the file number and row that each came from."""
+        self._pending.append(block)
+        self._lengths.append(np.asarray(lengths, np.int64))
+        self._files.append(np.asarray(file, np.int32))
+        self._rows.append(np.asarray(row, np.int64))
+        if sum(len(next(iter(pending.values()))) for pending in self._pending) >= self._block:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            joined = {key: np.concatenate([block[key] for block in self._pending]) for key in self._pending[0]}
+            self._writer.append(joined, np.concatenate(self._lengths[self._written :]))
+        self._pending, self._written = [], len(self._lengths)
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """A ragged token store, opened for reading.
+
+    Attributes:
+        arrays: per-token arrays by key, each 1-D and as long as the store; memory-mapped for `bin`, read at need from `h5`.
+        ends: int64[n], where each record ends.
+        file, row: int32[n], int64[n]: which source file and row each record came from.
+    """
+
+    arrays: Mapping[str, Any]
+    ends: npt.NDArray[np.int64]
+    file: npt.NDArray[np.int32]
+    row: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """int64[n], where each record starts."""
+        return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]]) if len(self.ends) else self.ends
+
+    def record(self, i: int, key: str) -> npt.NDArray[Any]:
+        """One record's array."""
+        start = int(self.ends[i - 1]) if i else 0
+        return np.asarray(self.arrays[key][start : int(self.ends[i])])
+
+
+def record_writer(
+    storage: StorageFormat, directory: Path, name: str, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000
+) -> RecordWriter:
+    """The writer of the stream `name`: ``<directory>/<name>.h5`` or ``<directory>/<name>/shard_0000/…``, and ``<name>.index``."""
+    writer: TokenWriter
+    if storage == "h5":
+        writer = H5Writer(directory / f"{name}.h5", dtypes)
+    else:
+        writer = BinWriter(directory / name, dtypes, max_tokens_per_shard=max_tokens_per_shard)
+    return RecordWriter(writer, directory / f"{name}.index")
+
+
+def open_tokens(directory: Path, name: str) -> TokenStore:
+    """Open the stream `name` of a store, whichever its format.
+
+    Raises:
+        StoreError: it is not there, or its parts do not fit together.
+    """
+    index = directory / f"{name}.index"
+    if not index.is_dir():
+        raise StoreError(f"{directory} has no token stream {name!r}: {index.name} is missing")
+    ends, file, row = (np.load(index / f"{part}.npy", mmap_mode="r") for part in ("ends", "file", "row"))
+    h5 = directory / f"{name}.h5"
+    arrays = _open_h5(h5) if h5.is_file() else _open_bin(directory / name)
+    store = TokenStore(arrays, np.asarray(ends), np.asarray(file), np.asarray(row))
+    for key, array in arrays.items():
+        if len(array) != store.tokens:
+            raise StoreError(f"{directory}: {name}/{key} has {len(array):,} elements, its index says {store.tokens:,}")
+    return store
+
+
+def _open_h5(path: Path) -> dict[str, Any]:
+    import h5py
+
+    file = h5py.File(path, "r")
+    return {key: file[key] for key in file}
+
+
+def _open_bin(directory: Path) -> dict[str, Any]:
+    shards = sorted(directory.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
+    ours = {theirs: key for key, theirs in BIN_NAMES.items()}
+    parts: dict[str, list[npt.NDArray[Any]]] = {}
+    for shard in shards:
+        meta = json.loads((shard / "meta.json").read_text("utf-8"))
+        for key, entry in meta.items():
+            path, count = shard / f"{key}.bin", int(entry["shape"][0])
+            expected = count * np.dtype(entry["dtype"]).itemsize
+            if path.stat().st_size != expected:
+                raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {expected:,}")
+            parts.setdefault(ours.get(key, key), []).append(np.asarray(np.memmap(path, entry["dtype"], "r", shape=(count,))))
+    return {key: arrays[0] if len(arrays) == 1 else Segmented(arrays) for key, arrays in parts.items()}
+
+
+class Segmented:
+    """Several arrays read as one, without copying them together. Only slices are supported."""
+
+    def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        self._arrays = list(arrays)
+        self._bounds = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
+        self.dtype = self._arrays[0].dtype
+
+    def __len__(self) -> int:
+        return int(self._bounds[-1])
+
+    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+        start, stop, step = part.indices(len(self))
+        if step != 1:
+            raise IndexError("a segmented array is read in steps of 1")
+        first, last = (int(np.searchsorted(self._bounds, at, "right")) - 1 for at in (start, max(start, stop - 1)))
+        pieces = [
+            array[max(0, start - low) : max(0, stop - low)]
+            for array, low in zip(self._arrays[first : last + 1], self._bounds[first : last + 1], strict=True)
+        ]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _check_block(block: Block, dtypes: Mapping[str, str], lengths: npt.NDArray[np.int64]) -> None:
+    found = {key: len(block[key]) for key in dtypes}
+    if set(found.values()) != {int(lengths.sum())}:
+        raise StoreError(f"per-token arrays do not fit their records: lengths {found}, records add up to {int(lengths.sum()):,}")
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)

@@ -1,0 +1,1 @@
+"""Samples → rendered text with the span of every region: chat templates and what they can be trusted with."""

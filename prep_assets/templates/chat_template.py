@@ -1,0 +1,105 @@
+"""A chat template: Jinja source and the special tokens it is rendered with.
+
+Templates are compiled by transformers' own sandboxed environment, so that one from a hub renders here as its model expects. The clock that
+some templates read (``strftime_now``) is frozen: the same input always renders the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import Refused, TemplateError, nearest
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+FROZEN_CLOCK = datetime(2024, 7, 26)
+"""What ``strftime_now`` shows: the day that Llama 3.1's own template falls back to."""
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A chat template bound to a tokenizer's special tokens.
+
+    Attributes:
+        name: how the configuration calls it; for messages only.
+        source: the Jinja text.
+        special: ``bos_token``, ``eos_token`` … as the template sees them.
+        options: further variables that the template reads, e.g. ``enable_thinking``.
+    """
+
+    name: str
+    source: str
+    special: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of everything that decides what is rendered."""
+        parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat()]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _compiled(self) -> Any:
+        from jinja2 import TemplateSyntaxError
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+
+        try:
+            return _compile_jinja_template(self.source)
+        except TemplateSyntaxError as error:
+            raise TemplateError(f"chat template {self.name}: line {error.lineno}: {error.message}") from error
+
+    def render(self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = (), generation_prompt: bool = False) -> str:
+        """The text of a whole conversation.
+
+        Raises:
+            Refused: the template itself refuses this conversation (a role it does not know, turns that do not alternate).
+        """
+        from jinja2 import TemplateError as JinjaError
+
+        variables = {**self.special, **self.options, "strftime_now": FROZEN_CLOCK.strftime}
+        try:
+            rendered = self._compiled.render(
+                messages=messages, tools=list(tools) or None, documents=None, add_generation_prompt=generation_prompt, **variables
+            )
+        except (JinjaError, TypeError, ValueError, KeyError) as error:
+            raise Refused("template_refuses", f"template {self.name}: {error}", stage="render") from error
+        return str(rendered)
+
+
+def named_templates() -> dict[str, str]:
+    """The shipped templates: name → Jinja source, sorted by name."""
+    folder = resources.files("prep_assets.templates") / "named"
+    found = {entry.name.removesuffix(".jinja"): entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".jinja")}
+    return dict(sorted(found.items()))
+
+
+def load_template(name: str, vocabulary: Vocabulary, *, base: Path | None = None, options: Mapping[str, Any] | None = None) -> ChatTemplate:
+    """The template that a configuration names: ``tokenizer``, a shipped one, or a path to a ``.jinja`` file (relative to `base`).
+
+    Raises:
+        TemplateError: no such template, or a tokenizer without one; the message lists what there is.
+    """
+    if name == "tokenizer":
+        if vocabulary.chat_template is None:
+            raise TemplateError(f"tokenizer {vocabulary.name} has no chat template; name one of: {', '.join(named_templates())}, or a .jinja file")
+        source = vocabulary.chat_template
+    elif name.endswith(".jinja"):
+        path = (base or Path.cwd()) / name
+        if not path.is_file():
+            raise TemplateError(f"no chat template at {path}")
+        source = path.read_text("utf-8")
+    else:
+        shipped = named_templates()
+        if name not in shipped:
+            raise TemplateError(f"no chat template {name!r}{nearest(name, shipped)} Known: tokenizer, {', '.join(shipped)}, or a path to a .jinja file")
+        source = shipped[name]
+    return ChatTemplate(name, source, vocabulary.special, options or {})

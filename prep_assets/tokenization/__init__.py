@@ -1,0 +1,1 @@
+"""Rendered text → token ids and loss weights: engines, spans, mask policies, truncation."""

@@ -1,0 +1,177 @@
+"""A tokenizer, as the rest of the house sees it: its ids, its control tokens, its content hash, and the bytes behind each id."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A loaded tokenizer.
+
+    Attributes:
+        name: the path or hub id it came from, for messages only; never part of a build's identity.
+        backend: the `tokenizers.Tokenizer`, the reference for ids.
+        special: names and texts of the special tokens (``eos_token`` …), as chat templates see them.
+        chat_template: the tokenizer's own Jinja template, or `None`.
+    """
+
+    name: str
+    backend: Any
+    special: dict[str, str]
+    chat_template: str | None
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """The parsed ``tokenizer.json`` of the tokenizer as it is in memory."""
+        loaded: dict[str, Any] = json.loads(self.backend.to_str())
+        return loaded
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of everything that decides ids and renders: ``tokenizer.json``, special tokens, chat template."""
+        parts = [self.spec, self.special, self.chat_template]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+    @cached_property
+    def size(self) -> int:
+        """One more than the largest id."""
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
+
+    @cached_property
+    def control(self) -> dict[str, int]:
+        """Control tokens: text → id of every added token that is marked special."""
+        return {token["content"]: token["id"] for token in self.spec["added_tokens"] if token["special"]}
+
+    @cached_property
+    def eos_id(self) -> int:
+        """Id of the end-of-text token.
+
+        Raises:
+            ConfigError: the tokenizer declares none.
+        """
+        return self._id_of("eos_token")
+
+    @cached_property
+    def pad_id(self) -> int:
+        """Id that fills unused positions: the padding token, else the end-of-text token. Padding is never trained."""
+        return self._id_of("pad_token") if "pad_token" in self.special else self.eos_id
+
+    def _id_of(self, which: str) -> int:
+        text = self.special.get(which)
+        found = None if text is None else self.backend.token_to_id(text)
+        if found is None:
+            raise ConfigError(f"tokenizer {self.name} has no {which}; set it in its tokenizer_config.json")
+        return int(found)
+
+    @cached_property
+    def token_bytes(self) -> tuple[bytes, ...] | None:
+        """The UTF-8 bytes that each id stands for, or `None` where ids do not stand for fixed bytes (WordPiece, normalizing tokenizers)."""
+        decode = _byte_decoder(self.spec)
+        if decode is None:
+            return None
+        table = [b""] * self.size
+        for text, number in self.spec["model"]["vocab"].items():
+            table[number] = decode(text)
+        for token in self.spec["added_tokens"]:
+            table[token["id"]] = token["content"].encode()
+        return tuple(table)
+
+    @cached_property
+    def byte_lengths(self) -> npt.NDArray[np.int64] | None:
+        """Length in bytes of each id's text, shape (size,), or `None` as for `token_bytes`."""
+        if self.token_bytes is None:
+            return None
+        return np.fromiter(map(len, self.token_bytes), np.int64, self.size)
+
+    @cached_property
+    def prefix_space(self) -> Literal["never", "first", "always"]:
+        """Where a space that is not in the text is put before its first word: SentencePiece's ``add_dummy_prefix``."""
+        parts = [part for part in _parts(self.spec.get("pre_tokenizer")) if part["type"] == "Metaspace"]
+        return parts[0].get("prepend_scheme", "always") if parts else "never"
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Smallest unsigned dtype that holds every id: uint16 or uint32."""
+        return np.dtype(np.uint16 if self.size <= 1 << 16 else np.uint32)
+
+    def decode(self, ids: npt.ArrayLike) -> str:
+        """The text of `ids` by the reference tokenizer's own decoder, control tokens shown."""
+        return self.decode_batch([np.asarray(ids).tolist()])[0]
+
+    def decode_batch(self, lists: Sequence[Sequence[int]]) -> list[str]:
+        """`decode` of several lists of ids.
+
+        A control token is put in front and its text taken off again, because SentencePiece decoders drop a leading space.
+        """
+        guard = next(iter(self.control.items()), None)
+        if guard is None:
+            return [str(text) for text in self.backend.decode_batch([list(ids) for ids in lists], skip_special_tokens=False)]
+        text, token = guard
+        return [str(found).removeprefix(text) for found in self.backend.decode_batch([[token, *ids] for ids in lists], skip_special_tokens=False)]
+
+
+def load_vocabulary(tokenizer: str, *, base: Path | None = None, revision: str | None = None) -> Vocabulary:
+    """Load a tokenizer with `transformers.AutoTokenizer` from a local directory (relative to `base`) or a hub id.
+
+    Raises:
+        ConfigError: nothing there, or a tokenizer with no fast (Rust) backend.
+    """
+    from transformers import AutoTokenizer
+
+    local = (base or Path.cwd()) / tokenizer
+    where = str(local) if local.is_dir() else tokenizer
+    try:
+        loaded = AutoTokenizer.from_pretrained(where, revision=revision, use_fast=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"tokenizer {tokenizer!r}: neither the directory {local} nor a hub repository that opens: {error}") from error
+    backend = getattr(loaded, "backend_tokenizer", None)
+    if backend is None:
+        raise ConfigError(f"tokenizer {tokenizer!r} has no fast backend (tokenizer.json); convert it with transformers first")
+    special = {name: str(text) for name, text in loaded.special_tokens_map.items() if isinstance(text, str)}
+    template = loaded.chat_template
+    return Vocabulary(tokenizer, backend, special, template if isinstance(template, str) else None)
+
+
+def _byte_decoder(spec: dict[str, Any]) -> Any:
+    """The function from a vocabulary entry to its bytes, for the two families in which every id stands for fixed bytes."""
+    if spec["model"]["type"] != "BPE" or spec.get("normalizer") is not None:
+        return None
+    kinds = {part["type"]: part for part in _parts(spec.get("decoder"))}
+    if "ByteLevel" in kinds:
+        alphabet = {char: byte for byte, char in enumerate(_byte_level_alphabet())}
+        return lambda text: bytes(alphabet[char] for char in text)
+    if "ByteFallback" in kinds:
+        return _byte_fallback
+    return None
+
+
+def _parts(component: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if component is None:
+        return []
+    nested = component.get("decoders") or component.get("pretokenizers") or component.get("normalizers")
+    return list(nested) if nested else [component]
+
+
+def _byte_fallback(text: str) -> bytes:
+    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+        return bytes([int(text[3:5], 16)])
+    return text.replace("▁", " ").encode()
+
+
+def _byte_level_alphabet() -> list[str]:
+    """GPT-2's printable stand-in for each byte: itself where printable, else the next code point from 256 on."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    stand_ins = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(stand_ins)) for byte in range(256)]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import ConfigError
+from prep_assets.packing import (
+    PackPlan,
+    cu_seqlens,
+    first_of_document,
+    pack,
+    position_ids,
+    segment_ids,
+    seq_lengths,
+    seq_start_id,
+    used_places,
+)
+from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN
+
+ALL = slice(None)
+
+
+@st.composite
+def plan_and_rows(draw: st.DrawFn) -> tuple[PackPlan, slice]:
+    strategy: Any = draw(st.sampled_from(["concat", "simple", "bfd_split"]))
+    plan = pack(draw(LENGTHS), draw(ROW_LEN), strategy, **({"overlong": "truncate"} if strategy == "simple" else {}))
+    bound = st.integers(0, plan.rows + 1)
+    return plan, draw(st.one_of(st.just(ALL), st.builds(slice, bound, bound)))
+
+
+def drawn(plan: PackPlan, rows: slice) -> dict[str, list[list[int]]]:
+    """Every dialect of a block of rows, one token at a time."""
+    names = ("doc_reset", "continuous", "segments", "first", "used")
+    block: dict[str, list[list[int]]] = {name: [] for name in names}
+    for row in list(range(plan.rows))[rows]:
+        lengths = [int(plan.length[m]) for m in range(plan.row.size) if plan.row[m] == row]
+        padding = [0] * (plan.row_len - sum(lengths))
+        block["doc_reset"].append([i for n in lengths for i in range(n)] + padding)
+        block["continuous"].append(list(range(sum(lengths))) + padding)
+        block["segments"].append([k for k, n in enumerate(lengths, 1) for _ in range(n)] + padding)
+        block["first"].append([int(i == 0) for n in lengths for i in range(n)] + padding)
+        block["used"].append([1] * sum(lengths) + padding)
+    return block
+
+
+@settings(max_examples=200)
+@given(plan_and_rows())
+def test_blocks(case: tuple[PackPlan, slice]) -> None:
+    plan, rows = case
+    expected = drawn(plan, rows)
+    shape = (len(expected["used"]), plan.row_len)
+    for got, name, dtype in (
+        (position_ids(plan, rows, "doc_reset"), "doc_reset", np.int32),
+        (position_ids(plan, rows, "continuous"), "continuous", np.int32),
+        (segment_ids(plan, rows), "segments", np.int32),
+        (first_of_document(plan, rows), "first", bool),
+        (used_places(plan, rows), "used", bool),
+    ):
+        assert (got.shape, got.dtype) == (shape, dtype)
+        assert got.astype(int).tolist() == expected[name]
+
+
+@settings(max_examples=100)
+@given(plan_and_rows())
+def test_one_row(case: tuple[PackPlan, slice]) -> None:
+    plan, _ = case
+    for row, segments in enumerate(drawn(plan, ALL)["segments"]):
+        lengths = [segments.count(k) for k in range(1, max(segments) + 1)]
+        ends = [sum(lengths[:k]) for k in range(len(lengths) + 1)]
+        assert seq_lengths(plan, row).tolist() == lengths
+        assert seq_start_id(plan, row).tolist() == ends[:-1]
+        assert cu_seqlens(plan, row).tolist() == ends
+        padded = ends if ends[-1] == plan.row_len else [*ends, plan.row_len]
+        assert cu_seqlens(plan, row, padding_segment=True).tolist() == padded
+        assert {f(plan, row).dtype for f in (seq_lengths, seq_start_id, cu_seqlens)} == {np.dtype(np.int32)}
+
+
+@settings(max_examples=50)
+@given(plan_and_rows())
+def test_row_bounds_cut_the_ragged_columns(case: tuple[PackPlan, slice]) -> None:
+    plan, _ = case
+    for row in range(plan.rows):
+        members = slice(plan.row_bounds[row], plan.row_bounds[row + 1])
+        assert plan.length[members].tolist() == seq_lengths(plan, row).tolist()
+        assert plan.row_offset[members].tolist() == seq_start_id(plan, row).tolist()
+
+
+def test_the_drawing_of_the_module() -> None:
+    plan = pack([3, 4], 8, "simple")
+    assert position_ids(plan, ALL, "doc_reset").tolist() == [[0, 1, 2, 0, 1, 2, 3, 0]]
+    assert position_ids(plan, ALL, "continuous").tolist() == [[0, 1, 2, 3, 4, 5, 6, 0]]
+    assert position_ids(plan, ALL, "none") is None
+    assert segment_ids(plan, ALL).tolist() == [[1, 1, 1, 2, 2, 2, 2, 0]]
+    assert np.flatnonzero(first_of_document(plan, ALL)[0]).tolist() == [0, 3]
+    assert cu_seqlens(plan, 0).tolist() == [0, 3, 7]
+    assert cu_seqlens(plan, 0, padding_segment=True).tolist() == [0, 3, 7, 8]
+
+
+def test_the_rest_of_a_document_is_a_new_segment_in_its_row() -> None:
+    plan = pack([2, 4, 2], 4, "concat")
+    assert position_ids(plan, ALL, "doc_reset").tolist() == [[0, 1, 0, 1], [0, 1, 0, 1]]
+    assert segment_ids(plan, ALL).tolist() == [[1, 1, 2, 2], [1, 1, 2, 2]]
+    assert first_of_document(plan, ALL).tolist() == [[True, False, True, False]] * 2
+
+
+def test_refusals() -> None:
+    plan = pack([3, 4], 8, "simple")
+    with pytest.raises(ConfigError, match="'reset' are not one of"):
+        position_ids(plan, ALL, "reset")  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="row 1 of a plan with 1 rows"):
+        cu_seqlens(plan, 1)
+    with pytest.raises(ConfigError, match="step 2"):
+        segment_ids(plan, slice(0, 1, 2))

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import ConfigError
+from prep_assets.packing import gather_rows, pack
+from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN, rows_of
+
+ALL = slice(None)
+
+
+@settings(max_examples=150)
+@given(LENGTHS, ROW_LEN, st.sampled_from(["concat", "simple", "ffd", "bfd_split"]), st.integers(0, 5), st.integers(0, 60))
+def test_every_token_stands_where_the_plan_says(lengths: list[int], row_len: int, strategy: Any, first: int, stop: int) -> None:
+    plan = pack(lengths, row_len, strategy, **({"overlong": "truncate"} if strategy in ("simple", "ffd") else {}))
+    values = {(record, token): 1000 * record + token for record, n in enumerate(lengths) for token in range(n)}
+    order = sorted(range(len(lengths)), reverse=True)  # the store has the records in another order than the plan
+    flat = np.array([values[record, token] for record in order for token in range(lengths[record])], dtype=np.uint32)
+    starts = np.array([sum(lengths[other] for other in order[: order.index(record)]) for record in range(len(lengths))], dtype=np.int64)
+    block = gather_rows(flat, starts, plan, slice(first, stop), 7)
+    expected = [[values[token] for token in row] + [7] * (row_len - len(row)) for row in rows_of(plan)[first:stop]]
+    assert block.tolist() == expected
+    assert (block.dtype, block.shape) == (np.dtype(np.uint32), (len(expected), row_len))
+
+
+def test_reads_a_memory_map(tmp_path: Path) -> None:
+    np.arange(7, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    flat = np.memmap(tmp_path / "tokens.bin", dtype=np.uint16, mode="r")
+    block = gather_rows(flat, np.array([0, 3]), pack([3, 4], 5, "simple"), ALL, 9)
+    assert type(block) is np.ndarray
+    assert block.tolist() == [[0, 1, 2, 9, 9], [3, 4, 5, 6, 9]]
+
+
+class TwoParts:
+    """An array in two parts that is read in slices, as one; it cannot be indexed otherwise."""
+
+    dtype = np.dtype(np.uint16)
+
+    def __init__(self, *parts: list[int]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __getitem__(self, part: slice) -> list[int]:
+        return [value for values in self.parts for value in values][part]
+
+
+def test_reads_anything_that_gives_slices() -> None:
+    block = gather_rows(TwoParts([5, 6], [7, 8, 9]), np.array([3, 0]), pack([2, 3], 4, "simple"), ALL, 0)
+    assert (block.dtype, block.tolist()) == (np.dtype(np.uint16), [[8, 9, 0, 0], [5, 6, 7, 0]])
+
+
+def test_the_block_is_writable_and_apart_from_the_store() -> None:
+    flat = np.arange(4)
+    block = gather_rows(flat, np.array([0]), pack([4], 4, "simple"), ALL, 0)
+    block[:] = -1
+    assert flat.tolist() == [0, 1, 2, 3]
+
+
+def test_fractional_weights_keep_their_dtype() -> None:
+    flat = np.array([0.5, 1.0, 0.25], dtype=np.float16)
+    block = gather_rows(flat, np.array([0, 2]), pack([2, 1], 2, "simple"), ALL, 0)
+    assert (block.dtype, block.tolist()) == (np.dtype(np.float16), [[0.5, 1.0], [0.25, 0.0]])
+
+
+@pytest.mark.parametrize(("dtype", "fill"), [(np.uint16, -100), (np.uint8, 256), (np.int8, 128)])
+def test_a_fill_that_is_no_value_of_the_dtype(dtype: Any, fill: int) -> None:
+    with pytest.raises(ConfigError, match=f"fill {fill} is no {np.dtype(dtype)}"):
+        gather_rows(np.zeros(3, dtype=dtype), np.array([0]), pack([3], 4, "simple"), ALL, fill)
+
+
+def test_records_beyond_the_store() -> None:
+    with pytest.raises(ConfigError, match="reach to token 4, the flat array has 3"):
+        gather_rows(np.zeros(3), np.array([0, 2]), pack([2, 2], 4, "simple"), ALL, 0)

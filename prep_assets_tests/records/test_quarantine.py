@@ -1,0 +1,71 @@
+"""The quarantine file: its bytes, its counts, and reading it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.errors import StoreError
+from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine
+
+
+def test_lines_are_the_refusals_as_they_came(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "q.jsonl"
+    with Quarantine(path) as quarantine:
+        quarantine.add("a.jsonl:3", "schema", "missing_field", "needs 'text'", {"ü": 1, "when": date(2024, 1, 2)})
+        quarantine.add("a.jsonl:1", "schema", "missing_field", "needs 'text'", "half \ud83d pair")
+        quarantine.add("b.jsonl:0", "records", "too_long", "…", "x" * 2000, length=50_000)
+        assert quarantine.counts == {"records/too_long": 1, "schema/missing_field": 2}
+        assert list(quarantine.counts) == sorted(quarantine.counts)
+    first, _, third = path.read_bytes().splitlines()
+    assert first.decode() == (
+        '{"id": "a.jsonl:3", "stage": "schema", "reason": "missing_field", "detail": "needs \'text\'", '
+        '"payload": "{\\"ü\\": 1, \\"when\\": \\"2024-01-02\\"}", "payload_length": 30}'
+    )
+    assert json.loads(third)["payload_length"] == 50_000
+    refusals = list(read_quarantine(path))
+    assert [refusal.id for refusal in refusals] == ["a.jsonl:3", "a.jsonl:1", "b.jsonl:0"]
+    assert refusals[1] == Refusal("a.jsonl:1", "schema", "missing_field", "needs 'text'", r"half \ud83d pair", 11)
+
+
+def test_a_long_payload_is_cut_and_its_length_stated(tmp_path: Path) -> None:
+    with Quarantine(tmp_path / "q.jsonl") as quarantine:
+        quarantine.add("a:0", "schema", "wrong_type", "", {"text": "ü" * 5000})
+    (refusal,) = read_quarantine(tmp_path / "q.jsonl")
+    assert refusal.payload == '{"text": "' + "ü" * 1990
+    assert refusal.payload_length == 5012
+
+
+def test_no_file_is_left_where_nothing_was_refused(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text("of an earlier run")
+    with Quarantine(path) as quarantine:
+        assert quarantine.counts == {}
+    assert not path.exists()
+    assert list(read_quarantine(path)) == []
+
+
+def test_unreadable_rows_go_in_as_they_are(
+    tmp_path: Path, source: Callable[..., Any], read: Callable[..., tuple[list[Any], list[Any]]]
+) -> None:
+    file = source("a.jsonl", b'{}\n{"a": "caf\xe9' + b"x" * 3000)
+    _, (row,) = read(file)
+    with Quarantine(tmp_path / "q.jsonl") as quarantine:
+        quarantine.add_unreadable(file, row)
+    (refusal,) = read_quarantine(tmp_path / "q.jsonl")
+    assert (refusal.id, refusal.stage, refusal.reason) == ("a.jsonl:1", "records", "invalid_utf8")
+    assert (refusal.payload, refusal.payload_length) == (r'{"a": "caf\xe9' + "x" * 1986, 3011)
+
+
+def test_a_file_cut_short_stops(tmp_path: Path) -> None:
+    with Quarantine(tmp_path / "q.jsonl") as quarantine:
+        quarantine.add("a:0", "schema", "r", "", "")
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"id": "a:')
+    with pytest.raises(StoreError, match=r"line 2.*build again"):
+        list(read_quarantine(path))

@@ -1,0 +1,179 @@
+"""Whole published files with their schema: what is kept, what is refused and why. The expectations are counted here, the plain way."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.errors import Refused
+from prep_assets.samples import Example
+from prep_assets.schemas.registry import apply, convert_with
+
+
+def rows_of(file: Path) -> list[Any]:
+    if file.suffix == ".json":
+        return json.loads(file.read_text("utf-8"))
+    if file.suffix == ".txt":
+        return [{"text": line} for line in file.read_text("utf-8").split("\n") if line]
+    raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    return [json.loads(line) for line in raw.decode().split("\n") if line.strip()]
+
+
+def run(name: str, rows: list[Any], **options: Any) -> tuple[list[Example], Counter[str]]:
+    convert = convert_with(name, options)
+    examples, refused = [], Counter[str]()
+    for row in rows:
+        try:
+            examples.append(apply(convert, row))
+        except Refused as refusal:
+            refused[refusal.reason] += 1
+    return examples, refused
+
+
+@pytest.mark.parametrize(
+    ("file", "schema", "options", "kept"),
+    [
+        ("llama_factory/c4_demo.jsonl", "text", {}, 300),
+        ("llama_factory/wiki_demo.txt", "text", {}, 30),
+        ("llama_factory/alpaca_en_demo.json", "alpaca", {}, 999),
+        ("llama_factory/alpaca_zh_demo.json", "alpaca", {}, 1000),
+        ("llama_factory/identity.json", "alpaca", {}, 91),
+        ("llama_factory/glaive_toolcall_en_demo.json", "sharegpt", {}, 300),
+        ("llama_factory/reason_tool_use_demo_50.jsonl", "messages", {}, 50),
+        ("llama_factory/v1_sft_demo.jsonl", "messages", {"order": "alternate"}, 500),
+        ("llama_factory/v1_multimodal_demo.jsonl", "messages", {}, 24),
+        ("llama_factory/mllm_demo.json", "messages", {}, 6),
+        ("llama_factory/dpo_en_demo.json", "sharegpt_pairwise", {}, 300),
+        ("llama_factory/v1_dpo_demo.jsonl", "preference", {"chosen_key": "chosen_messages", "rejected_key": "rejected_messages"}, 10),
+        ("llama_factory/kto_en_demo.json", "kto", {}, 300),
+        ("gsm8k/train.jsonl", "gsm8k", {}, 7473),
+        ("gsm8k/train.jsonl", "gsm8k_prompt", {}, 7473),
+        ("moss/conversations.jsonl", "moss", {}, 840),
+    ],
+)
+def test_files_without_a_bad_row_are_kept_whole(real_data, file, schema, options, kept) -> None:
+    rows = rows_of(real_data / file)
+    examples, refused = run(schema, rows, **options)
+    assert (len(rows), len(examples), refused) == (kept, kept, Counter())
+
+
+@pytest.mark.parametrize("name", ["alpaca_en_demo", "alpaca_zh_demo", "identity"])
+def test_alpaca_texts(real_data, name) -> None:
+    rows = rows_of(real_data / f"llama_factory/{name}.json")
+    for join in ("\n\n", "\n"):
+        for row, sample in zip(rows, run("alpaca", rows, join=join)[0], strict=True):
+            question = row["instruction"].strip() + (join + row["input"].strip() if row["input"].strip() else "")
+            assert [turn.text for turn in sample.turns] == [question, row["output"].strip()]
+
+
+def test_glaive_calls_observations_and_tools(real_data) -> None:
+    rows = rows_of(real_data / "llama_factory/glaive_toolcall_en_demo.json")
+    examples, _ = run("sharegpt", rows)
+    for row, sample in zip(rows, examples, strict=True):
+        for message, turn in zip(row["conversations"], sample.turns, strict=True):
+            role = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool"}[message["from"]]
+            is_call = message["from"] == "function_call"
+            text = json.dumps(json.loads(message["value"]), ensure_ascii=False, separators=(",", ":")) if is_call else message["value"]
+            assert (turn.role, turn.text, turn.regions[0].kind) == (role, text, "tool_call" if is_call else "text")
+        assert [tool["function"] for tool in sample.tools] == json.loads(row["tools"])
+    assert sum(region.kind == "tool_call" for sample in examples for turn in sample.turns for region in turn.regions) == 211
+
+
+def test_reasoning_and_several_calls(real_data) -> None:
+    rows = rows_of(real_data / "llama_factory/reason_tool_use_demo_50.jsonl")
+    kinds = {"text": "text", "reasoning": "thinking", "tool_call": "tool_call"}
+    for row, sample in zip(rows, run("messages", rows)[0], strict=True):
+        for message, turn in zip(row["messages"], sample.turns, strict=True):
+            assert turn.role == message["role"]
+            assert [region.kind for region in turn.regions] == [kinds[part["type"]] for part in message["content"]]
+            for part, region in zip(message["content"], turn.regions, strict=True):
+                assert json.loads(region.text) == json.loads(part["value"]) if region.kind == "tool_call" else region.text == part["value"]
+        assert list(sample.tools) == json.loads(row["tools"])
+
+
+def test_weights_of_llama_factory_v1(real_data) -> None:
+    rows = rows_of(real_data / "llama_factory/v1_sft_demo.jsonl")
+    for row, sample in zip(rows, run("messages", rows)[0], strict=True):
+        assert [turn.regions[0].loss_weight for turn in sample.turns] == [message["loss_weight"] for message in row["messages"]]
+    rows = rows_of(real_data / "llama_factory/v1_dpo_demo.jsonl")
+    for row, pair in zip(rows, run("preference", rows, chosen_key="chosen_messages", rejected_key="rejected_messages")[0], strict=True):
+        for side, turns in (("chosen", pair.chosen), ("rejected", pair.rejected)):
+            written = [(m["role"], m["content"][0]["value"], m["loss_weight"]) for m in row[f"{side}_messages"]]
+            assert [(turn.role, turn.text, turn.regions[0].loss_weight) for turn in (*pair.prompt, *turns)] == written
+
+
+def test_images_stand_where_the_marks_stood(real_data) -> None:
+    rows = rows_of(real_data / "llama_factory/mllm_demo.json")
+    for row, sample in zip(rows, run("messages", rows)[0], strict=True):
+        regions = [region for turn in sample.turns for region in turn.regions]
+        assert [region.text for region in regions if region.kind == "image"] == row["images"]
+        for message, turn in zip(row["messages"], sample.turns, strict=True):
+            assert "".join("<image>" if r.kind == "image" else r.text for r in turn.regions) == message["content"]
+    rows = rows_of(real_data / "llama_factory/v1_multimodal_demo.jsonl")
+    for row, sample in zip(rows, run("messages", rows)[0], strict=True):
+        written = [[(part["type"].removesuffix("_url"), part["value"]) for part in message["content"]] for message in row["messages"]]
+        assert [[(region.kind, region.text) for region in turn.regions] for turn in sample.turns] == written
+
+
+def test_pairs_and_labels(real_data) -> None:
+    rows = rows_of(real_data / "llama_factory/dpo_en_demo.json")
+    roles = {"system": "system", "human": "user", "gpt": "assistant"}
+    for row, pair in zip(rows, run("sharegpt_pairwise", rows)[0], strict=True):
+        assert [(turn.role, turn.text) for turn in pair.prompt] == [(roles[m["from"]], m["value"]) for m in row["conversations"]]
+        assert (pair.chosen[0].text, pair.rejected[0].text) == (row["chosen"]["value"], row["rejected"]["value"])
+    rows = rows_of(real_data / "llama_factory/kto_en_demo.json")
+    for row, sample in zip(rows, run("kto", rows)[0], strict=True):
+        assert sample.label is row["label"]
+        assert [turn.text for turn in sample.turns] == [message["content"] for message in row["messages"]]
+
+
+def test_hh_rlhf(real_data) -> None:
+    """Split by hand at the last marker: 4 rows have an empty answer, 1 has two different prompts."""
+    rows = rows_of(real_data / "hh_rlhf/harmless_base_1500.jsonl.gz")
+    mark = "\n\nAssistant:"
+    expected, empty, different = [], 0, 0
+    for row in rows:
+        sides = [row[side].rsplit(mark, 1) for side in ("chosen", "rejected")]
+        (prompt, chosen), (other, rejected) = [[part.strip() for part in side] for side in sides]
+        if not chosen or not rejected:
+            empty += 1
+        elif prompt != other:
+            different += 1
+        else:
+            expected.append((prompt, chosen, rejected))
+    pairs, refused = run("hh", rows)
+    assert (len(rows), len(expected), empty, different) == (1500, 1495, 4, 1)
+    assert [(pair.prompt[0].text, pair.chosen[0].text, pair.rejected[0].text) for pair in pairs] == expected
+    assert refused == {"empty_answer": empty, "prompts_differ": different}
+    kept, refused = run("hh", rows, prompt_check="chosen")
+    assert (len(kept), refused) == (1496, {"empty_answer": 4})
+    turns = run("hh", rows, split_turns=True)[0]
+    assert [sum(turn.role == "user" for turn in pair.prompt) for pair in turns] == [
+        ("\n\n" + p).count("\n\nHuman:") for p, _, _ in expected
+    ]
+
+
+def test_moss_texts_and_plugins(real_data) -> None:
+    rows = rows_of(real_data / "moss/conversations.jsonl")
+    for row, sample in zip(rows, run("moss", rows)[0], strict=True):
+        texts = []
+        for exchange in row["chat"].values():
+            texts.append(exchange["Human"].replace("<eoh>", "").replace("<|Human|>: ", "").strip())
+            texts.append(exchange["MOSS"].replace("<|MOSS|>:", "").replace("<eom>", "").strip())
+        assert [turn.text for turn in sample.turns] == texts
+
+    def unreadable(commands: str) -> bool:
+        """Whether anything is left once every call and the commas between calls are taken away."""
+        plain = commands.replace("<|Commands|>:", "").replace("<eoc>", "").strip()
+        return plain != "None" and bool(re.sub(r'(Search|Calculate|Solve|Text2Image)\("[^"]*"\)(,\s*|\s*$)', "", plain))
+
+    bad = sum(any(unreadable(exchange["Commands"]) for exchange in row["chat"].values()) for row in rows)
+    kept, refused = run("moss", rows, plugins=True, system_key="meta_instruction")
+    assert (len(kept), refused) == (len(rows) - bad, {"bad_tool_call": bad})
+    assert bad == 12

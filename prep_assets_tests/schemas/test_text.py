@@ -1,0 +1,93 @@
+"""Documents, prompts and completions: text that no chat template touches."""
+
+from __future__ import annotations
+
+import pytest
+
+from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, document, turn
+
+
+def test_a_document_is_one_turn_with_the_text_as_it_is(convert) -> None:
+    assert convert("text", {"text": " a\n"}) == document(" a\n")
+    assert convert("text", {"text": " a\n"}).turns[0].role == DOCUMENT
+    assert convert("GeneralPretrainHandler", {"body": "a"}, text_key="body") == document("a")
+
+
+def test_cerebras_hook_strips(convert) -> None:
+    assert convert("text_read_hook", {"body": " a\n"}, text_key="body") == document("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        ("", {}, "empty_text"),
+        (" \n", {}, "empty_text"),
+        ("ab", {"min_chars": 3}, "too_short"),
+        ("abcd", {"max_chars": 3}, "too_long"),
+        (None, {}, "missing_field"),
+        (5, {}, "wrong_type"),
+    ],
+)
+def test_documents_outside_the_bounds_are_refused(refusal, text, options, reason) -> None:
+    assert refusal("text", {"text": text}, **options).reason == reason
+
+
+def test_the_bounds_are_inclusive_and_count_code_points(convert) -> None:
+    for text in ("né✓", "abc", "  a"):
+        assert convert("text", {"text": text}, min_chars=3, max_chars=3) == document(text)
+
+
+def test_a_refusal_says_what_the_record_has(refusal) -> None:
+    assert refusal("text", {"body": "x", "id": 1}).detail == "needs 'text'; it has 'body', 'id'"
+    assert refusal("text", {}).detail == "needs 'text'; it has no fields"
+
+
+def test_instruction_keeps_prompt_and_response_apart(convert, refusal) -> None:
+    row = {"instruction": "Add 2 and 2: ", "output": "4"}
+    sample = convert("instruction", row, prompt_key="instruction", response_key="output")
+    assert sample.turns == (turn(PROMPT, "Add 2 and 2: "), turn(COMPLETION, "4"))
+    assert refusal("instruction", {"prompt": "q", "response": " "}).reason == "empty_answer"
+    assert refusal("instruction", {"prompt": " ", "response": "a"}).reason == "empty_prompt"
+
+
+def test_prompt_completion_of_strings(convert, said) -> None:
+    row = {"prompt": " q ", "completion": " a "}
+    assert said(convert("prompt_completion", row).turns) == [("prompt", " q "), ("completion", " a ")]
+    assert said(convert("prompt_completion", row, template=True).turns) == [("user", " q "), ("assistant", " a ")]
+    assert said(convert("prompt_completion_text_read_hook", row).turns) == [("prompt", " q "), ("completion", " a ")]
+    assert said(convert("prompt_completion_chat_read_hook", row).turns) == [("user", "q"), ("assistant", "a")]
+
+
+def test_prompt_completion_of_messages_trains_the_completion_only(convert) -> None:
+    row = {
+        "prompt": [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "assistant", "content": "c", "weight": 0.5},
+            {"role": "user", "content": "d"},
+        ],
+        "completion": [{"role": "assistant", "content": "e"}],
+    }
+    weights = [turn.regions[0].loss_weight for turn in convert("prompt_completion", row).turns]
+    assert weights == [None, 0.0, 0.5, None, None]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"prompt": "q", "completion": [{"role": "assistant", "content": "a"}]}, "wrong_type"),
+        ({"prompt": [{"role": "user", "content": "q"}], "completion": "a"}, "wrong_type"),
+        ({"prompt": [{"role": "assistant", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]}, "role_order"),
+        ({"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "user", "content": "a"}]}, "no_assistant_turn"),
+        ({"prompt": [], "completion": []}, "empty_prompt"),
+        ({"prompt": "q", "completion": "a", "images": ["1.jpg"]}, "unsupported_media"),
+    ],
+)
+def test_prompt_completion_refuses(refusal, row, reason) -> None:
+    assert refusal("prompt_completion", row).reason == reason
+
+
+def test_token_ids_are_no_text(convert, refusal, said) -> None:
+    assert refusal("nlg_read_hook", {"context": [1, 2], "completion": [3]}).reason == "token_ids"
+    assert refusal("nlg_read_hook", {"context": {}, "completion": "c"}).reason == "wrong_type"
+    assert said(convert("nlg_read_hook", {"context": "a", "completion": "b"}).turns) == [("prompt", "a"), ("completion", "b")]
