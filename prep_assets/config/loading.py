@@ -24,7 +24,8 @@ def config_dir() -> Path:
         if not folder.is_dir():
             raise ConfigError(f"PREP_ASSETS_CONFIG_DIR is {named!r}, which is no directory")
         return folder
-    candidates = [*([checkout() / "configs"] if checkout() else []), Path.cwd() / "configs", PACKAGE / "_configs"]
+    root = checkout()
+    candidates = [*([root / "configs"] if root else []), Path.cwd() / "configs", PACKAGE / "_configs"]
     return next((folder for folder in candidates if folder.is_dir()), candidates[-1])
 
 
@@ -51,11 +52,16 @@ def load_family(name: str, folder: Path) -> Family:
         values = yaml.load(path.read_text("utf-8"), Loader=_UniqueKeys)
     except FileNotFoundError as error:
         raise ConfigError(f"no configuration {path}") from error
-    except yaml.YAMLError as error:
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # the others: a date that does not exist, an anchor that holds itself
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path}: needs keys such as tokenizer and domains, found {type(values).__name__}")
-    return parse(FAMILIES[name], values, str(path))
+    family: Family = parse(FAMILIES[name], values, str(path))
+    return family
 
 
 def parse(model: type[Any], values: Mapping[str, Any], where: str) -> Any:
@@ -71,12 +77,14 @@ class _UniqueKeys(yaml.SafeLoader):
     """YAML silently keeps the last of two equal keys; a domain that is listed twice must not vanish."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+        seen: list[Any] = []
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<: *anchor`, whose keys may be overridden
+                continue
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.YAMLError(f"key {key!r} stands twice (line {key_node.start_mark.line + 1})")
-            seen.add(key)
+            seen.append(key)
         return super().construct_mapping(node, deep)
 
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-
 StorageFormat = Literal["bin", "h5"]
 DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -123,7 +122,22 @@ class Sft(Chat):
 
     mask: dict[str, Action] = Field(default={"assistant": "train", "completion": "train"}, description="What is trained, by role.")
     mask_default: Action = Field(default="mask", description="What happens to a role that `mask` does not list.")
-    train_on_eos: Literal["turn", "none"] = Field(default="turn", description="Whether the token that ends a trained turn is trained.")
+    train_on_eos: Literal["turn", "last", "all", "none"] = Field(
+        default="turn", description="Which stop tokens are trained: after trained turns, after the last of them, after every turn, or none."
+    )
+    train_turns: Literal["all", "last"] = Field(default="all", description="Train all turns that `mask` says, or only the last of them.")
+    train_thinking: bool = Field(default=True, description="Train reasoning inside a trained turn.")
+    train_tool_calls: bool = Field(default=True, description="Train tool calls inside a trained turn.")
+    train_headers: bool = Field(default=False, description="Train what the template writes before a trained turn, e.g. its role header.")
+    special_in_content: Literal["text", "strip", "refuse", "allow"] = Field(
+        default="text",
+        description="A control token that is typed in content: encode it as plain text, take it out, refuse the record, or let it be the token.",
+    )
+    truncation: Literal["drop", "start", "end", "turns", "prompt"] = Field(
+        default="drop",
+        description="An example longer than max_seq_len: refuse it, cut its start or end, drop its oldest rounds, or shorten its prompts.",
+    )
+    truncation_keeps_stop: bool = Field(default=False, description="Where `end` cuts an answer off, end it with the stop token all the same.")
     packing: Packing = Packing()
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of records that go to sft_dev_packed, by hash of the record.")
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import dagster as dg
 
 from prep_assets.config.models import FAMILIES
+from prep_assets.defs.history import failing
 from prep_assets.defs.options import chosen
 from prep_assets.defs.partitions import domains
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.graph import ASSETS, Asset, out_of_date
+from prep_assets.pipelines.graph import ASSETS, Asset, out_of_date, upstream_of
 from prep_assets.pipelines.sources import materialize_command
 from prep_assets.pipelines.workspace import Workspace
 
 SINGLE_RUN = dg.BackfillPolicy.single_run()
 OWNERS = ["team:data"]
+Declared = Callable[[Callable[..., Any]], dg.AssetsDefinition]
 
 
-def declare(name: str, *, kinds: set[str], columns: Iterable[dg.TableColumn] = (), tags: dict[str, str] | None = None) -> Any:
+def declare(name: str, *, kinds: set[str], columns: Iterable[dg.TableColumn] = (), tags: dict[str, str] | None = None) -> Declared:
     """`dg.asset` with everything that the graph and the configuration already say of the asset called `name`."""
     asset = ASSETS[name]
     listed = list(columns)
@@ -52,9 +54,11 @@ def build(context: dg.AssetExecutionContext, config: dg.Config) -> dg.Materializ
     asset = ASSETS[context.asset_key.to_user_string()]
     workspace = Workspace.open(progress=_Progress(context)).overriding(asset.family, chosen(config))
     partitions = list(context.partition_keys) if asset.partitioned else [""]
+    if not partitions:
+        order = ", ".join(domains(asset.family).get_partition_keys())
+        raise dg.Failure(f"{asset.name}: the range holds no partition. Their order is {order}", allow_retries=False)
     try:
-        for partition in partitions:
-            _bring_up_to_date(context, workspace, asset, partition)
+        _bring_up_to_date(context, workspace, asset, partitions)
         builds = {partition: asset.build(workspace, partition) for partition in partitions}
     except PrepAssetsError as error:
         raise dg.Failure(f"{asset.name}: {error}", allow_retries=False) from error
@@ -62,25 +66,44 @@ def build(context: dg.AssetExecutionContext, config: dg.Config) -> dg.Materializ
     return dg.MaterializeResult(value=value)
 
 
-def _bring_up_to_date(context: dg.AssetExecutionContext, workspace: Workspace, asset: Asset, partition: str) -> None:
-    """Build whatever this store is made from and that is missing or out of date, as runs of their own; or stop, as configured.
+def _bring_up_to_date(context: dg.AssetExecutionContext, workspace: Workspace, asset: Asset, partitions: list[str]) -> None:
+    """Build whatever these stores are made from and that is not fit for use, as runs of their own; or stop, as configured.
 
     Only one run's keys are ever executed by Dagster, so `--select sft_packed` on a fresh machine would otherwise find nothing to pack.
     """
-    behind = out_of_date(workspace, asset, partition)
+    behind = _behind(context.instance, workspace, asset, partitions)
     if not behind:
         return
-    named = ", ".join(f"{above.name}{f'[{key}]' if key else ''} ({state})" for above, key, state in behind)
-    commands = "\n".join(f"  {materialize_command(above.name, key)}" for above, key, _ in behind)
+    named = ", ".join(f"{workspace.place(name, key).label} ({why})" for (name, key), why in behind.items())
+    commands = "\n".join(f"  {materialize_command(name, key)}" for name, key in behind)
     if workspace.family(FAMILIES[asset.family]).on_missing == "fail":
         raise dg.Failure(f"{asset.name} is made from {named}, and on_missing is fail. Build that first:\n{commands}", allow_retries=False)
     context.log.info(f"{asset.name}: building first what it is made from: {named}")
     by_asset: dict[str, list[str]] = {}
-    for above, key, _ in behind:
-        by_asset.setdefault(above.name, []).append(key)
+    for name, key in behind:
+        by_asset.setdefault(name, []).append(key)
     for name, keys in by_asset.items():
         for tags in _selections(ASSETS[name], keys):
             _run(context, name, tags)
+
+
+def _behind(instance: dg.DagsterInstance, workspace: Workspace, asset: Asset, partitions: list[str]) -> dict[tuple[str, str], str]:
+    """Asset and partition of each store above these that is missing, out of date or fails a check, and why; what feeds others first."""
+    found: dict[tuple[str, str], str] = {}
+    for partition in partitions:
+        for above, key, why in out_of_date(workspace, asset, partition):
+            found.setdefault((above.name, key), why)
+        for name, key in _above(workspace, asset, partition):
+            if key in failing(instance, name, ASSETS[name].partitions(workspace)):
+                found.setdefault((name, key), "a check fails")
+    order = list(ASSETS)
+    return dict(sorted(found.items(), key=lambda entry: order.index(entry[0][0])))
+
+
+def _above(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[str, str]]:
+    for above, key in upstream_of(workspace, asset, partition):
+        yield from _above(workspace, above, key)
+        yield above.name, key
 
 
 def _selections(asset: Asset, keys: list[str]) -> list[dict[str, str]]:
@@ -95,8 +118,10 @@ def _selections(asset: Asset, keys: list[str]) -> list[dict[str, str]]:
 
 def _run(context: dg.AssetExecutionContext, name: str, tags: dict[str, str]) -> None:
     """Materialize one asset with its checks in the same instance, as a recorded run of the job that the web UI uses as well."""
-    job = context.repository_def.get_implicit_global_asset_job_def()
-    result = job.execute_in_process(
+    # imported here, for it is made from this module; `context.repository_def` is missing in runs that Python code starts in its own process
+    from prep_assets.definitions import defs
+
+    result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
         instance=context.instance,
         asset_selection=[dg.AssetKey(name)],
         partition_key=tags.get("dagster/partition"),
@@ -111,7 +136,10 @@ def _run(context: dg.AssetExecutionContext, name: str, tags: dict[str, str]) -> 
 def _reason(event: dg.DagsterEvent) -> str:
     failure = event.step_failure_data
     described = failure.user_failure_data.description if failure.user_failure_data else None
-    return described or (failure.error.message if failure.error else "unknown")
+    error = failure.error
+    while error and error.cause:
+        error = error.cause
+    return described or (error.message.strip() if error else "unknown")
 
 
 class _Progress:

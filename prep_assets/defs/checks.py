@@ -5,6 +5,7 @@ from typing import Any
 import dagster as dg
 
 from prep_assets.config.models import FAMILIES
+from prep_assets.defs.history import FAILED_PARTITIONS, failed_before
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.checks import CHECKS, Check, run_check
@@ -24,12 +25,17 @@ def checks() -> list[dg.AssetChecksDefinition]:
 def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
     specs = [dg.AssetCheckSpec(check.name, asset=name, description=check.description, blocking=True) for check in found]
 
-    @dg.multi_asset_check(name=f"{name}_checks", specs=specs)
+    @dg.multi_asset_check(name=f"{name}_checks", specs=specs, can_subset=True)
     def run(context: dg.AssetCheckExecutionContext) -> Any:
         workspace = Workspace.open()
         partitions = _partitions(context, name, workspace)
+        wanted = {key.name for key in context.selected_asset_check_keys}
         for check in found:
-            yield _result(workspace, name, check, partitions)
+            if check.name in wanted:
+                # what has failed stays in view until it passes: a run of other partitions must not cover it up
+                carried = failed_before(context.instance, name, check.name)
+                chosen = [each for each in ASSETS[name].partitions(workspace) if each in carried or each in partitions]
+                yield _result(workspace, name, check, chosen)
 
     return run
 
@@ -65,8 +71,10 @@ def _result(workspace: Workspace, name: str, check: Check, partitions: list[str]
     worst = next((verdict.worst for verdict in failed.values() if verdict.worst), None)
     if worst is not None:
         metadata |= _worst_row(workspace, name, worst)
+    if failed and ASSETS[name].partitioned:
+        metadata[FAILED_PARTITIONS] = dg.MetadataValue.json(list(failed))
     return dg.AssetCheckResult(
-        passed=not failed,
+        passed=bool(verdicts) and not failed,
         asset_key=name,
         check_name=check.name,
         severity=dg.AssetCheckSeverity.ERROR,
@@ -81,8 +89,9 @@ def _worst_row(workspace: Workspace, name: str, worst: Worst) -> dict[str, Any]:
         return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}")}
     try:
         vocabulary = workspace.vocabulary(workspace.family(FAMILIES[ASSETS[name].family]))
-        texts = token_texts(vocabulary, [token if 0 <= token < vocabulary.size else 0 for token in worst.ids[:SHOWN_TOKENS]])
     except PrepAssetsError:
         return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}")}
+    ids = worst.ids[:SHOWN_TOKENS]
+    texts = tuple(token_texts(vocabulary, [each])[0] if 0 <= each < vocabulary.size else f"⟨id {each}⟩" for each in ids)
     shown = Preview(f"{worst.where}: {worst.note}", texts, worst.weights[:SHOWN_TOKENS], tuple(range(len(texts))), ())
     return {"worst_row": dg.MetadataValue.md(diff_block(shown)), "worst_row_tokens": dg.MetadataValue.md(picture(shown))}

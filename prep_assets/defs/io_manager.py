@@ -1,8 +1,8 @@
 """The IO manager: publishes the stores that assets describe, and hands out published ones.
 
-An asset returns `{partition: Build}` (or one `Build`): how to make its stores. `handle_output` makes them one after another, so memory holds
-one at a time; each is written, audited and published on its own (see `prep_assets.stores.published`), and one that is already there is left
-alone. `load_input` gives handles, never data: `{partition: Published}` in the order of the partitions, or one `Published`.
+An asset returns `{partition: Build}` (or one `Build`): how to make its stores. `handle_output` makes them one after another, so memory
+holds one at a time; each is written, audited and published on its own (see `prep_assets.stores.published`), and one that is there already
+is left alone. `load_input` gives handles, never data: `{partition: Published}` in the order of the partitions, or one `Published`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from prep_assets.pipelines.sources import materialize_command
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Published
+
+SHOWN_FILES = 20
 
 
 class StoreIOManager(dg.ConfigurableIOManager):
@@ -55,7 +57,8 @@ def _publish(context: dg.OutputContext, build: Build) -> Published:
     try:
         published = build.publish()
     except PrepAssetsError as error:
-        raise dg.Failure(f"{place.label}: {error}", allow_retries=False) from error
+        text = str(error)
+        raise dg.Failure(text if text.startswith(place.label) else f"{place.label}: {text}", allow_retries=False) from error
     context.log.info(f"{place.label}: {'nothing to do, the store is there' if published.reused else 'published'}: {published.directory}")
     metadata = store_metadata(published)
     step = context.step_context
@@ -83,7 +86,7 @@ def store_metadata(published: Published) -> dict[str, Any]:
     refused = dict(manifest.counts.get("refused", {}))
     metadata: dict[str, Any] = {
         **({"dagster/row_count": rows} if rows is not None else {}),
-        **{key: value for key, value in sorted(numbers.items())},
+        **dict(sorted(numbers.items())),
         "refused_records": sum(refused.values()),
         "path": dg.MetadataValue.path(str(published.directory)),
         "content_hash": manifest.content_hash[:32],
@@ -106,4 +109,5 @@ def _look_inside(published: Published) -> dict[str, Any]:
         return {}
     if isinstance(shown, Preview):
         return {"preview": dg.MetadataValue.md(diff_block(shown)), "preview_row": dg.MetadataValue.md(picture(shown))}
-    return {"preview": dg.MetadataValue.json(shown)}
+    # a source may have many thousands of files, and metadata is a row of the event log
+    return {"preview": dg.MetadataValue.json({key: each[:SHOWN_FILES] if isinstance(each, list) else each for key, each in shown.items()})}

@@ -1,7 +1,7 @@
 """The options of `configs/*.yaml` as typed Dagster config: what the launchpad shows, and what overrides the file for one run.
 
-The classes are made from the models themselves, so an option is declared once. Each field is optional: null, or `as_configured` where there is
-a choice of words, means "as the file says", so a run that sets nothing always follows the file as it is at that moment.
+The classes are made from the models themselves, so an option is declared once. Each field is optional: null, or `as_configured` where there
+is a choice of words, means "as the file says", so a run that sets nothing always follows the file as it is at that moment.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def _optional(model: type[BaseModel], name: str) -> type[dg.Config]:
             fields[key] = (Literal[(AS_CONFIGURED, *get_args(annotation))], Field(default=AS_CONFIGURED, description=description))
         else:
             fields[key] = (Optional[_simple(annotation)], Field(default=None, description=description))  # noqa: UP045  (built at run time)
-    return create_model(name, __base__=dg.Config, __doc__=f"Options of one run; null means as the configuration file says ({name}).", **fields)
+    said = f"Options of one run; null means as the configuration file says ({name})."
+    return create_model(name, __base__=dg.Config, __doc__=said, **fields)
 
 
 def _simple(annotation: Any) -> Any:
@@ -55,8 +56,7 @@ def _simple(annotation: Any) -> Any:
         return _simple(arguments[0])
     origin = get_origin(annotation)
     if origin is dict:
-        value = arguments[1]
-        return dict[str, float] if value is float else dict[str, int] if value is int else dict[str, str] if get_origin(value) is Literal else dict[str, Any]
+        return dict.__class_getitem__((str, str if get_origin(arguments[1]) is Literal else arguments[1]))
     if origin is tuple:
         return list[str]
     return annotation

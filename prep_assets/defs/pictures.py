@@ -7,11 +7,13 @@ what it renders in colour.
 from __future__ import annotations
 
 import base64
+import re
 from html import escape
 
 from prep_assets.pipelines.previews import Preview
 
-INLINE_CHARACTERS = 940
+INLINE_CHARACTERS = 960
+TITLE_CHARACTERS = 240
 SVG_TOKENS = 320
 TRAINED, MASKED = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f")
 
@@ -19,26 +21,29 @@ TRAINED, MASKED = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f")
 def diff_block(preview: Preview) -> str:
     """Markdown: runs of trained tokens as ``+`` lines (green), masked ones as plain lines; cut to what the asset page shows inline."""
     lines: list[str] = []
-    room = INLINE_CHARACTERS - len(preview.title)
+    title = _title(preview)
+    room = INLINE_CHARACTERS - len(title)
     starts = {at for at, _ in preview.origins}
     previous: bool | None = None
     for i, text in enumerate(preview.tokens):
-        trained = bool(preview.weights and preview.weights[i])
-        if trained != previous or i in starts:
-            lines.append("+ " if trained else "  ")
-            previous = trained
-        lines[-1] += _one_line(text)
-        if sum(map(len, lines)) + len(lines) > room:
+        trained, shown = bool(preview.weights and preview.weights[i]), _one_line(text)
+        begins = trained != previous or i in starts
+        room -= len(shown) + 3 * begins
+        if room < 0:
             lines.append("  …")
             break
+        if begins:
+            lines.append("+ " if trained else "  ")
+            previous = trained
+        lines[-1] += shown
     body = "\n".join(lines)
-    return f"{preview.title}\n\n```diff\n{body}\n```"
+    return f"{title}\n\n```diff\n{body}\n```"
 
 
 def picture(preview: Preview) -> str:
     """Markdown with an embedded SVG: each token a box, green where it is trained; a bar where a document begins."""
     shown = f" (first {SVG_TOKENS})" if len(preview.tokens) > SVG_TOKENS else ""
-    return f"{preview.title}{shown}: green is trained, grey is masked, a bar begins a document\n\n![row]({_svg(preview)})"
+    return f"{_title(preview)}{shown}: green is trained, grey is masked, a bar begins a document\n\n![row]({_svg(preview)})"
 
 
 def _svg(preview: Preview) -> str:
@@ -60,6 +65,20 @@ def _svg(preview: Preview) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
+def _title(preview: Preview) -> str:
+    """The title as one short line of Markdown; without the backslash, ``<think>`` would vanish as HTML."""
+    title = _one_line(preview.title)
+    return (title if len(title) <= TITLE_CHARACTERS else title[: TITLE_CHARACTERS - 1] + "…").replace("<", "\\<")
+
+
 def _one_line(text: str) -> str:
-    """White space made visible, and nothing that would end the code block."""
-    return text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥").replace("`", "ˋ")
+    """White space and control characters made visible, and nothing that would end the code block or is not allowed in XML."""
+    return _UNSEEN.sub(_seen, text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥").replace("`", "ˋ"))
+
+
+# control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs, what is no character
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def _seen(found: re.Match[str]) -> str:
+    return chr(0x2400 + ord(found[0])) if found[0] < " " else f"⟨{ord(found[0]):x}⟩"

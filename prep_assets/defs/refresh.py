@@ -1,7 +1,7 @@
 """Refresh: a sensor per family that watches its source files, a nightly schedule per family, and automation inside the graph."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
@@ -22,7 +22,8 @@ SECONDS = 30
 def job_of(family: str) -> Any:
     """The domain-partitioned assets of a family: what a changed source file touches directly."""
     selection = [name for name, asset in ASSETS.items() if asset.family == family and asset.partitioned]
-    return dg.define_asset_job(f"refresh_{family}", selection=selection, partitions_def=domains(family), tags={"prep_assets/family": family})
+    tags = {"prep_assets/family": family}
+    return dg.define_asset_job(f"refresh_{family}", selection=selection, tags=tags)
 
 
 @cache
@@ -42,26 +43,39 @@ def _sensor(family: str) -> dg.SensorDefinition:
         name=f"{family}_sources",
         job=job_of(family),
         minimum_interval_seconds=SECONDS,
-        description=f"Watches the source files of configs/{family}.yaml: a new or changed file rebuilds its domain, once it has stopped growing.",
+        description=f"Watches the sources in configs/{family}.yaml: a new or changed file rebuilds its domain once it has stopped growing.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return look(Workspace.open(), family, context.cursor)
+        return look(Workspace.open(), family, context.cursor, partitions=domains(family).get_partition_keys())
 
     return watch
 
 
-def look(workspace: Workspace, family: str, cursor: str | None, sign: Callable[[SourceFile], str] = fingerprint) -> dg.SensorResult:
+def look(
+    workspace: Workspace,
+    family: str,
+    cursor: str | None,
+    sign: Callable[[SourceFile], str] = fingerprint,
+    partitions: Collection[str] | None = None,
+) -> dg.SensorResult:
     """Compare the source files with what the cursor remembers.
 
     The cursor holds, for each domain, the content hash that was last asked to be built (``done``) and the files' signs at the last look
     (``seen``). A domain is rebuilt when its files look the same on two looks in a row, so one that is being written waits, and when their
     content differs from what was built, so a file that was only touched does not count.
+
+    Args:
+        sign: cheap sign of a file's change; an empty one means that there is none, and the content is hashed at each look.
+        partitions: the domains that the code location has loaded; another one waits until it is loaded again. `None`: all.
     """
     before: dict[str, Any] = json.loads(cursor) if cursor else {}
     now: dict[str, Any] = {}
     requests, notes = [], []
     for name, domain in workspace.family(FAMILIES[family]).domains.items():
         known = before.get(name, {})
+        if partitions is not None and name not in partitions:
+            notes.append(f"{name}: new in the configuration, waits until the code location is reloaded")
+            continue
         try:
             files = (*workspace.files(domain), *workspace.test_files(domain))
             seen = {file.url: sign(file) for file in files}
@@ -69,18 +83,24 @@ def look(workspace: Workspace, family: str, cursor: str | None, sign: Callable[[
             notes.append(f"{name}: {error}")
             now[name] = {**known, "seen": None}
             continue
-        now[name] = {"done": known.get("done"), "seen": seen}
+        now[name] = {"done": known.get("done"), "asked": known.get("asked", 0), "seen": seen}
         if known.get("seen") != seen:
             notes.append(f"{name}: new or changed, waits for the next look")
             continue
-        if known.get("settled") == seen:
+        if known.get("settled") == seen and all(seen.values()):
             now[name]["settled"] = seen
             continue
-        content = digest([pin.identity for pin in workspace.pins(files)])
+        try:
+            content = digest([pin.identity for pin in workspace.pins(files)])
+        except PrepAssetsError as error:
+            notes.append(f"{name}: {error}")
+            now[name]["seen"] = None
+            continue
         now[name] |= {"settled": seen, "done": content}
         if content != known.get("done") and not _is_pinned(workspace, family, name, content):
-            # a run key is remembered for ever, so it carries the content
-            requests.append(dg.RunRequest(run_key=f"{family}:{name}:{content[:32]}", partition_key=name))
+            # a run key is remembered for ever: it carries the content, and a number for content that comes back
+            now[name]["asked"] += 1
+            requests.append(dg.RunRequest(run_key=f"{family}:{name}:{content[:32]}:{now[name]['asked']}", partition_key=name))
     skip = None if requests else "; ".join(notes) or "no new or changed source files"
     return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(now, sort_keys=True))
 
@@ -123,5 +143,10 @@ def _schedule(family: str, every: str, timezone: str) -> dg.ScheduleDefinition:
 
 
 def automation() -> dg.SensorDefinition:
-    """Rebuilds assets inside the graph when what they are made from has changed and its blocking checks hold. Off until somebody starts it."""
-    return dg.AutomationConditionSensorDefinition("rebuild_downstream", target=dg.AssetSelection.all(), minimum_interval_seconds=SECONDS)
+    """Follows the assets' automation conditions (see `prep_assets.defs.building.automation`)."""
+    return dg.AutomationConditionSensorDefinition(
+        "rebuild_downstream",
+        target=dg.AssetSelection.all(),
+        minimum_interval_seconds=SECONDS,
+        description="Rebuilds assets when what they are made from has changed and its blocking checks hold.",
+    )

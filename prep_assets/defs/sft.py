@@ -30,6 +30,6 @@ def sft_tokens(context: dg.AssetExecutionContext, config: Options) -> dg.Materia
 def sft_packed(context: dg.AssetExecutionContext, config: Options) -> dg.MaterializeResult[Any]:
     """All domains mixed and packed into rows of one length, tokens and loss mask aligned.
 
-    Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_len)); `sft_packed.documents` says which record stands where.
+    Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_len)); `sft_packed.documents` says which record is where.
     """
     return build(context, config)

@@ -45,7 +45,14 @@ class Build:
         return self.place.publish(self.key, self._write, config_key=build_key(self.plain_recipe), recipe=recipe, audit=self.audit)
 
     def _write(self, payload: Path, quarantine: Path) -> Draft:
-        draft = self.write(payload, quarantine)
+        try:
+            return self._checked(self.write(payload, quarantine), quarantine)
+        except PrepAssetsError as error:
+            raise type(error)(f"{self.place.label}: {error}") from error
+
+    def _checked(self, draft: Draft, quarantine: Path) -> Draft:
+        if draft.counts.get("read") == 0:
+            raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
         if draft.counts.get("read") and not draft.counts.get("kept"):
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in draft.counts.get("refused", {}).items())
             first = next(read_quarantine(quarantine), None)

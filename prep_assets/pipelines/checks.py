@@ -16,8 +16,9 @@ from prep_assets.pipelines.previews import streams_of
 from prep_assets.pipelines.sources import domain_of, materialize_command, pinned, read_sources
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.accounting import account
+from prep_assets.quality.trained_texts import Expected, MaskOptions, expected_texts
 from prep_assets.quality.gold import check_golds, second_reading, worked_out
-from prep_assets.quality.mask import Expected, Row, prove_masks
+from prep_assets.quality.mask import Cut, Row, prove_masks
 from prep_assets.quality.packed_mask import check_pieces
 from prep_assets.quality.pairs import check_pairs
 from prep_assets.quality.rows import check_packed, check_records
@@ -27,11 +28,12 @@ from prep_assets.records.files import record_id
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import ASSISTANT, Prompt, Record, Sample
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.registry import Convert, apply, convert_with
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.templates.control_text import control_pattern, treat
 
 Run = Callable[[Workspace, Published], Verdict]
 
@@ -154,6 +156,21 @@ def source_records(workspace: Workspace, kind: type[Family], raw: str, name: str
         raise StoreError(f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source")
 
 
+def _sample(convert: Convert, record: Record, identity: str) -> Sample:
+    """The sample that a record of a store came from.
+
+    Raises:
+        StoreError: the schema gives none, so this record cannot be what the store was made from.
+    """
+    try:
+        sample = apply(convert, record.payload)
+    except Refused as refusal:
+        raise StoreError(f"the store holds {identity}, which its schema refuses: {refusal}") from refusal
+    if not isinstance(sample, Sample):
+        raise StoreError(f"the store holds {identity}, of which its schema makes a {type(sample).__name__}")
+    return sample
+
+
 # -- pretraining ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -170,9 +187,8 @@ def _pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
 
     def texts(store: TokenStore) -> Iterator[Text]:
         for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
-            sample = apply(convert, record.payload)
-            assert isinstance(sample, Sample)
-            yield Text(identity, "".join(turn.text for turn in sample.turns), store.record(number, "tokens")[:-1])
+            text = "".join(turn.text for turn in _sample(convert, record, identity).turns)
+            yield Text(identity, text, store.record(number, "tokens")[:-1])
 
     reference = workspace.engines(family).reference
     return _all(prove_texts(texts(store), vocabulary, reference) for store in _streams(published).values())
@@ -181,40 +197,31 @@ def _pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
 # -- SFT --------------------------------------------------------------------------------------------------------------------------------
 
 
-def expected_texts(sample: Sample, trains: Callable[[str, float | None], bool], *, stops: bool) -> tuple[Expected, ...]:
-    """What must be trained of a sample: neighbouring trained regions of a turn are one text; the last one of a turn is followed by its stop."""
-    expected = []
-    for turn in sample.turns:
-        shown = [region for region in turn.regions if not region.drop and region.text]
-        text = ""
-        for i, region in enumerate(shown):
-            trained = trains(turn.role, region.loss_weight)
-            if trained:
-                text += region.text
-            if text and (not trained or i == len(shown) - 1):
-                expected.append(Expected(text, stops and trained))
-                text = ""
-    return tuple(expected)
-
-
 def _sft_mask(workspace: Workspace, published: Published) -> Verdict:
     name = published.manifest.partition
     recipe = published.manifest.recipe
     family = workspace.family(Sft)
-    domain = domain_of(family, name)
-    convert = convert_with(domain.schema_name, domain.options)
-
-    def trains(role: str, weight: float | None) -> bool:
-        return recipe["mask"].get(role, recipe["mask_default"]) == "train" if weight is None else weight > 0
+    domain, vocabulary, template = domain_of(family, name), workspace.vocabulary(family), workspace.template(family)
+    convert = convert_with(domain.schema_name, domain.options, gives=Sample)
+    options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
+    pattern = control_pattern(vocabulary.control) if recipe["special_in_content"] == "strip" else None
 
     def rows(store: TokenStore) -> Iterator[Row]:
         for number, identity, record in source_records(workspace, Sft, "sft_raw", name, store):
-            sample = apply(convert, record.payload)
-            assert isinstance(sample, Sample)
-            expected = expected_texts(sample, trains, stops=recipe["train_on_eos"] == "turn")
-            yield Row(identity, store.record(number, "tokens"), store.record(number, "loss_mask"), expected)
+            sample, _ = treat(_sample(convert, record, identity), pattern, "strip")
+            ids = store.record(number, "tokens")
+            cut = _cut(recipe, len(ids))
+            yield Row(identity, ids, store.record(number, "loss_mask"), expected_texts(sample, options, template), cut)
 
-    return _all(prove_masks(rows(store), workspace.vocabulary(family)) for store in _streams(published).values())
+    return _all(prove_masks(rows(store), vocabulary) for store in _streams(published).values())
+
+
+def _cut(recipe: Mapping[str, Any], length: int) -> Cut:
+    """What truncation may have taken from a record of so many tokens."""
+    mode, limit = recipe["truncation"], recipe["preprocessing"]["max_seq_len"]
+    if mode == "turns":
+        return "turns"
+    return mode if mode in ("start", "end") and length == limit else "none"
 
 
 def _token_rows(kind: type[Family]) -> Run:
@@ -343,7 +350,7 @@ def _golds_of(workspace: Workspace, published: Published, name: str) -> Iterator
             yield f"{domain_name}/{file_number}:{row}", "", contents[line]["gold"], None
 
 
-def _second(record: Record, convert: Any, content: Mapping[str, Any], identity: str) -> tuple[str, str, object, Fraction | None]:
+def _second(record: Record, convert: Convert, content: Mapping[str, Any], identity: str) -> tuple[str, str, object, Fraction | None]:
     prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
     answers = [value for value in record.payload.values() if isinstance(value, str) and "####" in value]
     if answers:

@@ -10,6 +10,7 @@ import xxhash
 
 from prep_assets.config.models import Domain
 from prep_assets.errors import Refused
+from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
@@ -89,7 +90,9 @@ def examples(
     for index, file in enumerate(files):
         before = 0
         for block in read_blocks(file, index, block_bytes=block_bytes, txt=domain.txt, where=domain.where or None):
-            rows = sorted([*block.records, *block.unreadable], key=lambda row: row.row) if block.unreadable else block.records
+            rows: list[Record | Unreadable] = [*block.records, *block.unreadable]
+            if block.unreadable:
+                rows.sort(key=lambda row: row.row)
             if limit is not None:
                 rows = rows[: limit - tally.read]
             items = []

@@ -82,7 +82,7 @@ def asset_named(name: str) -> Asset:
         ConfigError: there is none; the message names the nearest.
     """
     if name not in ASSETS:
-        raise ConfigError(f"no asset {name!r}{nearest(name, ASSETS)} There are: {', '.join(ASSETS)}")
+        raise ConfigError(f"no asset {name!r}{nearest(name, ASSETS)}. There are: {', '.join(ASSETS)}")
     return ASSETS[name]
 
 

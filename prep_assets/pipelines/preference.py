@@ -15,7 +15,7 @@ from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
-from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
@@ -78,8 +78,10 @@ def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWrit
     read = done = 0
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
+        # limits are about the training files; held-out ones are read whole
+        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
         limit = None if in_test else family.max_per_source
-        for items, size in examples(domain, files, quarantine, tally, deduplicator=deduplicator, max_items=limit):
+        for items, size in examples(chosen, files, quarantine, tally, deduplicator=deduplicator, max_items=limit):
             for item, row in _rows(items, family.form, quarantine):
                 to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
                 (test if to_test else train).append(row, source=number, file=item.record.file + offset, at=item.record.row)
@@ -108,7 +110,7 @@ def pair_row(example: object, form: str) -> dict[str, Any]:
     write = _text if form == "text" else _messages
     row = {"prompt": write(example.prompt), "chosen": write(example.chosen), "rejected": write(example.rejected)}
     for part, value in row.items():
-        if not value or (isinstance(value, str) and not value.strip()):
+        if not value or not (value if isinstance(value, str) else value[-1]["content"]).strip():
             raise Refused(f"empty_{part}", f"the {part} is empty", stage="pair")
     if row["chosen"] == row["rejected"]:
         raise Refused("equal_answers", "chosen and rejected are the same", stage="pair")
@@ -154,7 +156,7 @@ def tokens_build(workspace: Workspace, _: str = "") -> Build:
     vocabulary = workspace.vocabulary(family)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
-        directory = open_published(workspace.stores, PAIRS).directory
+        directory = open_published(workspace.stores, PAIRS, remedy=materialize_command(PAIRS)).directory
         lines, encoder = open_lines(directory, TRAIN), Encoder(vocabulary, workspace.engines(family), answer_policy(), family.preprocessing.max_seq_len)
         dtype, shard = ids_dtype(family, vocabulary), family.output.max_tokens_per_shard
         counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
@@ -235,11 +237,11 @@ def _encode_pairs(
             except Refused as refusal:
                 refused.setdefault(i, refusal)
         result = encoder.encode(rendered)
-        for position, refusal in result.refused:
-            refused.setdefault(at[position], refusal)
+        for position, why in result.refused:
+            refused.setdefault(at[position], why)
         encoded[side] = ([at[int(position)] for position in result.kept], result)
-    for i, refusal in sorted(refused.items()):
-        quarantine.add(f"{TRAIN}.jsonl:{first + i}", refusal.stage, refusal.reason, refusal.detail, batch[i])
+    for i, why in sorted(refused.items()):
+        quarantine.add(f"{TRAIN}.jsonl:{first + i}", why.stage, why.reason, why.detail, batch[i])
     kept = [i for i in range(len(batch)) if i not in refused]
     return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
 

@@ -16,7 +16,7 @@ from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out
-from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
@@ -27,7 +27,7 @@ from prep_assets.stores.lines import LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import record_writer
 from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.rendering import Rendered, messages, render
+from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
@@ -201,7 +201,7 @@ def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Qua
     template = workspace.template(family)
     nothing = MaskPolicy({}, "mask", "none")
     encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), nothing, family.preprocessing.max_seq_len, trains=False)
-    rows = enumerate(open_lines(open_published(workspace.stores, asset).directory, name))
+    rows = enumerate(open_lines(open_published(workspace.stores, asset, remedy=materialize_command(asset)).directory, name))
     while batch := list(islice(rows, BATCH)):
         rendered, at = [], []
         for row, content in batch:
@@ -211,9 +211,9 @@ def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Qua
             except Refused as refusal:
                 quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
         encoded = encoder.encode(rendered)
-        for position, refusal in encoded.refused:
+        for position, why in encoded.refused:
             row, content = at[position]
-            quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
+            quarantine.add(f"{name}.jsonl:{row}", why.stage, why.reason, why.detail, content)
         yield encoded.ids, np.diff(encoded.offsets), [at[int(i)][0] for i in encoded.kept], len(batch)
 
 
@@ -221,8 +221,4 @@ def _generation_prompt(template: ChatTemplate, content: dict[str, Any]) -> Rende
     prompt = content["prompt"]
     turns = (turn(USER, prompt),) if isinstance(prompt, str) else tuple(turn(each["role"], each["content"]) for each in prompt)
     sample = Sample(turns)
-    found = render(sample, template)
-    whole = template.render(messages(sample), generation_prompt=True)
-    if not whole.startswith(found.text):
-        raise Refused("generation_prompt", f"template {template.name}: its generation prompt changes what stands before it", stage="render")
-    return Rendered(whole, found.spans)
+    return render(sample, template, generation_prompt=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.models import Chat, Sft
-from prep_assets.errors import Refused, StoreError
+from prep_assets.errors import PrepAssetsError, Refused, StoreError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out
-from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
@@ -25,13 +28,20 @@ from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, Segmented, TokenStore, open_tokens, record_writer
 from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets.tokenization.truncation import rounds, without_oldest_rounds
 
 VERSION = "1"
 RAW = "sft_raw"
 TOKENS = "sft_tokens"
+MASK_OPTIONS = (
+    *("mask", "mask_default", "train_on_eos", "train_turns", "train_thinking", "train_tool_calls", "train_headers"),
+    *("special_in_content", "truncation", "truncation_keeps_stop"),
+)
+"""Options of the family that decide the loss mask."""
 ROW_BLOCK = 4096
 """Rows that are materialized at a time."""
 
@@ -48,7 +58,15 @@ def splits(workspace: Workspace, name: str) -> tuple[str, ...]:
 
 def policy(family: Sft) -> MaskPolicy:
     """The mask policy that the configuration asks for."""
-    return MaskPolicy(family.mask, family.mask_default, family.train_on_eos)
+    return MaskPolicy(
+        family.mask,
+        family.mask_default,
+        family.train_on_eos,
+        family.train_turns,
+        thinking=family.train_thinking,
+        tool_calls=family.train_tool_calls,
+        headers=family.train_headers,
+    )
 
 
 def chat_recipe(workspace: Workspace, family: Chat, raw: str, name: str) -> dict[str, Any]:
@@ -69,7 +87,7 @@ def chat_recipe(workspace: Workspace, family: Chat, raw: str, name: str) -> dict
 def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
     """What a domain's SFT tokens depend on."""
     family = workspace.family(Sft)
-    mask = {"mask": family.mask, "mask_default": family.mask_default, "train_on_eos": family.train_on_eos}
+    mask = family.model_dump(include=set(MASK_OPTIONS))
     output = family.output.model_dump(include={"dtype", "max_tokens_per_shard"})
     return {"stage": TOKENS, "version": VERSION, **chat_recipe(workspace, family, RAW, name), **mask, "output": output}
 
@@ -99,7 +117,8 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
 def _write_tokens(workspace: Workspace, name: str, names: Sequence[str], payload: Path, quarantine_path: Path, loss_dtype: str) -> Draft:
     family = workspace.family(Sft)
     vocabulary = workspace.vocabulary(family)
-    encoder = Encoder(vocabulary, workspace.engines(family), policy(family), family.preprocessing.max_seq_len)
+    limits = {"max_seq_len": family.preprocessing.max_seq_len, "truncation": family.truncation, "keep_stop": family.truncation_keeps_stop}
+    encoder = Encoder(vocabulary, workspace.engines(family), policy(family), **limits)
     dtypes = {"tokens": ids_dtype(family, vocabulary), "loss_mask": loss_dtype}
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
@@ -118,12 +137,13 @@ def _encode_domain(
     domain, sources, template = domain_of(family, name), pinned(workspace, Sft, RAW, name), workspace.template(family)
     deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
+    conversations = Conversations(template, encoder, family.special_in_content, quarantine)
     done = 0
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
         for items, size in examples(chosen, files, quarantine, tally, deduplicator=deduplicator):
-            kept, encoded = encode_items(items, template, encoder, quarantine)
+            kept, encoded = conversations.encode(items)
             if loss_dtype.kind != "f" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
                 raise _FractionalWeights
             to_dev = np.array([in_test or held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
@@ -139,26 +159,80 @@ def _encode_domain(
     return counts
 
 
-def encode_items(items: Sequence[Item], template: ChatTemplate, encoder: Encoder, quarantine: Quarantine) -> tuple[list[Item], Encoded]:
-    """Render and tokenize a block; what is refused goes to quarantine. Returns the kept items and their tokens."""
-    rendered: list[Rendered] = []
-    at: list[Item] = []
-    for item in items:
-        try:
-            rendered.append(_render(item, template))
-            at.append(item)
-        except Refused as refusal:
-            item.refuse(quarantine, refusal)
-    encoded = encoder.encode(rendered)
-    for position, refusal in encoded.refused:
-        at[position].refuse(quarantine, refusal)
-    return [at[int(position)] for position in encoded.kept], encoded
+@dataclass
+class Conversations:
+    """Renders and tokenizes blocks of samples.
 
+    Attributes:
+        template, encoder: how.
+        special_in_content: what happens to control tokens that are typed in content.
+        quarantine: where refused records go.
+        control_tokens: how many control tokens were found in contents so far.
+    """
 
-def _render(item: Item, template: ChatTemplate) -> Rendered:
-    if not isinstance(item.example, Sample):
-        raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
-    return render(item.example, template)
+    template: ChatTemplate
+    encoder: Encoder
+    special_in_content: SpecialInContent
+    quarantine: Quarantine
+    control_tokens: int = 0
+
+    def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
+        """The kept items of a block and their tokens; the others are in quarantine."""
+        rendered: list[Rendered] = []
+        at: list[Item] = []
+        for item in items:
+            try:
+                rendered.append(self._render(item, self._sample(item)))
+                at.append(item)
+            except Refused as refusal:
+                item.refuse(self.quarantine, refusal)
+        encoded = self.encoder.encode(rendered)
+        if self.encoder.truncation == "turns" and any(refusal.reason == "too_long" for _, refusal in encoded.refused):
+            rendered = [self._shortened(item, whole) for item, whole in zip(at, self._marked_long(rendered, encoded), strict=True)]
+            encoded = self.encoder.encode(rendered)
+        for position, refusal in encoded.refused:
+            at[position].refuse(self.quarantine, refusal)
+        return [at[int(position)] for position in encoded.kept], encoded
+
+    def _sample(self, item: Item) -> Sample:
+        if not isinstance(item.example, Sample):
+            raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
+        return item.example
+
+    def _render(self, item: Item, sample: Sample) -> Rendered:
+        treated, count = treat(sample, self._pattern, self.special_in_content)
+        self.control_tokens += count
+        rendered = render(treated, self.template)
+        return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str] | None:
+        return control_pattern(self.encoder.vocabulary.control)
+
+    @staticmethod
+    def _marked_long(rendered: list[Rendered], encoded: Encoded) -> list[tuple[Rendered, bool]]:
+        long = {position for position, refusal in encoded.refused if refusal.reason == "too_long"}
+        return [(each, position in long) for position, each in enumerate(rendered)]
+
+    def _shortened(self, item: Item, whole: tuple[Rendered, bool]) -> Rendered:
+        """The render with as few of the oldest rounds left out as makes it fit; the whole one where nothing does."""
+        rendered, is_long = whole
+        sample = self._sample(item)
+        if not is_long:
+            return rendered
+        few, many = 1, len(rounds(sample)) - 1
+        found = rendered
+        while few <= many:
+            count = (few + many) // 2
+            try:
+                shorter = self._render(item, without_oldest_rounds(sample, count))
+            except Refused:
+                return rendered
+            if len(self.encoder.encode([shorter]).kept):
+                found, many = shorter, count - 1
+            else:
+                few = count + 1
+        return found
 
 
 def write_records(
@@ -223,7 +297,10 @@ def packed_build(workspace: Workspace, _: str = "") -> Build:
 def _write_table(workspace: Workspace, table: str, split: str, domains: list[str], payload: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     family = workspace.family(Sft)
     options = family.packing
-    stores = {name: open_tokens(open_published(workspace.stores, TOKENS, name).directory, split) for name in domains}
+    stores = {
+        name: open_tokens(open_published(workspace.stores, TOKENS, name, remedy=materialize_command(TOKENS, name)).directory, split)
+        for name in domains
+    }
     mixture = mix(
         {name: np.diff(store.ends, prepend=0) for name, store in stores.items()},
         weights=options.weights if split == "train" else None,
@@ -237,8 +314,14 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     plan.check(mixture.lengths)
     ordered = [stores[name] for name in mixture.domains]
     starts = _record_starts(mixture, ordered)
-    loss = Segmented([store.arrays["loss_mask"] for store in ordered])
+    loss = _end_to_end(ordered, "loss_mask")
     plan, untrained = _without_untrained_rows(plan, loss, starts)
+    if not plan.rows and (split == "train" or len(mixture.lengths)):
+        raise PrepAssetsError(
+            f"no row of {table} is left of {len(mixture.lengths):,} {split} records with {int(mixture.lengths.sum()):,} tokens: {untrained:,} "
+            f"are in rows of {options.row_len:,} without a trained token, the others left out by packing.tail or packing.overlong. "
+            "Change row_len, tail or overlong, or hold out another share"
+        )
     trained = _write_rows(workspace, table, plan, ordered, starts, loss, payload)
     fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
     fields |= {"source": mixture.domain[plan.record], "record": mixture.record[plan.record]}
@@ -246,7 +329,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     left_out = int(plan.dropped[:, 2].sum())
     counts = {
         "rows": plan.rows,
-        "records": int(len(mixture.lengths)),
+        "records": len(mixture.lengths),
         "tokens": plan.used,
         "trained_tokens": trained,
         "tokens_left_out": left_out,
@@ -254,6 +337,15 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     }
     shares = {f"share_{share.domain}": share.share for share in mixture.shares}
     return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
+
+
+def _end_to_end(stores: Sequence[TokenStore], key: str) -> Segmented:
+    """A per-token array of several stores as one."""
+    arrays = [store.arrays[key] for store in stores]
+    joined = Segmented(arrays)
+    # one domain may hold whole weights as uint8 and another fractions as float32: rows take the type that holds both
+    joined.dtype = np.result_type(*(array.dtype for array in arrays))
+    return joined
 
 
 def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np.int64]:
@@ -292,7 +384,7 @@ def _write_rows(
     workspace: Workspace, table: str, plan: PackPlan, stores: list[TokenStore], starts: npt.NDArray[np.int64], loss: Segmented, payload: Path
 ) -> int:
     family = workspace.family(Sft)
-    tokens = Segmented([store.arrays["tokens"] for store in stores])
+    tokens = _end_to_end(stores, "tokens")
     pad, trained = workspace.vocabulary(family).pad_id, 0
     loss_dtype = "float32" if loss.dtype.kind == "f" else "int8"
     with PackedWriter(family.output.storage_format, payload, table, plan.rows, plan.row_len, loss_dtype=loss_dtype) as writer:

@@ -44,7 +44,7 @@ def domain_of(family: Family, name: str) -> Domain:
         ConfigError: there is no such domain; the message names the nearest one.
     """
     if name not in family.domains:
-        raise ConfigError(f"no domain {name!r}{nearest(name, family.domains)} The configuration has: {', '.join(family.domains)}")
+        raise ConfigError(f"no domain {name!r}{nearest(name, family.domains)}. The configuration has: {', '.join(family.domains)}")
     return family.domains[name]
 
 
@@ -76,6 +76,8 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
         (payload / SOURCES).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", "utf-8")
         every = [entry for entries in listed.values() for entry in entries]
         rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
+        if not rows:
+            raise SourceError(f"no records in {', '.join(entry['name'] for entry in every)}: only blank lines. Fetch again, or leave it out")
         counts = {"read": rows, "kept": rows - unreadable, "refused": refused, "files": len(every), "bytes": sum(e["size"] for e in every)}
         return Draft(counts, {}, ("every record read",))
 

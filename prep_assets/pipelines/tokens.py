@@ -56,6 +56,6 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary) -> TokenSto
     if len(lengths) and lengths.min() < 1:
         raise StoreError(f"{stream}: record {int(lengths.argmin()):,} has no tokens")
     for block in blocks(store.arrays["tokens"]):
-        if len(block) and not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
+        if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
             raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
     return store

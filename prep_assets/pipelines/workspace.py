@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -98,11 +100,11 @@ class Workspace:
         if not files:
             return ()
         cache = self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
-        known = [Pin(**entry) for entry in json.loads(cache.read_text("utf-8"))] if cache.is_file() else []
+        known = _remembered(cache)
         pins = pin_files(files, known)
         if list(pins) != known:
             cache.parent.mkdir(parents=True, exist_ok=True)
-            fresh = cache.with_suffix(".new")
+            fresh = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # sensors and runs look at the same files at once
             fresh.write_text(json.dumps([{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins]), "utf-8")
             fresh.replace(cache)
         return pins
@@ -111,7 +113,7 @@ class Workspace:
 
     def vocabulary(self, family: Family) -> Vocabulary:
         """The family's tokenizer."""
-        key = (str(self.configs), family.tokenizer, family.tokenizer_revision)
+        key = (str(self.configs), family.tokenizer, family.tokenizer_revision, _last_changes(self.configs / family.tokenizer))
         if key not in _VOCABULARIES:
             if not (self.configs / family.tokenizer).is_dir() and family.tokenizer_revision is None:
                 raise ConfigError(
@@ -134,8 +136,22 @@ class Workspace:
         return load_template(family.template, self.vocabulary(family), base=self.configs, options=family.template_options)
 
 
-_VOCABULARIES: dict[tuple[str, str, str | None], Vocabulary] = {}
+_VOCABULARIES: dict[tuple[str, str, str | None, tuple[tuple[str, int, int], ...]], Vocabulary] = {}
 _ENGINES: dict[tuple[str, str], Engines] = {}
+
+
+def _last_changes(directory: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, size and time of change of the files of a local tokenizer: a process that runs for days must notice another one."""
+    found = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
+
+
+def _remembered(cache: Path) -> list[Pin]:
+    """The pins in a cache of hashes; none where it is missing or cannot be read, because hashing again costs only time."""
+    try:
+        return [Pin(**entry) for entry in json.loads(cache.read_text("utf-8"))]
+    except (FileNotFoundError, ValueError, TypeError):
+        return []
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

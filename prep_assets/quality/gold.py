@@ -40,23 +40,20 @@ def check_golds(rows: Iterable[tuple[str, str, object, Fraction | None]]) -> Ver
 
 
 def second_reading(answer: str) -> Fraction | None:
-    """The number in the last line of an answer that begins with ``####``, read character by character; `None` where there is none."""
-    marked = [line for line in answer.splitlines() if line.lstrip().startswith("####")]
-    if len(marked) != 1:
-        return None
-    kept = "".join(char for char in marked[0].replace("####", "", 1) if char not in "$, \t\u00a0").replace("\u2212", "-").rstrip(".")
-    try:
-        return Fraction(kept)
-    except ValueError:
-        return None
+    """The number that follows ``####`` in an answer, read character by character; `None` where there is none, or where several differ."""
+    marked = [piece.strip().split("\n")[0] for piece in answer.split("####")[1:]]
+    kept = {"".join(char for char in line if char not in "$, \t\r\u00a0").replace("\u2212", "-").rstrip(".") for line in marked}
+    return _fraction(kept.pop()) if len(kept) == 1 else None
 
 
 def worked_out(question: str) -> Fraction | None:
     """The value of the arithmetic in ``What is (12 + 3) * 4?``, worked out exactly; `None` where it is no such question."""
-    expression = question.removeprefix("What is ").removesuffix("?")
+    expression = question.strip().removeprefix("What is ").removesuffix("?")
+    if len(expression) != len(question.strip()) - len("What is ?"):
+        return None
     try:
         return _value(ast.parse(expression.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError):
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return None
 
 
@@ -72,7 +69,11 @@ def _value(node: Any) -> Fraction:
 
 def _exactly(gold: object) -> Fraction | None:
     """A written gold as an exact number: a JSON float by its shortest decimal."""
+    return _fraction(repr(gold) if isinstance(gold, float) else str(gold))
+
+
+def _fraction(text: str) -> Fraction | None:
     try:
-        return Fraction(repr(gold) if isinstance(gold, float) else str(gold))
-    except ValueError:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
         return None

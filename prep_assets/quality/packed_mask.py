@@ -28,6 +28,8 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
             store = tokens[domain]
             if not 0 <= record < len(store):
                 return _failed(packed, row, f"{domain} has no record {record:,}", checked)
+            if documents["start"][piece] < 0:
+                return _failed(packed, row, f"a piece starts before {domain} record {record:,}", checked)
             start = (int(store.ends[record - 1]) if record else 0) + int(documents["start"][piece])
             if start + length > int(store.ends[record]):
                 return _failed(packed, row, f"{domain} record {record:,} is shorter than its piece", checked)

@@ -113,6 +113,8 @@ def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: in
     row, offset, length = documents["row"], documents["row_offset"], documents["length"]
     if len(np.unique(row)) != rows or (len(row) and (row.min() < 0 or row.max() >= rows)):
         return f"pieces lie in {len(np.unique(row)):,} rows, the table has {rows:,}"
+    if (np.diff(row) < 0).any():
+        return f"pieces are not in the order of their rows: one of row {int(row[(np.diff(row) < 0).argmax()]):,} stands before a lower row"
     end = offset + length
     first = np.diff(row, prepend=-1) != 0
     expected = np.where(first, 0, np.roll(end, 1))

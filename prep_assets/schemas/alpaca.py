@@ -107,5 +107,5 @@ def alpaca_style_instruction_handler(*, map_keys: Mapping[str, str] | None = Non
 
 @schema("GeneralInstructionHandler", gives=Sample, example=EXAMPLE)
 def general_instruction_handler() -> Convert:
-    """ModelLink's handler for instruction, input and output: as above, without system and history."""
+    """ModelLink's handler: `alpaca` with a line break between instruction and input, nothing stripped, without system and history."""
     return alpaca(system_key=None, history_key=None, join="\n", strip=False)

@@ -14,7 +14,7 @@ from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK
 from prep_assets.schemas.hh import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.images import no_images, refuse_media
 from prep_assets.schemas.marked_text import split_marked
-from prep_assets.schemas.pairs import pair, pair_of_chats, turns_of
+from prep_assets.schemas.pairs import pair, pair_of_chats, said, turns_of
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_open_end
 from prep_assets.schemas.tools import tools_at
@@ -57,7 +57,7 @@ def preference(
         tools = tools_at(row, tools_key)
         if prompt is not None:
             before = _prompt(prompt, str(prompt_key), template)
-            return pair(before, *(_answer(row[key], key, before, template) for key in (chosen_key, rejected_key)), tools=tools)
+            return pair(before, *(_answer(row[key], key, before) for key in (chosen_key, rejected_key)), tools=tools)
         if isinstance(chosen, str):
             return pair_of_chats(*(turns_of(split_marked(row[key], marks, key)) for key in (chosen_key, rejected_key)), tools=tools)
         return pair_of_chats(*(_messages(row[key], key) for key in (chosen_key, rejected_key)), tools=tools)
@@ -73,12 +73,12 @@ def _prompt(prompt: object, key: str, template: bool) -> tuple[Turn, ...]:
     return turns
 
 
-def _answer(answer: object, key: str, prompt: tuple[Turn, ...], template: bool) -> tuple[Turn, ...]:
+def _answer(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """The turns of one side. A side may repeat the prompt before its answer; it is then taken away."""
     if isinstance(answer, str):
         return (turn(COMPLETION if prompt[0].role == PROMPT else ASSISTANT, answer),)
     turns = _messages(answer, key)
-    return turns[len(prompt) :] if turns[: len(prompt)] == prompt else turns
+    return turns[len(prompt) :] if said(turns[: len(prompt)]) == said(prompt) else turns
 
 
 def _messages(value: object, key: str) -> tuple[Turn, ...]:

@@ -36,7 +36,7 @@ def prompt_completion(
         completion_key: field with the completion.
         template: render string prompts as a user turn and string completions as an assistant turn.
         strip: remove whitespace at both ends of strings.
-        tools_key: column with the tools on offer to a chat.
+        tools_key: column with the tools on offer.
     """
 
     def convert(row: Mapping[str, Any]) -> Sample:
@@ -47,7 +47,8 @@ def prompt_completion(
             needed(completion, "empty_answer", completion_key)
             if strip:
                 prompt, completion = prompt.strip(), completion.strip()
-            return Sample((turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion)))
+            turns = (turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion))
+            return Sample(turns, tools_at(row, tools_key))
         if isinstance(prompt, str) != isinstance(completion, str):
             other = completion if isinstance(prompt, str) else prompt
             wrong_type(other, completion_key if isinstance(prompt, str) else prompt_key, "a string, as the other side is one")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import Example, Prompt
+from prep_assets.samples import Example
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 
 Convert = Callable[[Mapping[str, Any]], Example | None]

@@ -85,13 +85,12 @@ def _turns(row: Mapping[str, Any], parsed: Sequence[Section], *, trains: bool = 
 
 
 def _of_section(row: Mapping[str, Any], section: Section) -> tuple[Turn, ...]:
-    value = row.get(section.field)
     if section.template:
         turns = _weighted(_messages(value_at(row, section.field), section.field), section)
         if section.action != MASK:
             require_answer(turns)
         return turns
-    text = _text(value, section.field)
+    text = _text(row.get(section.field), section.field)
     return (_plain(text, section),) if text.strip() else ()
 
 

@@ -35,7 +35,6 @@ def semantic(
     *,
     array_key: str = "semantic_data_array",
     pretraining: bool = False,
-    image_token: str = "<image>",
     semantic_loss_weight: Mapping[str, float] | None = None,
     semantic_drop_mask: Mapping[str, bool | int] | None = None,
     semantic_attention_mask: Mapping[str, bool | int] | None = None,
@@ -47,12 +46,11 @@ def semantic(
     Options:
         array_key: field with the array of turns.
         pretraining: join all turns to one document whatever their type, as pretraining mode does; untyped turns always are one.
-        image_token: stands between the tags of an image region that has ``include_tags``.
         semantic_loss_weight: weight by region name, for turns without their own list; 0 counts.
         semantic_drop_mask: the same, for leaving regions out.
         semantic_attention_mask: the same, for attention.
     """
-    defaults = RegionDefaults(semantic_loss_weight or {}, semantic_drop_mask or {}, semantic_attention_mask or {}, image_token)
+    defaults = RegionDefaults(semantic_loss_weight or {}, semantic_drop_mask or {}, semantic_attention_mask or {})
 
     def convert(row: Mapping[str, Any]) -> Sample | Pair:
         array = as_list(value_at(row, array_key), array_key)

@@ -23,7 +23,6 @@ class RegionDefaults:
     loss_weight: Mapping[str, float]
     drop: Mapping[str, bool | int]
     attend: Mapping[str, bool | int]
-    image_token: str
 
     def regions(self, turn: Mapping[str, Any], where: str, *, pretraining: bool) -> list[Region]:
         """Regions of `turn`. An empty region is refused (``empty_region``); in pretraining it is left out, for it holds nothing."""

@@ -32,7 +32,8 @@ class Fit:
 def sniff(payloads: Sequence[Mapping[str, Any]]) -> list[Fit]:
     """How each registered schema fits `payloads`, best first.
 
-    Best is what converts most rows, then what leaves fewest fields unread, then a plain schema before one for a special purpose, then the name.
+    Best is what converts most rows, then what leaves fewest fields unread, then a plain schema before one for a special purpose, then the
+    name.
     """
     fits = [_fit(found, payloads) for found in schemas().values()]
     return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread), _is_special(fit.schema), fit.schema))

@@ -103,6 +103,7 @@ def open_lines(directory: Path, name: str) -> Lines:
     fields = {field: np.load(index / f"{field}.npy") for field in INDEX_FIELDS}
     with path.open("rb") as file:
         count = sum(1 for _ in file)
-    if count != len(fields["row"]):
-        raise StoreError(f"{path}: {count:,} lines, its index says {len(fields['row']):,}")
+    for field, values in fields.items():
+        if count != len(values):
+            raise StoreError(f"{path}: {count:,} lines, {field} in its index has {len(values):,}")
     return Lines(path, tuple(json.loads((index / "sources.json").read_text("utf-8"))), fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,13 @@ class Manifest:
         path = directory / MANIFEST
         try:
             fields = json.loads(path.read_text("utf-8"))
+            for name, entry in fields["files"].items():
+                if not (isinstance(entry["bytes"], int) and isinstance(entry["sha256"], str)):
+                    raise ValueError(f"size or sha256 of {name!r}")
             return cls(**{**fields, "checks": tuple(fields["checks"])})
         except FileNotFoundError as error:
             raise StoreError(f"{directory} is no store: it has no {MANIFEST}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"{path} cannot be read ({error}); it was edited or cut short. Build the store again") from error
 
 
@@ -86,7 +89,7 @@ def file_hash(path: Path) -> str:
 
 def list_payload(directory: Path) -> dict[str, dict[str, Any]]:
     """Size and sha256 of every payload file below `directory`, by relative path, sorted."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST)
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / MANIFEST)
     return {path.relative_to(directory).as_posix(): {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in files}
 
 

@@ -130,6 +130,9 @@ def open_packed(directory: Path, name: str) -> PackedStore:
         raise StoreError(f"{directory} has no packed table {name!r}: {folder.name} is missing")
     about = json.loads((folder / "sources.json").read_text("utf-8"))
     documents = {field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in DOCUMENT_FIELDS}
+    counts = {field: len(values) for field, values in documents.items()}
+    if len(set(counts.values())) != 1:
+        raise StoreError(f"{folder}: fields of different lengths: {counts}")
     row_len = int(about["row_len"])
     h5 = directory / f"{name}.h5"
     if h5.is_file():

@@ -17,12 +17,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.manifest import Manifest, file_hash, list_payload, payload_faults
+from prep_assets.stores.manifest import MANIFEST, Manifest, file_hash, list_payload, payload_faults
 
 KEY_LENGTH = 20
 QUARANTINE = ".quarantine.jsonl"
@@ -106,21 +106,23 @@ class Place:
         """
         with self._locked():
             final = self.version(build_key)
-            found = self._sound(final, build_key, config_key)
+            found = self._sound(final, build_key)
             if found is None:
                 self._build(final, build_key, write, config_key, recipe, audit)
+            elif found.manifest.config_key != config_key:
+                _write_manifest(final, replace(found.manifest, config_key=config_key))
             published = Published(final, Manifest.read(final), reused=found is not None)
             self._point(final)
         return published
 
-    def _sound(self, final: Path, build_key: str, config_key: str) -> Published | None:
+    def _sound(self, final: Path, build_key: str) -> Published | None:
         """The store at `final`, if it is exactly what this build would give. A damaged one is moved out of the way."""
         if not final.exists():
             return None
         try:
             published = Published(final, Manifest.read(final))
             published.verify()
-            if published.manifest.build_key == build_key and published.manifest.config_key == config_key:
+            if published.manifest.build_key == build_key:
                 return published
         except StoreError:
             pass  # damaged: built anew below, as if it were not there
@@ -174,6 +176,17 @@ class Place:
             for left in versions.glob(".writing-*"):
                 shutil.rmtree(left)
             yield
+
+
+def _write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Replace the manifest of a sound store in one step; the payload stays as it is."""
+    work = directory.with_name(f".writing-manifest-{directory.name}")
+    work.mkdir()
+    manifest.write(work)
+    _sync_tree(work)
+    (work / MANIFEST).replace(directory / MANIFEST)
+    _sync(directory)
+    work.rmdir()
 
 
 def open_published(root: Path, asset: str, partition: str = "", *, remedy: str = "") -> Published:

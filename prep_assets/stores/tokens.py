@@ -45,7 +45,8 @@ class TokenWriter(Protocol):
 class BinWriter:
     """AstrAI's mmap layout: ``<directory>/shard_%04d/{meta.json, <key>.bin}``.
 
-    A shard holds whole records and at most `max_tokens_per_shard` tokens, unless one record alone is longer.
+    A shard holds whole records and at most `max_tokens_per_shard` tokens, unless one record alone is longer. A stream without records is
+    one empty shard, so that its keys and dtypes are known.
     """
 
     def __init__(self, directory: Path, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000) -> None:
@@ -59,7 +60,8 @@ class BinWriter:
         ends = np.cumsum(lengths)
         record, start = 0, 0
         while record < len(ends):
-            if self._tokens and self._tokens + int(ends[record]) - start > self._limit:
+            size = int(ends[record]) - start
+            if size and self._tokens and self._tokens + size > self._limit:
                 self._finish()
             fits = int(np.searchsorted(ends, start + self._limit - self._tokens, "right"))
             record = max(fits, record + 1)
@@ -67,13 +69,18 @@ class BinWriter:
             start = int(ends[record - 1])
 
     def close(self) -> None:
+        if not self._shard:
+            self._start()
         if self._files:
             self._finish()
 
-    def _write(self, block: Block, start: int, stop: int) -> None:
+    def _start(self) -> None:
         if not self._files:
             self._folder().mkdir()
             self._files = {key: (self._folder() / f"{BIN_NAMES.get(key, key)}.bin").open("wb") for key in self._dtypes}
+
+    def _write(self, block: Block, start: int, stop: int) -> None:
+        self._start()
         for key, dtype in self._dtypes.items():
             np.ascontiguousarray(block[key][start:stop], np.dtype(dtype).newbyteorder("<")).tofile(self._files[key])
         self._tokens += stop - start
@@ -214,6 +221,8 @@ def open_tokens(directory: Path, name: str) -> TokenStore:
     h5 = directory / f"{name}.h5"
     arrays = _open_h5(h5) if h5.is_file() else _open_bin(directory / name)
     store = TokenStore(arrays, np.asarray(ends), np.asarray(file), np.asarray(row))
+    if not len(ends) == len(file) == len(row):
+        raise StoreError(f"{index}: {len(ends):,} ends, {len(file):,} files, {len(row):,} rows; there is one of each for every record")
     for key, array in arrays.items():
         if len(array) != store.tokens:
             raise StoreError(f"{directory}: {name}/{key} has {len(array):,} elements, its index says {store.tokens:,}")
@@ -238,7 +247,8 @@ def _open_bin(directory: Path) -> dict[str, Any]:
             expected = count * np.dtype(entry["dtype"]).itemsize
             if path.stat().st_size != expected:
                 raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {expected:,}")
-            parts.setdefault(ours.get(key, key), []).append(np.asarray(np.memmap(path, entry["dtype"], "r", shape=(count,))))
+            array = np.asarray(np.memmap(path, entry["dtype"], "r", shape=(count,))) if count else np.zeros(0, entry["dtype"])
+            parts.setdefault(ours.get(key, key), []).append(array)
     return {key: arrays[0] if len(arrays) == 1 else Segmented(arrays) for key, arrays in parts.items()}
 
 
@@ -257,9 +267,11 @@ class Segmented:
         start, stop, step = part.indices(len(self))
         if step != 1:
             raise IndexError("a segmented array is read in steps of 1")
-        first, last = (int(np.searchsorted(self._bounds, at, "right")) - 1 for at in (start, max(start, stop - 1)))
+        if start >= stop:
+            return np.zeros(0, self.dtype)
+        first, last = (int(np.searchsorted(self._bounds, at, "right")) - 1 for at in (start, stop - 1))
         pieces = [
-            array[max(0, start - low) : max(0, stop - low)]
+            array[max(0, start - low) : stop - low]
             for array, low in zip(self._arrays[first : last + 1], self._bounds[first : last + 1], strict=True)
         ]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)

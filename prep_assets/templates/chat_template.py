@@ -23,6 +23,8 @@ FROZEN_CLOCK = datetime(2024, 7, 26)
 """What ``strftime_now`` shows: the day that Llama 3.1's own template falls back to."""
 
 Message = Mapping[str, Any]
+_QUESTION = ({"role": "user", "content": "What is 2 + 2?"},)
+_ANSWERED = (*_QUESTION, {"role": "assistant", "content": "2 + 2 = 4"})
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,40 @@ class ChatTemplate:
         source: the Jinja text.
         special: ``bos_token``, ``eos_token`` … as the template sees them.
         options: further variables that the template reads, e.g. ``enable_thinking``.
+        control: the tokenizer's control tokens, to tell where a turn stops.
     """
 
     name: str
     source: str
     special: Mapping[str, str]
     options: Mapping[str, Any] = field(default_factory=dict)
+    control: tuple[str, ...] = ()
 
     @cached_property
     def hash(self) -> str:
         """sha256 of everything that decides what is rendered."""
         parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat()]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def generation_prompt(self) -> str:
+        """What the template writes before an answer that is to be generated; ``""`` where it has none or cannot render a lone question."""
+        try:
+            asked = self.render(_QUESTION)
+            prompted = self.render(_QUESTION, generation_prompt=True)
+        except Refused:
+            return ""
+        return prompted.removeprefix(asked) if prompted.startswith(asked) else ""
+
+    @cached_property
+    def stop_token(self) -> str:
+        """The control token with which the template ends an assistant's turn; ``""`` where there is none, so that a model never learns to stop."""
+        try:
+            _, found, after = self.render(_ANSWERED).rpartition(_ANSWERED[1]["content"])
+        except Refused:
+            return ""
+        rest = after.lstrip()
+        return max((token for token in self.control if found and rest.startswith(token)), key=len, default="")
 
     @cached_property
     def _compiled(self) -> Any:
@@ -70,7 +94,7 @@ class ChatTemplate:
             rendered = self._compiled.render(
                 messages=messages, tools=list(tools) or None, documents=None, add_generation_prompt=generation_prompt, **variables
             )
-        except (JinjaError, TypeError, ValueError, KeyError) as error:
+        except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             raise Refused("template_refuses", f"template {self.name}: {error}", stage="render") from error
         return str(rendered)
 
@@ -100,6 +124,6 @@ def load_template(name: str, vocabulary: Vocabulary, *, base: Path | None = None
     else:
         shipped = named_templates()
         if name not in shipped:
-            raise TemplateError(f"no chat template {name!r}{nearest(name, shipped)} Known: tokenizer, {', '.join(shipped)}, or a path to a .jinja file")
+            raise TemplateError(f"no chat template {name!r}{nearest(name, shipped)}. Known: tokenizer, {', '.join(shipped)}, or a path to a .jinja file")
         source = shipped[name]
-    return ChatTemplate(name, source, vocabulary.special, options or {})
+    return ChatTemplate(name, source, vocabulary.special, options or {}, tuple(sorted(vocabulary.control)))

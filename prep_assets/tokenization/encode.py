@@ -12,6 +12,7 @@ is plain text. Weights are a step function over the bytes of the render; each to
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import Refused
+from prep_assets.samples import SYSTEM
 from prep_assets.templates.rendering import Rendered, Span
 from prep_assets.tokenization.engines import Engines, Flat
 from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets.tokenization.truncation import Truncation, kept_tokens
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 
@@ -56,6 +59,7 @@ class _Layout:
     examples: list[int] = field(default_factory=list)  # number of items of each example
     breaks: list[int] = field(default_factory=list)  # byte positions where the loss weight changes
     weights: list[float] = field(default_factory=list)
+    prompts: list[list[tuple[int, int]]] = field(default_factory=list)  # byte ranges of each example's untrained contents
     texts: list[str] = field(default_factory=list)
     text_start: list[int] = field(default_factory=list)
     at: int = 0
@@ -68,8 +72,10 @@ class Encoder:
     Attributes:
         vocabulary, engines: the tokenizer.
         policy: which regions are trained.
-        max_seq_len: longest example in tokens; `None` for no limit. A longer one is refused, never cut.
+        max_seq_len: longest example in tokens; `None` for no limit.
         trains: whether an example without a trained token is refused; prompts for rollouts have none.
+        truncation: what happens to an example that is longer, see `truncation`; ``turns`` refuses here, the pipeline renders it anew.
+        keep_stop: whether an answer that ``end`` cuts off has its last token replaced by the stop token.
     """
 
     vocabulary: Vocabulary
@@ -77,20 +83,22 @@ class Encoder:
     policy: MaskPolicy
     max_seq_len: int | None = None
     trains: bool = True
+    truncation: Truncation = "drop"
+    keep_stop: bool = False
 
     def encode(self, batch: Sequence[Rendered]) -> Encoded:
         """Tokenize a batch. Every example is in the result or refused with a reason of stage ``tokenize``."""
         layout = _Layout()
         for rendered in batch:
             self._lay_out(rendered, layout)
-        item_tokens, ids, ends = self._tokenize(layout)
-        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if ends.size else ends
+        item_tokens, ids, starts, ends = self._tokenize(layout)
         per_item = np.concatenate([np.zeros(1, np.int64), np.cumsum(item_tokens)])
         item_bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(layout.examples, dtype=np.int64)])
         offsets = per_item[item_bounds]
         loss, faults = self._weigh(layout, starts, ends, offsets)
         faults |= self._lossy(layout, ends, per_item, item_bounds)
-        return self._select(ids, loss, offsets, faults)
+        chosen = self._cut_to_length(layout, ids, loss, starts, ends, offsets, faults)
+        return self._select(ids, loss, offsets, faults, chosen)
 
     # -- cutting the render -------------------------------------------------------------------------------------------------------------
 
@@ -118,6 +126,7 @@ class Encoder:
         for position, weight in self._steps(rendered, controls):
             layout.breaks.append(base + byte_of(position))
             layout.weights.append(weight)
+        layout.prompts.append(self._prompts(rendered, base) if self.truncation == "prompt" else [])
         layout.texts.append(text)
         layout.text_start.append(base)
         layout.at = base + byte_of(len(text))
@@ -127,28 +136,41 @@ class Encoder:
         if self._control is None:
             return
         last = 0
-        for start, end in [*((span.start, span.end) for span in rendered.spans), (len(rendered.text),) * 2]:
+        for start, end in [*rendered.content, (len(rendered.text),) * 2]:
             for found in self._control.finditer(rendered.text, last, start):
                 yield found.start(), found.end(), self.vocabulary.control[found[0]]
             last = end
+
+    def _prompts(self, rendered: Rendered, base: int) -> list[tuple[int, int]]:
+        byte_of = _byte_positions(rendered.text)
+        spans = zip(rendered.spans, self.policy.weights(rendered.spans), strict=True)
+        return [(base + byte_of(span.start), base + byte_of(span.end)) for span, weight in spans if not weight and span.role != SYSTEM]
 
     def _steps(self, rendered: Rendered, controls: Sequence[tuple[int, int, int]]) -> Iterable[tuple[int, float]]:
         """The loss weight as a step function: (character, weight from there on), ascending, the first at 0."""
         steps: list[tuple[int, float]] = [(0, 0.0)]
         spans = rendered.spans
-        for i, span in enumerate(spans):
-            weight = self.policy.weight(span)
-            end = span.end
-            ends_turn = i + 1 == len(spans) or spans[i + 1].turn != span.turn
-            if weight and ends_turn and self.policy.train_on_eos == "turn":
-                end = _stop_after(rendered.text, span, controls)
-            steps += [(span.start, weight), (end, 0.0)]
+        weights = self.policy.weights(spans)
+        stops = self.policy.stop_weights(spans, weights)
+        turn_end = 0
+        for i, (span, weight) in enumerate(zip(spans, weights, strict=True)):
+            starts_turn = i == 0 or spans[i - 1].turn != span.turn
+            start = turn_end if self.policy.headers and starts_turn and weight else span.start
+            steps += [(start, weight), (span.end, 0.0)]
+            if i + 1 == len(spans) or spans[i + 1].turn != span.turn:
+                limit = spans[i + 1].start if i + 1 < len(spans) else len(rendered.text)
+                turn_end = _stop_after(rendered.text, span, controls, limit)
+                if stops.get(span.turn) and turn_end > span.end:
+                    steps[-1] = (span.end, stops[span.turn])
+                    steps.append((turn_end, 0.0))
         return steps
 
     # -- tokens and their bytes ---------------------------------------------------------------------------------------------------------
 
-    def _tokenize(self, layout: _Layout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Tokens per item; ids; and the byte position in the batch where each token ends."""
+    def _tokenize(
+        self, layout: _Layout
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Tokens per item; ids; and the byte positions in the batch where each token starts and ends."""
         flat = self._segments(layout)
         items = np.asarray(layout.items, np.int64)
         is_control = items >= 0
@@ -160,7 +182,7 @@ class Encoder:
         ids = np.empty(int(bounds[-1]), np.uint32)
         ids[at_control] = items[is_control]
         ids[~at_control] = flat.ids
-        return counts, ids, self._token_ends(layout, ids, counts, bounds)
+        return counts, ids, *self._token_spans(layout, ids, counts, bounds)
 
     def _segments(self, layout: _Layout) -> Flat:
         if self.engines.first is self.engines.rest:
@@ -177,19 +199,21 @@ class Encoder:
         ids[token_is_first], ids[~token_is_first] = encoded[0].ids, encoded[1].ids
         return Flat(ids, offsets)
 
-    def _token_ends(
+    def _token_spans(
         self, layout: _Layout, ids: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        """Where each token ends, counted from its item's start so that one lossy item does not shift the next."""
-        lengths = self.vocabulary.byte_lengths
-        if lengths is None:
-            return self._ends_from_offsets(layout, counts, bounds)
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where each token starts and ends, counted from its item's start so that one lossy item does not shift the next."""
         item_end = np.asarray(layout.item_end, np.int64)
-        item_start = np.concatenate([np.zeros(1, np.int64), item_end[:-1]])
-        running = np.cumsum(lengths[ids])
+        item_start = np.concatenate([np.zeros(1, np.int64), item_end])[: len(item_end)]
+        table = self.vocabulary.byte_lengths
+        if table is None:
+            return self._spans_from_offsets(layout, item_start, item_end, counts, bounds)
+        lengths = table[ids]
+        running = np.cumsum(lengths)
         before = np.concatenate([np.zeros(1, np.int64), running])[bounds[:-1]]
         prefix = self._prefix_bytes(layout)
-        return running + np.repeat(item_start - before - prefix, counts)
+        ends = running + np.repeat(item_start - before - prefix, counts)
+        return np.maximum(ends - lengths, np.repeat(item_start, counts)), ends
 
     def _prefix_bytes(self, layout: _Layout) -> npt.NDArray[np.int64]:
         """1 for an item in front of which a SentencePiece tokenizer puts a space that is not in the text, else 0."""
@@ -202,19 +226,26 @@ class Encoder:
                     prefix[segment_items[number]] = 1
         return prefix
 
-    def _ends_from_offsets(self, layout: _Layout, counts: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Token ends from the reference tokenizer's character offsets, for tokenizers whose ids do not stand for fixed bytes."""
-        ends = np.repeat(np.asarray(layout.item_end, np.int64), counts)
-        segments = iter(layout.segments)
-        for item, token in enumerate(layout.items):
-            if token >= 0:
-                continue
-            text = next(segments)
-            byte_of = _byte_positions(text)
-            start = layout.item_end[item] - byte_of(len(text))
-            _, offsets = self.engines.reference.char_spans(text)
-            ends[bounds[item] : bounds[item + 1]] = [start + byte_of(end) for _, end in offsets]
-        return ends
+    def _spans_from_offsets(
+        self,
+        layout: _Layout,
+        item_start: npt.NDArray[np.int64],
+        item_end: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        bounds: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Token spans from the reference tokenizer's character offsets, for tokenizers whose ids do not stand for fixed bytes.
+
+        The tokens of a character that is split over several all have the span of the whole character.
+        """
+        starts, ends = np.repeat(item_start, counts), np.repeat(item_end, counts)
+        segment_items = np.flatnonzero(np.asarray(layout.items) < 0)
+        for item, text, is_first in zip(segment_items, layout.segments, layout.is_first, strict=True):
+            reference = self.engines.reference if is_first else self.engines.rest_reference
+            _, offsets = reference.char_spans(text)
+            spans = item_start[item] + _byte_table(text)[np.asarray(offsets, np.int64).reshape(-1, 2)]
+            starts[bounds[item] : bounds[item + 1]], ends[bounds[item] : bounds[item + 1]] = spans.T
+        return starts, ends
 
     # -- weights and refusals -----------------------------------------------------------------------------------------------------------
 
@@ -222,23 +253,22 @@ class Encoder:
         self, layout: _Layout, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float32], dict[int, Refused]]:
         """Weight of every token, and the examples in which a token lies across a border that matters."""
-        breaks = np.asarray(layout.breaks, np.int64)
-        weights = np.asarray(layout.weights, np.float32)
-        at_start = weights[np.searchsorted(breaks, starts, "right") - 1]
-        at_end = weights[np.searchsorted(breaks, np.maximum(ends - 1, starts), "right") - 1]
+        breaks, weights = _changes(np.asarray(layout.breaks, np.int64), np.asarray(layout.weights, np.float32))
+        first = np.searchsorted(breaks, starts, "right") - 1
+        last = np.searchsorted(breaks, np.maximum(ends - 1, starts), "right") - 1
+        loss = weights[first]
         faults: dict[int, Refused] = {}
-        for token in np.flatnonzero(at_start != at_end):
+        for token in np.flatnonzero(first != last):
             example = int(np.searchsorted(offsets, token, "right")) - 1
             text = _cut(layout, example, int(starts[token]), int(ends[token]))
-            border = int(breaks[np.searchsorted(breaks, starts[token], "right")])
-            before = _cut(layout, example, int(starts[token]), border)
-            if at_start[token] == 0 and not before.strip():
+            before = _cut(layout, example, int(starts[token]), int(breaks[first[token] + 1]))
+            if loss[token] == 0 and last[token] == first[token] + 1 and not before.strip():
                 # white space that the template writes before the answer, merged with its first word: the model has to produce this token
-                at_start[token] = at_end[token]
+                loss[token] = weights[last[token]]
                 continue
             detail = f"token {text!r} lies half inside a trained region; the template needs a control token or a line break there"
             faults.setdefault(example, Refused("mask_border_inside_token", detail, stage="tokenize"))
-        return at_start, faults
+        return loss, faults
 
     def _lossy(
         self, layout: _Layout, ends: npt.NDArray[np.int64], per_item: npt.NDArray[np.int64], item_bounds: npt.NDArray[np.int64]
@@ -253,31 +283,82 @@ class Encoder:
         detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
         return {int(example): Refused("lossy_tokenizer", detail, stage="tokenize") for example in examples}
 
-    def _select(
-        self, ids: npt.NDArray[np.uint32], loss: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], faults: dict[int, Refused]
-    ) -> Encoded:
+    def _cut_to_length(
+        self,
+        layout: _Layout,
+        ids: npt.NDArray[np.uint32],
+        loss: npt.NDArray[np.float32],
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        faults: dict[int, Refused],
+    ) -> npt.NDArray[np.bool_]:
+        """Which tokens of the batch stay, as `truncation` says."""
+        chosen = np.ones(len(ids), bool)
         lengths = np.diff(offsets)
-        trained = np.concatenate([np.zeros(1, np.int64), np.cumsum(loss != 0)])
+        for example in np.flatnonzero(lengths > self.max_seq_len) if self.max_seq_len is not None else ():
+            low, high = int(offsets[example]), int(offsets[example + 1])
+            here = slice(low, high)
+            prompts = [
+                (int(np.searchsorted(starts[here], start)), int(np.searchsorted(ends[here], end, "right"))) for start, end in layout.prompts[example]
+            ]
+            keep = kept_tokens(high - low, int(self.max_seq_len or 0), self.truncation, prompts)
+            if keep is None:
+                detail = f"{high - low:,} tokens, max_seq_len is {self.max_seq_len:,}"
+                faults.setdefault(int(example), Refused("too_long", detail, stage="tokenize"))
+                continue
+            chosen[here] = keep
+            if self.keep_stop and self.truncation == "end":
+                self._end_with_stop(ids, loss, low + int(self.max_seq_len or 0) - 1, high)
+        return chosen
+
+    def _end_with_stop(self, ids: npt.NDArray[np.uint32], loss: npt.NDArray[np.float32], last: int, high: int) -> None:
+        """Where the cut goes through a trained answer, its last token becomes the control token that ends that answer."""
+        if not loss[last]:
+            return
+        end_of_run = last + int(np.argmax(loss[last:high] == 0)) if (loss[last:high] == 0).any() else high
+        stop = int(ids[end_of_run - 1])
+        if stop in self.vocabulary.control.values():
+            ids[last] = stop
+
+    def _select(
+        self,
+        ids: npt.NDArray[np.uint32],
+        loss: npt.NDArray[np.float32],
+        offsets: npt.NDArray[np.int64],
+        faults: dict[int, Refused],
+        chosen: npt.NDArray[np.bool_],
+    ) -> Encoded:
+        left = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen)])
+        lengths = left[offsets[1:]] - left[offsets[:-1]]
+        trained = np.concatenate([np.zeros(1, np.int64), np.cumsum((loss != 0) & chosen)])
         trained_tokens = trained[offsets[1:]] - trained[offsets[:-1]]
         for example in np.flatnonzero(trained_tokens == 0) if self.trains else ():
             faults.setdefault(int(example), Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
-        if self.max_seq_len is not None:
-            for example in np.flatnonzero(lengths > self.max_seq_len):
-                detail = f"{lengths[example]:,} tokens, max_seq_len is {self.max_seq_len:,}"
-                faults.setdefault(int(example), Refused("too_long", detail, stage="tokenize"))
         keep = np.ones(len(lengths), bool)
         keep[list(faults)] = False
-        chosen = np.repeat(keep, lengths)
+        chosen = chosen & np.repeat(keep, np.diff(offsets))
         kept_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[keep])])
         return Encoded(ids[chosen], loss[chosen], kept_offsets, np.flatnonzero(keep), tuple(sorted(faults.items(), key=lambda item: item[0])))
 
 
-def _stop_after(text: str, span: Span, controls: Sequence[tuple[int, int, int]]) -> int:
-    """Where a trained turn ends: after the control token that follows it, with nothing but white space between; else at its own end."""
-    for start, end, _ in controls:
-        if start >= span.end:
-            return end if not text[span.end : start].strip() else span.end
-    return span.end
+def _stop_after(text: str, span: Span, controls: Sequence[tuple[int, int, int]], limit: int) -> int:
+    """Where a trained turn ends: after the control token that follows before `limit`, with only white space between; else at its own end."""
+    following = bisect_left(controls, (span.end,))
+    if following == len(controls):
+        return span.end
+    start, end, _ = controls[following]
+    return end if end <= limit and not text[span.end : start].strip() else span.end
+
+
+def _changes(
+    breaks: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """The same step function with a break only where its value changes; of several breaks at one position the last counts."""
+    decides = np.append(breaks[1:] != breaks[:-1], True)[: len(breaks)]
+    breaks, weights = breaks[decides], weights[decides]
+    changes = np.insert(weights[1:] != weights[:-1], 0, True)[: len(breaks)]
+    return breaks[changes], weights[changes]
 
 
 class _byte_positions:
@@ -297,6 +378,13 @@ class _byte_positions:
         self._bytes += len(self._text[self._chars : position].encode())
         self._chars = position
         return self._bytes
+
+
+def _byte_table(text: str) -> npt.NDArray[np.int64]:
+    """Byte position of every character of `text` in its UTF-8 form, and of its end: int64[len(text) + 1]."""
+    points = np.frombuffer(text.encode("utf-32-le"), "<u4")
+    widths = 1 + (points > 0x7F) + (points > 0x7FF) + (points > 0xFFFF).astype(np.int64)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])
 
 
 def _cut(layout: _Layout, example: int, start: int, end: int) -> str:

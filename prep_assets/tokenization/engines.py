@@ -54,7 +54,8 @@ class ReferenceEngine:
     def __init__(self, spec: dict[str, Any]) -> None:
         from tokenizers import Tokenizer
 
-        self._tokenizer = Tokenizer.from_str(json.dumps(spec))
+        # the post-processor only adds special tokens, which no engine does, and trims white space off the character spans
+        self._tokenizer = Tokenizer.from_str(json.dumps({**spec, "post_processor": None}))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True
@@ -113,13 +114,14 @@ class Engines:
         first: for text at the very start of a document.
         rest: for text that follows a control token. It differs from `first` only for SentencePiece tokenizers that put a space in front
             of a document's first word (``prepend_scheme: first``).
-        reference: the `tokenizers` counterpart of `first`, for character spans and checks.
+        reference, rest_reference: the `tokenizers` counterparts of `first` and `rest`, for character spans and checks.
         verdict: why this engine was chosen, for the manifest.
     """
 
     first: Engine
     rest: Engine
     reference: ReferenceEngine
+    rest_reference: ReferenceEngine
     verdict: str
 
 
@@ -133,21 +135,25 @@ def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> En
     reference = ReferenceEngine(spec)
     first, verdict = (reference, "reference only, as configured") if reference_only else _gated(spec, reference)
     if rest_spec is None:
-        return Engines(first, first, reference, verdict)
+        return Engines(first, first, reference, reference, verdict)
     rest_reference = ReferenceEngine(rest_spec)
-    rest: Engine = rest_reference if isinstance(first, ReferenceEngine) else _gated(rest_spec, rest_reference)[0]
-    return Engines(first, rest, reference, verdict)
+    rest: Engine = rest_reference
+    if first is not reference:
+        rest, rest_verdict = _gated(rest_spec, rest_reference)
+        verdict += f"; after control tokens, {rest_verdict}"
+    return Engines(first, rest, reference, rest_reference, verdict)
 
 
 def _gated(spec: dict[str, Any], reference: ReferenceEngine) -> tuple[Engine, str]:
     if spec["model"]["type"] != "BPE":
         return reference, f"tokenizers: gigatoken has no {spec['model']['type']} model"
+    texts = edge_set()
     try:
         fast = GigatokenEngine(spec)
+        found = fast.encode(texts)
     except Exception as error:  # whatever the engine cannot load is not for it; the verdict is kept in the manifest
         return reference, f"tokenizers: gigatoken cannot load this tokenizer ({type(error).__name__}: {error})"
-    texts = edge_set()
-    expected, found = reference.encode(texts), fast.encode(texts)
+    expected = reference.encode(texts)
     if np.array_equal(expected.offsets, found.offsets) and np.array_equal(expected.ids, found.ids):
         return fast, f"gigatoken: equal to tokenizers on {len(texts):,} edge texts"
     return reference, f"tokenizers: gigatoken differs on the edge set, first at {_first_difference(texts, expected, found)!r}"

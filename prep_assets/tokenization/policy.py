@@ -1,15 +1,16 @@
-"""Mask policies: which regions carry loss, and whether the token that ends an assistant's turn does."""
+"""Mask policies: which regions carry loss, and which of the tokens that end turns do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, THINKING, TOOL_CALL
 from prep_assets.templates.rendering import Span
 
 Action = Literal["train", "mask"]
+EosPolicy = Literal["turn", "last", "all", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +20,41 @@ class MaskPolicy:
     Attributes:
         roles: role → ``train`` or ``mask``.
         default: action for a role that is not listed.
-        train_on_eos: whether the stop token after a trained turn is trained (``turn``) or not (``none``).
+        train_on_eos: which stop tokens are trained: those after trained turns (``turn``), only the last of these (``last``), those after
+            every turn (``all``), or ``none``.
+        turns: ``all`` trained turns, or only the ``last`` one.
+        thinking, tool_calls: whether reasoning and tool calls inside a trained turn are trained.
+        headers: whether what the template writes before a trained turn (its role header) is trained as well.
     """
 
     roles: Mapping[str, Action] = field(default_factory=lambda: {ASSISTANT: "train", COMPLETION: "train", DOCUMENT: "train"})
     default: Action = "mask"
-    train_on_eos: Literal["turn", "none"] = "turn"
+    train_on_eos: EosPolicy = "turn"
+    turns: Literal["all", "last"] = "all"
+    thinking: bool = True
+    tool_calls: bool = True
+    headers: bool = False
 
-    def weight(self, span: Span) -> float:
-        """Loss weight of a region: its own where the source gives one, else its role's."""
+    def weights(self, spans: Sequence[Span]) -> list[float]:
+        """Loss weight of each region of a conversation: its own where the source gives one, else its role's."""
+        weights = [self._weight(span) for span in spans]
+        if self.turns == "all":
+            return weights
+        last = max((span.turn for span, weight in zip(spans, weights, strict=True) if weight), default=-1)
+        return [weight if span.turn == last else 0.0 for span, weight in zip(spans, weights, strict=True)]
+
+    def _weight(self, span: Span) -> float:
+        if (span.region.kind == THINKING and not self.thinking) or (span.region.kind == TOOL_CALL and not self.tool_calls):
+            return 0.0
         if span.region.loss_weight is not None:
             return float(span.region.loss_weight)
         return 1.0 if self.roles.get(span.role, self.default) == "train" else 0.0
+
+    def stop_weights(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, float]:
+        """For each turn, the loss weight of the stop token that ends it: that of the turn's last region, as the policy allows."""
+        ends = {span.turn: weight for span, weight in zip(spans, weights, strict=True)}
+        trained = [turn for turn, weight in ends.items() if weight]
+        if self.train_on_eos == "all":
+            return {turn: weight or 1.0 for turn, weight in ends.items()}
+        chosen = {"turn": trained, "last": trained[-1:], "none": []}[self.train_on_eos]
+        return {turn: ends[turn] for turn in chosen}

@@ -47,7 +47,7 @@ class Vocabulary:
     @cached_property
     def size(self) -> int:
         """One more than the largest id."""
-        return int(self.backend.get_vocab_size(with_added_tokens=True))
+        return 1 + int(max(self.backend.get_vocab(with_added_tokens=True).values()))
 
     @cached_property
     def control(self) -> dict[str, int]:

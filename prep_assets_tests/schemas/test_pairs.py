@@ -85,6 +85,7 @@ QUESTION, GOOD, BAD = message("user", "q"), message("assistant", "good"), messag
         {"prompt": "q", "chosen": [GOOD], "rejected": [BAD]},
         {"prompt": [QUESTION], "chosen": "good", "rejected": "bad"},
         {"prompt": "q", "chosen": [QUESTION, GOOD], "rejected": [QUESTION, BAD]},
+        {"prompt": [QUESTION], "chosen": [{**QUESTION, "weight": 0}, GOOD], "rejected": [QUESTION, BAD]},
         {"prompt": None, "chosen": [QUESTION, GOOD], "rejected": [QUESTION, BAD]},
         {"chosen": "\n\nHuman: q\n\nAssistant: good", "rejected": "\n\nHuman: q\n\nAssistant: bad"},
     ],

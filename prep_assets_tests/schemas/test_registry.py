@@ -153,7 +153,7 @@ def test_the_variant_that_gives_what_is_needed_is_taken(name: str, form: type, r
 
 def test_a_schema_that_cannot_give_what_is_needed_is_an_error() -> None:
     with pytest.raises(
-        ConfigError, match="schema 'text' gives no Prompt, which is needed here. These do: arithmetic, gsm8k_prompt, rl_prompt"
+        ConfigError, match=r"schema 'text' gives no Prompt, which is needed here\. These do: arithmetic, gsm8k_prompt, rl_prompt"
     ):
         convert_with("text", gives=Prompt)
 

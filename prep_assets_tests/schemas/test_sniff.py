@@ -51,6 +51,8 @@ def test_fields_that_a_schema_leaves_unread_are_named_and_count_against_it() -> 
     fits = {fit.schema: fit for fit in sniff([row])}
     assert (fits["kto"].unread, fits["messages"].unread) == (("id",), ("id", "label"))
     assert next(iter(fits)) == "kto"
+    both = {"instruction": "q", "input": "", "output": "a", "chosen": "a", "rejected": "b"}
+    assert [(fit.schema, fit.unread) for fit in sniff([both])[:1]] == [("alpaca_pairwise", ("output",))]
 
 
 def test_a_schema_goes_before_another_projects_name_for_it() -> None:

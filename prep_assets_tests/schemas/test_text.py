@@ -58,6 +58,13 @@ def test_prompt_completion_of_strings(convert, said) -> None:
     assert said(convert("prompt_completion_chat_read_hook", row).turns) == [("user", "q"), ("assistant", "a")]
 
 
+def test_prompt_completion_keeps_the_tools(convert) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    chat = {"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]}
+    for row in ({"prompt": "q", "completion": "a"}, chat):
+        assert convert("prompt_completion", {**row, "tools": tools}, template=True).tools == tuple(tools)
+
+
 def test_prompt_completion_of_messages_trains_the_completion_only(convert) -> None:
     row = {
         "prompt": [

@@ -1,0 +1,1 @@
+"""AstrAI's preprocessing, one-shot: a pipeline JSON of either of its dialects in, its directory layout out, no Dagster."""

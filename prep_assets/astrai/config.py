@@ -1,0 +1,215 @@
+"""AstrAI's pipeline JSON, both dialects, as frozen models that refuse what means nothing.
+
+AstrAI had two configuration languages, and no version of it reads both:
+
+    typed      ``input.type`` is chat, instruction or text, with ``*_key`` fields; ``preprocessing.deduplicate``
+    sections   ``input.sections`` or ``input.sources``; packing, dtypes, position ids
+
+`load` tells which one a file is in. AstrAI itself ignores keys that it does not know, so that a file of the other dialect gives an empty
+output there; here it is an error that names the nearest key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from prep_assets.errors import nearest
+
+
+def _one_of(*allowed: Any) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if isinstance(value, bool) or value not in allowed:
+            raise ValueError(f"{value!r} is not one of {', '.join(map(str, allowed))}{nearest(str(value), allowed)}")
+        return value
+
+    return BeforeValidator(check)
+
+
+MaskAction = Annotated[Literal["train", "mask"], _one_of("train", "mask")]
+SectionAction = Annotated[Literal["train", "mask", "$role", "value"], _one_of("train", "mask", "$role", "value")]
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+Dtype = Annotated[str, _one_of(*DTYPES)]
+PositionIds = Literal["none", "doc_reset", "continuous"]
+FieldName = Annotated[str, Field(min_length=1)]
+OutputKey = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+"""Names of outputs become names of files."""
+
+
+class _Part(BaseModel):
+    """Frozen; no unknown key, and no value of another type that would have to be converted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known_keys(cls, values: Any) -> Any:
+        for key in values if isinstance(values, Mapping) else ():
+            if key not in cls.model_fields:
+                raise ValueError(f"unknown key {key!r}{nearest(str(key), cls.model_fields)}; allowed: {', '.join(cls.model_fields)}")
+        return values
+
+
+class TypedInput(_Part):
+    """``input`` of the typed dialect: what kind of record, and where its fields are."""
+
+    type: Annotated[Literal["chat", "instruction", "text"], _one_of("chat", "instruction", "text")] = "chat"
+    messages_key: FieldName = "messages"
+    prompt_key: FieldName = "prompt"
+    response_key: FieldName = "response"
+    text_key: FieldName = "text"
+
+
+class Section(_Part):
+    """One field of a record, and whether its tokens are trained."""
+
+    field: FieldName
+    action: SectionAction
+    template: bool = False
+    add_special_tokens: bool | None = None
+
+    @model_validator(mode="after")
+    def _roles_need_messages(self) -> Section:
+        if self.action == "$role" and not self.template:
+            raise ValueError("action '$role' needs template true: only messages have roles. Use 'train' or 'mask' for a text field")
+        if self.template and self.add_special_tokens:
+            raise ValueError("add_special_tokens means nothing with template true: the template writes the special tokens")
+        return self
+
+
+Sections = Annotated[tuple[Section, ...], Field(min_length=1)]
+
+
+class Source(_Part):
+    """One output of a record with several."""
+
+    sections: Sections
+    list_field: bool = False
+    mask_key: OutputKey | None = None
+
+    @property
+    def is_value(self) -> bool:
+        """Whether the numbers of a field are copied, not tokenized."""
+        return self.sections[0].action == "value"
+
+    @property
+    def is_templated(self) -> bool:
+        """Whether a section goes through the chat template."""
+        return any(section.template for section in self.sections)
+
+    @model_validator(mode="after")
+    def _values_and_lists_stand_alone(self) -> Source:
+        if any(section.action == "value" for section in self.sections) and (
+            len(self.sections) > 1 or self.list_field or self.mask_key or self.sections[0].template
+        ):
+            raise ValueError("action 'value' copies numbers: one section, without template, list_field or mask_key")
+        if self.list_field and len(self.sections) > 1:
+            raise ValueError(f"list_field needs one section, found {len(self.sections)}: elements of two lists are no sequence")
+        return self
+
+
+class SectionsInput(_Part):
+    """``input`` of the sections dialect: one output, or several."""
+
+    sections: Sections | None = None
+    sources: Annotated[dict[OutputKey, Source], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> SectionsInput:
+        if (self.sections is None) == (self.sources is None):
+            raise ValueError("needs either sections (one output) or sources (several)")
+        if any(section.action == "value" for section in self.sections or ()):
+            raise ValueError("action 'value' is for sources: it copies numbers such as rewards, which one token stream has no place for")
+        if self.sources and all(source.is_value for source in self.sources.values()):
+            raise ValueError("every source has action 'value': nothing is tokenized")
+        return self
+
+
+class _Preprocessing(_Part):
+    max_seq_len: int = Field(default=2048, ge=1)
+    min_chars: int = Field(default=50, ge=0)
+    max_chars: int = Field(default=2_000_000, ge=1)
+
+    @model_validator(mode="after")
+    def _some_length_is_kept(self) -> _Preprocessing:
+        if self.min_chars > self.max_chars:
+            raise ValueError(f"min_chars {self.min_chars:,} is over max_chars {self.max_chars:,}: no text is kept")
+        return self
+
+
+class TypedPreprocessing(_Preprocessing):
+    """``preprocessing`` of the typed dialect; `max_items` null or 0 means all."""
+
+    deduplicate: bool = True
+    max_items: int | None = Field(default=None, ge=0)
+
+
+class SectionsPreprocessing(_Preprocessing):
+    """``preprocessing`` of the sections dialect."""
+
+    max_items: int | None = Field(default=None, ge=1)
+    batch_size: int = Field(default=256, ge=1)
+    packing_strategy: Annotated[Literal["simple", "bfd", "bfd_split"], _one_of("simple", "bfd", "bfd_split")] = "simple"
+    max_packed_len: int = Field(default=8192, ge=1)
+    truncation_mode: Annotated[Literal["keep_start", "keep_end"], _one_of("keep_start", "keep_end")] = "keep_start"
+
+
+class TypedOutput(_Part):
+    """``output`` of the typed dialect."""
+
+    domain_key: FieldName | None = None
+    storage_format: Annotated[Literal["bin", "h5"], _one_of("bin", "h5")] = "bin"
+    max_tokens_per_shard: int = Field(default=100_000_000, ge=1)
+
+
+class SectionsOutput(TypedOutput):
+    """``output`` of the sections dialect."""
+
+    dtype: dict[str, Dtype] = {}
+    position_ids_mode: Annotated[PositionIds, _one_of("none", "doc_reset", "continuous")] = "doc_reset"
+
+
+class _Pipeline(_Part):
+    version: Annotated[int, _one_of(1)] = 1
+    mask: dict[str, MaskAction] = {}
+    mask_default: MaskAction = "mask"
+
+
+class TypedPipeline(_Pipeline):
+    """A whole configuration of the typed dialect."""
+
+    input: TypedInput = TypedInput()
+    preprocessing: TypedPreprocessing = TypedPreprocessing()
+    output: TypedOutput = TypedOutput()
+
+    @model_validator(mode="after")
+    def _mask_names_what_there_is(self) -> TypedPipeline:
+        fields = ("prompt", "response") if self.input.type == "instruction" else ()
+        for name in self.mask if self.input.type != "chat" else ():
+            if name not in fields:
+                allowed = f"the mask of an instruction names {' and '.join(fields)}" if fields else "every token of a text is trained"
+                raise ValueError(f"mask.{name} means nothing: {allowed}{nearest(name, fields)}")
+        return self
+
+
+class SectionsPipeline(_Pipeline):
+    """A whole configuration of the sections dialect."""
+
+    input: SectionsInput
+    preprocessing: SectionsPreprocessing = SectionsPreprocessing()
+    output: SectionsOutput = SectionsOutput()
+
+    @model_validator(mode="after")
+    def _sources_are_records(self) -> SectionsPipeline:
+        if self.input.sources is None:
+            return self
+        if self.preprocessing.packing_strategy != "simple":
+            raise ValueError(f"packing_strategy {self.preprocessing.packing_strategy!r} means nothing with sources: records stay apart")
+        if "position_ids_mode" in self.output.model_fields_set and self.output.position_ids_mode != "none":
+            raise ValueError("position_ids_mode means nothing with sources: each record is a sequence of its own. Leave it out")
+        return self
+
+
+AnyPipeline = TypedPipeline | SectionsPipeline

@@ -1,0 +1,131 @@
+"""Files in, AstrAI's layout out: read, deduplicate, tokenize, mask, pack, write; refuse and count."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from prep_assets.astrai.columns import Builder
+from prep_assets.astrai.config import AnyPipeline, PositionIds
+from prep_assets.astrai.dedup import Dedup, Duplicates
+from prep_assets.astrai.directory import DOMAINS, QUARANTINE, SUMMARY, replacing
+from prep_assets.astrai.masks import AstraiBuilder
+from prep_assets.astrai.run import Counts, Progress, Run
+from prep_assets.astrai.shards import Layout, ShardWriter, Totals
+from prep_assets.astrai.spans import SpansBuilder
+from prep_assets.astrai.task import Task, task_of
+from prep_assets.errors import ConfigError
+from prep_assets.records.files import SourceFile, find_files
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+Masking = Literal["astrai", "spans"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished run: where it is, what it counted, what it wrote."""
+
+    directory: Path
+    counts: Counts
+    totals: Totals
+
+
+def preprocess(
+    inputs: Sequence[str],
+    output: Path,
+    pipeline: AnyPipeline,
+    vocabulary: Vocabulary,
+    *,
+    masking: Masking = "astrai",
+    dedup: Dedup | None = None,
+    position_ids: PositionIds | None = None,
+    layout: Layout = "shards",
+    overwrite: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Outcome:
+    """Run a pipeline over `inputs`, in the order given, each file once.
+
+    Args:
+        inputs: files, folders, globs or URLs, seen from the working directory.
+        output: a directory that is absent or empty, or that `overwrite` may replace; there whole at the end or not at all.
+        dedup: replaces what the configuration says: ``exact`` over the whole record, ``prefix200`` as AstrAI did, or ``none``.
+        position_ids: replaces the configuration's ``position_ids_mode``.
+
+    Raises:
+        ConfigError: the configuration, or a combination of these options, means nothing.
+        SourceError: an input is missing or damaged.
+        StoreError: `output` holds something.
+        PrepAssetsError: no record is kept, or no token is trained; the message says why.
+    """
+    task = task_of(pipeline, position_ids=position_ids)
+    _check_ids_fit(task, vocabulary)
+    method: Dedup = dedup or ("exact" if task.deduplicate else "none")
+    with replacing(output, overwrite=overwrite) as work:
+        files = _files(inputs)
+        # a text has no spans: everything in it is trained
+        by_spans = masking == "spans" and not task.is_text
+        builder: Builder = SpansBuilder(task, vocabulary) if by_spans else AstraiBuilder(task, vocabulary)
+        writer = ShardWriter(work, task, pad_id=_pad_id(task, vocabulary), layout=layout)
+        with Quarantine(work / QUARANTINE) as quarantine:
+            run = Run(task, builder, writer, quarantine, Duplicates(method))
+            run.over(files, progress)
+        run.require_result(work / QUARANTINE)
+        writer.close()
+        told = {"masking": masking, "deduplicate": method, "layout": layout, "pipeline": json.loads(pipeline.model_dump_json())}
+        _write_about(work, {**told, "tokenizer": vocabulary.hash, "template": _hash(vocabulary.chat_template)}, run, files)
+    return Outcome(output, run.counts, writer.totals)
+
+
+def _files(inputs: Sequence[str]) -> list[SourceFile]:
+    """The inputs in the order given. Their names tell them apart by their folders, so they are found together first."""
+    by_url = {file.url: file for file in find_files(inputs, Path.cwd())}
+    return [by_url[url] for url in dict.fromkeys(file.url for pattern in inputs for file in find_files([pattern], Path.cwd()))]
+
+
+def _check_ids_fit(task: Task, vocabulary: Vocabulary) -> None:
+    for key, column in task.columns.items():
+        if column.kind == "ids" and vocabulary.size - 1 > np.iinfo(column.dtype).max:
+            raise ConfigError(
+                f"output.dtype.{key}: {column.dtype} holds ids to {np.iinfo(column.dtype).max:,}, the vocabulary has {vocabulary.size:,}"
+            )
+
+
+def _pad_id(task: Task, vocabulary: Vocabulary) -> int:
+    return vocabulary.pad_id if task.is_binned else 0
+
+
+def _write_about(work: Path, told: Mapping[str, Any], run: Run, files: Sequence[SourceFile]) -> None:
+    """The sidecar files. They hold no time and no path, so that equal runs are equal to the byte."""
+    counts = {name: getattr(run.counts, name) for name in Counts.__slots__}
+    packed = {
+        "cut_tokens": run.writer.totals.cut_by_packing,
+        "cut_records": run.writer.totals.cut_records,
+        "padding": run.writer.totals.padding,
+    }
+    output = run.task.pipeline.output
+    about = {
+        "storage_format": output.storage_format,
+        **told,
+        "inputs": [{"name": file.name, "bytes": file.size} for file in files],
+        "counts": counts,
+        "packing": packed,
+        "shards": run.writer.totals.shards,
+    }
+    _write_json(work / SUMMARY, about)
+    if output.domain_key is not None:
+        _write_json(work / DOMAINS, run.domains.values)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _hash(text: str | None) -> str | None:
+    return None if text is None else hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,112 @@
+"""Which stores a command is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
+
+if TYPE_CHECKING:
+    from prep_assets.pipelines.graph import Asset
+    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.stores.published import Published
+
+AssetName = Annotated[str, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")]
+Partition = Annotated[
+    str | None, typer.Option("--partition", "-p", metavar="P", help="A domain, for an asset that has one store for each.")
+]
+
+
+def asset_and_partitions(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, tuple[str, ...]]:
+    """An asset and the partition that was asked for, or all that it has.
+
+    Raises:
+        ConfigError: no such asset or partition; the message names the nearest.
+    """
+    from prep_assets.pipelines.graph import asset_named
+
+    asset = asset_named(name)
+    known = asset.partitions(workspace)
+    if partition is None:
+        return asset, known
+    if not asset.partitioned:
+        raise ConfigError(f"{name} has no partitions: it is one store for all domains. Leave out --partition {partition}")
+    if partition not in known:
+        raise ConfigError(f"{name} has no partition {partition!r}{nearest(partition, known) or '.'} There are: {', '.join(known)}")
+    return asset, (partition,)
+
+
+def one_store(workspace: Workspace, name: str, partition: str | None) -> Published:
+    """The one store that an asset and a partition name; a partition may be left out where there is only one.
+
+    Raises:
+        ConfigError: no such asset or partition, or several of which none is chosen.
+        StoreError: it is not built; the message has the command that builds it.
+    """
+    from prep_assets.pipelines.sources import materialize_command
+    from prep_assets.stores.published import open_published
+
+    asset, partitions = asset_and_partitions(workspace, name, partition)
+    if len(partitions) > 1:
+        raise ConfigError(f"{name} has one store for each domain. Say which with --partition: {', '.join(partitions)}")
+    return open_published(workspace.stores, asset.name, partitions[0], remedy=materialize_command(asset.name, partitions[0]))
+
+
+def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[list[Published], list[str]]:
+    """The stores of an asset, and the labels of those that are not built.
+
+    Raises:
+        ConfigError: no such asset or partition.
+        StoreError: none of them is built; the message has the command that builds them.
+    """
+    from prep_assets.pipelines.sources import materialize_command
+
+    asset, partitions = asset_and_partitions(workspace, name, partition)
+    found, missing = [], []
+    for each in partitions:
+        published = workspace.published(asset.name, each)
+        if published is None:
+            missing.append(workspace.place(asset.name, each).label)
+        else:
+            found.append(published)
+    if not found:
+        # a partitioned asset is built over all partitions, or one by one
+        commands = "\n".join(f"  {materialize_command(asset.name, each)}" for each in partitions)
+        raise StoreError(f"{', '.join(missing)}: no store in {workspace.stores}. Build with:\n{commands}")
+    return found, missing
+
+
+def configured(workspace: Workspace) -> list[Asset]:
+    """Every asset whose family has a configuration file, in the order of the graph."""
+    from prep_assets.pipelines.graph import ASSETS
+
+    return [asset for asset in ASSETS.values() if (workspace.configs / f"{asset.family}.yaml").is_file()]
+
+
+def label(published: Published) -> str:
+    """How messages call a store."""
+    manifest = published.manifest
+    return f"{manifest.asset}[{manifest.partition}]" if manifest.partition else manifest.asset
+
+
+@contextmanager
+def reading(published: Published) -> Iterator[None]:
+    """Whatever goes wrong while a payload is read is about the payload.
+
+    Raises:
+        StoreError: in place of what h5py, numpy or json raise on damaged files.
+    """
+    try:
+        yield
+    except PrepAssetsError:
+        raise
+    except (OSError, ValueError, LookupError, RuntimeError, EOFError) as error:
+        what = f"{label(published)} in {published.directory} cannot be read ({type(error).__name__}: {error})"
+        arguments = (
+            f"{published.manifest.asset} -p {published.manifest.partition}" if published.manifest.partition else published.manifest.asset
+        )
+        raise StoreError(f"{what}. See what is wrong with it:\n  prep-assets verify {arguments}") from error

@@ -1,0 +1,136 @@
+"""`prep-assets inspect`: one row of a store, with what is trained in it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prep_assets.cli.console import err, has_colour, near, number, out, size, table
+from prep_assets.cli.find import AssetName, Partition, one_store, reading
+from prep_assets.cli.tokens import flowing, listed, visible
+from prep_assets.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prep_assets.pipelines.previews import Preview
+    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.stores.published import Published
+
+LIMIT = 4096
+"""Tokens of a record that are shown; a pretraining document may have millions."""
+_HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed)?")
+
+
+def inspect(
+    asset: AssetName,
+    partition: Partition = None,
+    row: Annotated[int, typer.Option("--row", "-r", help="Row, record or line, counted from 0.")] = 0,
+    stream: Annotated[
+        str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
+    ] = None,
+    ids: Annotated[bool, typer.Option("--ids", help="One token a line, with its id, position and loss weight.")] = False,
+) -> None:
+    """Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins."""
+    from prep_assets.pipelines.workspace import Workspace
+
+    workspace = Workspace.open()
+    published = one_store(workspace, asset, partition)
+    show_row(out(), workspace, published, row, stream=stream, ids=ids)
+
+
+def show_row(
+    console: Console,
+    workspace: Workspace,
+    published: Published,
+    row: int,
+    *,
+    stream: str | None = None,
+    ids: bool = False,
+    most: int | None = None,
+) -> None:
+    """Print a row of a store; of a row of tokens, the first `most`.
+
+    Raises:
+        ConfigError: no such row or stream.
+        StoreError: the payload cannot be read.
+    """
+    from prep_assets.pipelines.previews import Preview, preview
+
+    with reading(published):
+        names = streams(published)
+        if stream is not None and stream not in names:
+            hint = nearest(stream, names) or "."
+            raise ConfigError(f"{published.manifest.asset} has no stream {stream!r}{hint} There are: {', '.join(names) or 'none'}")
+        chosen = stream or (names[0] if names else None)
+        shown = preview(workspace, published, row, stream=chosen, limit=LIMIT)
+        numbers = _ids(published, chosen, row, len(shown.tokens)) if ids and isinstance(shown, Preview) and chosen else []
+    if isinstance(shown, Preview):
+        _show_tokens(console, shown, numbers, most)
+    elif "files" in shown and not names:
+        _show_files(console, published, shown)
+    else:
+        err().print(f"{chosen}.jsonl, line {row:,} counted from 0", style="dim")
+        console.print_json(data=shown, ensure_ascii=False)
+
+
+def streams(published: Published) -> list[str]:
+    """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
+    found = sorted(path.stem for path in published.directory.iterdir() if path.suffix in (".index", ".documents"))
+    return sorted(found, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
+
+
+def _ids(published: Published, stream: str, row: int, count: int) -> list[int]:
+    from prep_assets.stores.packed import open_packed
+    from prep_assets.stores.tokens import open_tokens
+
+    if (published.directory / f"{stream}.documents").is_dir():
+        found = open_packed(published.directory, stream).tokens[row]
+    else:
+        found = open_tokens(published.directory, stream).record(row, "tokens")
+    return [int(token) for token in found[:count]]
+
+
+def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | None) -> None:
+    tokens, weights = shown.tokens[:most], shown.weights[:most]
+    borders = {at: name for at, name in shown.origins if at < len(tokens)}
+    colour = has_colour(console)
+    console.print(visible(shown.title), style="bold", soft_wrap=True)
+    console.print()
+    with_ids = listed(tokens, weights, shown.positions, ids, borders, colour=colour) if ids else None
+    text = with_ids or flowing(tokens, weights, borders, colour=colour)
+    console.print(text, soft_wrap=True, end="" if text.plain.endswith("\n") else "\n")
+    console.print()
+    if len(tokens) < len(shown.tokens):
+        console.print(f"… and {len(shown.tokens) - len(tokens):,} tokens more", style="dim")
+    console.print(_footer(shown, colour), style="dim", soft_wrap=True)
+
+
+def _footer(shown: Preview, colour: bool) -> str:
+    parts = [f"{len(shown.tokens):,} positions"]
+    if shown.weights:
+        trained = sum(weight != 0 for weight in shown.weights)
+        how = "bold and green" if colour else "in ⟦ ⟧"
+        parts.append(f"{trained:,} trained ({trained / max(1, len(shown.tokens)):.1%}, {how})")
+    else:
+        parts.append("no loss mask")
+    parts.append(f"{len(shown.origins):,} document{'s' if len(shown.origins) != 1 else ''}")
+    return "── " + " · ".join(parts)
+
+
+def _show_files(console: Console, published: Published, sources: dict[str, Any]) -> None:
+    manifest = published.manifest
+    shown = table(
+        "file", "used for", "records", "size", "sha256", numbers=("records", "size"), title=f"{manifest.asset}[{manifest.partition}]"
+    )
+    for which, used in (("files", "training"), ("test_files", "testing")):
+        for entry in sources[which]:
+            shown.add_row(visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
+    console.print(shown)
+    console.print(
+        f"── {manifest.counts['files']:,} files · {manifest.counts['read']:,} records · {near(published.directory)}",
+        style="dim",
+        soft_wrap=True,
+    )

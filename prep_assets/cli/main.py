@@ -1,0 +1,75 @@
+"""The entry point: `prep-assets`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from prep_assets import __version__
+from prep_assets.cli.console import complain, err
+from prep_assets.cli.demo import demo
+from prep_assets.cli.inspect import inspect
+from prep_assets.cli.path import path
+from prep_assets.cli.quarantine import quarantine
+from prep_assets.cli.schemas import schemas
+from prep_assets.cli.sniff import sniff
+from prep_assets.cli.stats import stats
+from prep_assets.cli.status import status
+from prep_assets.cli.verify import verify
+from prep_assets.errors import PrepAssetsError
+
+INTERRUPTED = 130
+"""What a shell reports for a command that Ctrl-C ended: 128 + SIGINT."""
+
+
+class Commands(TyperGroup):
+    """The commands. A `PrepAssetsError` is a message for the person at the keyboard, not a fault of the program: no traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; ``PREP_ASSETS_TRACEBACK=1`` lets its errors through."""
+        try:
+            return super().invoke(ctx)
+        except PrepAssetsError as error:
+            if os.environ.get("PREP_ASSETS_TRACEBACK", "0") != "0":
+                raise
+            complain(str(error))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            err().print("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    suggest_commands=False,  # click suggests as well
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"prep-assets {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def prep_assets(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """Training data as Dagster assets: look at the stores, prove them again, find out what is stale.
+
+    PREP_ASSETS_CONFIG_DIR and PREP_ASSETS_STORE_DIR say where the configuration and the stores are, if not in configs/ and data/stores/.
+    """
+
+
+for command in (demo, status, inspect, verify, stats, path, quarantine, schemas, sniff):
+    app.command()(command)
+
+if __name__ == "__main__":
+    app()

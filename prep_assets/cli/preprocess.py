@@ -1,0 +1,113 @@
+"""`prep-assets preprocess`: run an AstrAI pipeline JSON over some files, without Dagster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from prep_assets.cli.console import err, near, number, out, table
+
+if TYPE_CHECKING:
+    from prep_assets.astrai.preprocess import Outcome
+
+PARAMS = "params"
+"""Where AstrAI looks for a tokenizer when none is named."""
+
+
+def preprocess(
+    inputs: Annotated[list[str], typer.Argument(metavar="FILES...", help="JSONL, JSON and other data files, folders or globs.")],
+    output: Annotated[Path, typer.Option("--output", "--output-dir", "--output_dir", "-o", help="Output directory.")],
+    config: Annotated[Path, typer.Option("--config", "-c", help="Pipeline JSON of either AstrAI dialect.")],
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", "--tokenizer_path", help="Tokenizer directory; else ./params, else the one of configs/sft.yaml."),
+    ] = None,
+    masking: Annotated[
+        Literal["astrai", "spans"],
+        typer.Option(help="astrai: each message rendered alone, its header trained; spans: one render, only contents and stop tokens."),
+    ] = "astrai",
+    dedup: Annotated[
+        Literal["exact", "prefix200", "none"] | None,
+        typer.Option(help="Duplicates, if not as configured: whole records; their first 200 characters, as AstrAI did; or kept."),
+    ] = None,
+    position_ids: Annotated[
+        Literal["none", "doc_reset", "continuous"] | None, typer.Option(help="Position ids, if not as configured.")
+    ] = None,
+    layout: Annotated[
+        Literal["shards", "flat"], typer.Option(help="shards: <domain>/shard_0000/; flat: <domain>/, one shard a domain.")
+    ] = "shards",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output in the directory.")] = False,
+) -> None:
+    """Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout."""
+    from prep_assets.astrai.load import load_pipeline
+    from prep_assets.astrai.preprocess import preprocess as run
+    from prep_assets.astrai.tokenizer import load_tokenizer
+
+    pipeline = load_pipeline(config)
+    directory = tokenizer or _default_tokenizer()
+    err().print(f"tokenizer: {near(directory.resolve())}", soft_wrap=True)
+    vocabulary = load_tokenizer(directory)
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err(), transient=True) as bar:
+        task = bar.add_task("preprocess", total=None)
+        outcome = run(
+            inputs,
+            output,
+            pipeline,
+            vocabulary,
+            masking=masking,
+            dedup=dedup,
+            position_ids=position_ids,
+            layout=layout,
+            overwrite=overwrite,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    _show(outcome)
+
+
+def _default_tokenizer() -> Path:
+    if Path(PARAMS).is_dir():
+        return Path(PARAMS)
+    from prep_assets.config.loading import config_dir, load_family
+    from prep_assets.errors import ConfigError
+
+    folder = config_dir()
+    configured = folder / load_family("sft", folder).tokenizer
+    if not configured.is_dir():
+        raise ConfigError(f"no tokenizer: there is no ./{PARAMS}, and {configured} is no directory. Name one with --tokenizer")
+    return configured
+
+
+def _show(outcome: Outcome) -> None:
+    counts, totals, console = outcome.counts, outcome.totals, out()
+    shown = table("figure", "value", numbers=("value",), title=near(outcome.directory.resolve()))
+    shown.add_row("records read", number(counts.read))
+    for reason, count in counts.refused.items():
+        shown.add_row(f"- refused: {reason}", number(count))
+    shown.add_row("= kept", number(counts.kept))
+    shown.add_section()
+    shown.add_row("tokens", number(counts.tokens))
+    shown.add_row("trained tokens", "all" if counts.trained is None else number(counts.trained))
+    for label, count in (
+        ("records without a trained token", counts.untrained),
+        ("records cut at max_seq_len", counts.cut_records),
+        ("tokens cut at max_seq_len", counts.cut_tokens),
+        ("records cut at max_packed_len", totals.cut_records),
+        ("tokens cut at max_packed_len", totals.cut_by_packing),
+        ("tokens of padding in bins", totals.padding),
+    ):
+        if count:
+            shown.add_row(label, number(count))
+    shown.add_row("shards", number(len(totals.shards)))
+    console.print(shown)
+    if len(counts.domains) > 1:
+        domains = table("domain", "records", numbers=("records",))
+        for folder, count in counts.domains.items():
+            domains.add_row(folder, number(count))
+        console.print(domains)
+    if counts.refused:
+        console.print(f"refused records: {near(outcome.directory.resolve() / 'quarantine.jsonl')}", soft_wrap=True)

@@ -1,0 +1,142 @@
+"""`prep-assets stats`: what the manifests of an asset's stores say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prep_assets.cli.console import near, number, out, size, table
+from prep_assets.cli.find import AssetName, Partition, label, stores_of
+from prep_assets.cli.tokens import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prep_assets.stores.published import Published
+
+
+def stats(
+    asset: AssetName,
+    partition: Partition = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named."""
+    from prep_assets.pipelines.workspace import Workspace
+
+    workspace = Workspace.open()
+    published, missing = stores_of(workspace, asset, partition)
+    stores = [_facts(each) for each in published]
+    if as_json:
+        typer.echo(
+            json.dumps({"asset": asset, "stores": stores, "total": _total(stores), "not_built": missing}, indent=1, ensure_ascii=False)
+        )
+        return
+    console = out()
+    _show_numbers(console, asset, stores)
+    _show_refused(console, stores)
+    if len(published) == 1:
+        _show_lineage(console, label(published[0]), stores[0])
+        _show_files(console, published[0])
+    else:
+        _show_places(console, asset, published)
+    for name in missing:
+        console.print(f"not built: {name}", style="dim", soft_wrap=True)
+
+
+def _facts(published: Published) -> dict[str, Any]:
+    manifest = published.manifest
+    return {
+        "partition": manifest.partition,
+        "path": str(published.directory),
+        "build_key": manifest.build_key,
+        "content_hash": manifest.content_hash,
+        "counts": _numbers(manifest.counts),
+        "metrics": dict(manifest.metrics),
+        "refused": dict(manifest.counts.get("refused", {})),
+        "recipe": dict(manifest.recipe),
+        "checks": list(manifest.checks),
+        "files": dict(manifest.files),
+    }
+
+
+def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
+    return {key: value for key, value in counts.items() if isinstance(value, int)}
+
+
+def _total(stores: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts and refusals added up. Metrics are ratios, which do not add up."""
+    counts: dict[str, int] = {}
+    refused: dict[str, int] = {}
+    size_of_files = 0
+    for facts in stores:
+        for total, part in ((counts, facts["counts"]), (refused, facts["refused"])):
+            for key, value in part.items():
+                total[key] = total.get(key, 0) + value
+        size_of_files += sum(entry["bytes"] for entry in facts["files"].values())
+    return {"counts": counts, "refused": refused, "bytes": size_of_files}
+
+
+def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]]) -> None:
+    """One store: a figure a line. Several: a store a line, the figures side by side, and a total."""
+    total = _total(stores)
+    if len(stores) == 1:
+        shown = table(
+            "figure", "value", numbers=("value",), title=asset + (f"[{stores[0]['partition']}]" if stores[0]["partition"] else "")
+        )
+        for key, value in {**stores[0]["counts"], **stores[0]["metrics"]}.items():
+            shown.add_row(key, number(value))
+        shown.add_row("refused records", number(sum(total["refused"].values())))
+    else:
+        counts = list(total["counts"])
+        metrics = list(dict.fromkeys(key for facts in stores for key in facts["metrics"]))
+        shown = table("partition", *counts, "refused", *metrics, numbers=(*counts, "refused", *metrics), title=asset)
+        for facts in stores:
+            refused = sum(facts["refused"].values())
+            figures = [*map(facts["counts"].get, counts), refused, *map(facts["metrics"].get, metrics)]
+            shown.add_row(facts["partition"], *map(number, figures))
+        shown.add_section()
+        figures = [*total["counts"].values(), sum(total["refused"].values()), *[None] * len(metrics)]
+        shown.add_row("total", *map(number, figures), style="bold")
+    console.print(shown)
+
+
+def _show_refused(console: Console, stores: list[dict[str, Any]]) -> None:
+    if not any(facts["refused"] for facts in stores):
+        return
+    shown = table("partition", "stage/reason", "records", numbers=("records",), title="refused")
+    for facts in stores:
+        for reason, count in facts["refused"].items():
+            shown.add_row(facts["partition"], reason, number(count))
+    console.print(shown)
+
+
+def _show_places(console: Console, asset: str, published: list[Published]) -> None:
+    shown = table("partition", "files", "size", "content", "store", numbers=("files", "size"), title="stores")
+    for each in published:
+        files = each.manifest.files
+        total = size(sum(entry["bytes"] for entry in files.values()))
+        shown.add_row(each.manifest.partition, number(len(files)), total, each.manifest.content_hash[:16], near(each.directory))
+    console.print(shown)
+    console.print(f"lineage and files of one: prep-assets stats {asset} -p {published[0].manifest.partition}", style="dim", soft_wrap=True)
+
+
+def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
+    shown = table("ingredient", "value", title=f"{name}: made from")
+    for key, value in facts["recipe"].items():
+        shown.add_row(key, visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+    console.print(shown)
+
+
+def _show_files(console: Console, published: Published) -> None:
+    files = published.manifest.files
+    shown = table("file", "size", "sha256", numbers=("size",), title=f"{label(published)}: files in {near(published.directory)}")
+    for name, entry in files.items():
+        shown.add_row(visible(name), size(entry["bytes"]), entry["sha256"][:16])
+    shown.add_section()
+    shown.add_row(
+        "total", size(sum(entry["bytes"] for entry in files.values())), f"content {published.manifest.content_hash[:16]}", style="bold"
+    )
+    console.print(shown)

@@ -1,0 +1,111 @@
+"""A row of tokens on a terminal: trained ones bold and green, masked ones dim, a bar where a document begins.
+
+Where there is no colour, trained tokens stand in ⟦ ⟧. White space that could be overlooked and control characters are made visible; so text
+from a data set cannot steer the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from prep_assets.tokenization.vocabulary import Vocabulary
+
+TRAINED, MASKED, BORDER = "bold green", "dim", "cyan"
+OPEN, CLOSE, BAR = "⟦", "⟧", "│"
+NEWLINE = "⏎\n"
+_BYTES = re.compile(r"(?:⟨[89a-f][0-9a-f]⟩)+")
+_NO_BRACKETS = str.maketrans("", "", "⟨⟩")
+_VISIBLE = {
+    **{code: chr(0x2400 + code) for code in range(0x20)},
+    **{code: f"⟨u+{code:04x}⟩" for code in (0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))},
+    ord("\n"): NEWLINE,
+    ord("\t"): "⇥",
+}
+
+
+def visible(text: str) -> str:
+    """`text` with line breaks as ``⏎`` and a line break, other control characters (bidirectional ones, too) as signs."""
+    return text.translate(_VISIBLE)
+
+
+def joined(tokens: Sequence[str]) -> str:
+    """The tokens' texts end to end; the bytes of a character that lies in several tokens, each shown as ``⟨f0⟩``, become that character."""
+    return _BYTES.sub(_character, "".join(tokens))
+
+
+def _character(shown: re.Match[str]) -> str:
+    text = bytes.fromhex(shown[0].translate(_NO_BRACKETS)).decode("utf-8", "surrogateescape")
+    return "".join(f"⟨{ord(char) - 0xDC00:02x}⟩" if 0xDC80 <= ord(char) <= 0xDCFF else char for char in text)
+
+
+def runs(weights: Sequence[float], count: int, borders: Mapping[int, str]) -> Iterator[tuple[int, int, bool]]:
+    """First and last-plus-one token of each stretch that is trained or masked throughout and has no border inside.
+
+    `weights` may be empty: then nothing has a mask and every stretch counts as masked.
+    """
+    start = 0
+    for i in range(1, count + 1):
+        if i == count or i in borders or (bool(weights) and (weights[i] != 0) != (weights[start] != 0)):
+            yield start, i, bool(weights) and weights[start] != 0
+            start = i
+
+
+def flowing(tokens: Sequence[str], weights: Sequence[float], borders: Mapping[int, str], *, colour: bool) -> Text:
+    """The tokens as running text.
+
+    Args:
+        weights: loss weight of each token; empty where there is no mask, and then nothing is dim either.
+        borders: what to write where a document begins, by its first token.
+        colour: whether colour marks what is trained, else brackets do.
+    """
+    from rich.text import Text
+
+    text = Text()
+    for start, end, trained in runs(weights, len(tokens), borders):
+        if start in borders:
+            text.append("" if not text or text.plain.endswith("\n") else "\n")
+            text.append(f"{BAR} {visible(borders[start])}\n", BORDER)
+        stretch = visible(joined(tokens[start:end]))
+        if trained and not colour:
+            stretch = f"{OPEN}{stretch}{CLOSE}"
+        text.append(stretch, TRAINED if trained else MASKED if weights else "")
+    return text
+
+
+def listed(
+    tokens: Sequence[str],
+    weights: Sequence[float],
+    positions: Sequence[int],
+    ids: Sequence[int],
+    borders: Mapping[int, str],
+    *,
+    colour: bool,
+) -> Text:
+    """One token a line: its place in the row, its position in its document, its id, its loss weight, its text."""
+    from rich.text import Text
+
+    text = Text(f"{'place':>7}{'position':>10}{'id':>9}{'weight':>8}  token\n", "bold")
+    for i, token in enumerate(tokens):
+        if i in borders:
+            text.append(f"{BAR} {visible(borders[i])}\n", BORDER)
+        trained = bool(weights) and weights[i] != 0
+        weight = f"{weights[i]:g}" if weights else ""
+        shown = visible(token).replace(NEWLINE, "⏎")
+        text.append(f"{i:>7}{positions[i]:>10}{ids[i]:>9}{weight:>8}  ")
+        text.append(shown if colour or not trained else f"{OPEN}{shown}{CLOSE}", TRAINED if trained else MASKED if weights else "")
+        text.append("\n")
+    return text
+
+
+def texts_of(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
+    """The text of each id, as `token_texts`; an id that is outside the vocabulary, as in a damaged store, is shown as a number."""
+    from prep_assets.pipelines.previews import token_texts
+
+    known = [token for token in ids if 0 <= token < vocabulary.size]
+    texts = iter(token_texts(vocabulary, known))
+    return tuple(next(texts) if 0 <= token < vocabulary.size else f"⟨no token {token}⟩" for token in ids)

@@ -1,0 +1,167 @@
+"""`prep-assets verify`: every check of the published stores, once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prep_assets.cli.console import err, has_colour, out, table
+from prep_assets.cli.find import Partition, asset_and_partitions, configured
+from prep_assets.cli.tokens import flowing, texts_of, visible
+from prep_assets.errors import PrepAssetsError, StoreError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prep_assets.pipelines.checks import Check
+    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.quality.verdict import Verdict, Worst
+
+MOST_TOKENS = 2048
+"""Tokens of a failing row that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one check says of one store."""
+
+    asset: str
+    partition: str
+    check: str
+    verdict: Verdict
+
+
+def verify(
+    asset: Annotated[
+        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; all that have stores when left out.")
+    ] = None,
+    partition: Partition = None,
+) -> None:
+    """Run every check on the published stores again. Exit code 1 when one fails, or when there is no store."""
+    from prep_assets.pipelines.workspace import Workspace
+
+    workspace = Workspace.open()
+    wanted, missing = _stores(workspace, asset, partition)
+    outcomes = _run_all(workspace, wanted)
+    console = out()
+    _show(console, outcomes)
+    for name in missing:
+        console.print(f"not built, so not checked: {name}", style="dim", soft_wrap=True)
+    failed = [outcome for outcome in outcomes if not outcome.verdict.passed]
+    for outcome in failed:
+        _show_failure(console, workspace, outcome)
+    if failed:
+        console.print(f"{len(failed):,} of {len(outcomes):,} checks failed", style="bold red")
+        raise typer.Exit(1)
+    console.print(f"all {len(outcomes):,} checks of {len(wanted):,} stores passed", style="bold green")
+
+
+def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tuple[list[tuple[str, str]], list[str]]:
+    """Asset and partition of each store that there is, and the labels of those that are not built."""
+    if name is None and partition is not None:
+        raise StoreError(f"--partition {partition} of which asset? prep-assets verify ASSET --partition {partition}")
+    asked = (
+        [asset_and_partitions(workspace, name, partition)]
+        if name
+        else [(each, each.partitions(workspace)) for each in configured(workspace)]
+    )
+    found: list[tuple[str, str]] = []
+    missing = []
+    for asset, partitions in asked:
+        for each in partitions:
+            place = workspace.place(asset.name, each)
+            if (place.directory / "current").exists():
+                found.append((asset.name, each))
+            else:
+                missing.append(place.label)
+    if not found:
+        from prep_assets.pipelines.sources import materialize_command
+
+        of = f" of {', '.join(missing)}" if name else ""
+        command = materialize_command(name or "sft_packed", partition or "")
+        raise StoreError(f"there is no store{of} in {workspace.stores}, so nothing to verify. Build it with:\n  {command}")
+    return found, missing
+
+
+def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from prep_assets.pipelines.checks import CHECKS
+
+    console = err()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    outcomes = []
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("verify", total=sum(len(CHECKS[asset]) for asset, _ in stores))
+        for asset, partition in stores:
+            for check in CHECKS[asset]:
+                progress.update(task, description=f"{workspace.place(asset, partition).label} {check.name}")
+                outcomes.append(Outcome(asset, partition, check.name, _run(check, workspace, asset, partition)))
+                progress.advance(task)
+    return outcomes
+
+
+def _run(check: Check, workspace: Workspace, asset: str, partition: str) -> Verdict:
+    """The verdict of a check. A damaged store must not end the run, whatever it makes a reader raise: that is a failure to report."""
+    from prep_assets.pipelines.checks import run_check
+    from prep_assets.quality.verdict import Verdict, Worst
+
+    place = workspace.place(asset, partition)
+    try:
+        published = place.current()
+        assert published is not None
+        return run_check(check, workspace, published)
+    except PrepAssetsError as error:
+        detail = str(error)
+    except Exception as error:
+        detail = f"the check could not be carried out ({type(error).__name__}: {error})"
+    return Verdict(False, detail, {}, Worst(str(place.directory / "current"), detail))
+
+
+def _show(console: Console, outcomes: list[Outcome]) -> None:
+    from rich.text import Text
+
+    shown = table("asset", "partition", "check", "verdict", "summary")
+    for outcome in outcomes:
+        verdict = Text("passed", "green") if outcome.verdict.passed else Text("FAILED", "bold red")
+        summary, more, _ = outcome.verdict.summary.partition("\n")
+        shown.add_row(outcome.asset, outcome.partition, outcome.check, verdict, Text(visible(summary + (" …" if more else ""))))
+    console.print(shown)
+
+
+def _show_failure(console: Console, workspace: Workspace, outcome: Outcome) -> None:
+    from rich.text import Text
+
+    name = workspace.place(outcome.asset, outcome.partition).label
+    console.print(Text.assemble(("✗ ", "bold red"), (f"{name} {outcome.check}", "bold")), soft_wrap=True)
+    for line in _paragraphs(outcome.verdict):
+        console.print(Text("  " + visible(line)), soft_wrap=True)
+    worst = outcome.verdict.worst
+    if worst is not None and worst.ids:
+        console.print(_row(workspace, outcome.asset, worst, colour=has_colour(console)), soft_wrap=True)
+    console.print()
+
+
+def _paragraphs(verdict: Verdict) -> Iterator[str]:
+    """The summary, and the worst row's note where the summary does not hold it already."""
+    yield from verdict.summary.splitlines()
+    worst = verdict.worst
+    if worst is not None and worst.note not in verdict.summary:
+        yield from f"{worst.where}: {worst.note}".splitlines()
+
+
+def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> object:
+    from prep_assets.config.models import FAMILIES
+    from prep_assets.pipelines.graph import ASSETS
+
+    vocabulary = workspace.vocabulary(workspace.family(FAMILIES[ASSETS[asset].family]))
+    tokens = texts_of(vocabulary, worst.ids[:MOST_TOKENS])
+    more = len(worst.ids) - len(tokens)
+    border = {0: f"{worst.where}: {len(worst.ids):,} tokens, trained ones {'green' if colour else 'in ⟦ ⟧'}"}
+    text = flowing(tokens, worst.weights[:MOST_TOKENS], border, colour=colour)
+    if more:
+        text.append(f"… and {more:,} tokens more")
+    return text

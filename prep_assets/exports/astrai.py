@@ -1,0 +1,73 @@
+"""AstrAI's memory-mapped layout: ``shard_0000/{meta.json, <key>.bin}``, everything int32.
+
+``loss_mask`` is unshifted: its SFT data set takes ``loss_mask[begin + 1 : end + 1]`` with the targets.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.exports.blocks import Block, rows, sides
+from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.source import Pairs
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import BinWriter, TokenStore
+
+
+@exporter("astrai", PackedStore, TokenStore, Pairs)
+def astrai(
+    source: PackedStore | TokenStore | Pairs, out: Path, progress: Progress, *, pad_id: int = 0, max_tokens_per_shard: int = 100_000_000
+) -> None:
+    """``sequence`` of a token stream, with ``loss_mask, position_ids`` where it has a mask; the four keys of pairs, with offsets.
+
+    The rows of a packed table stand end to end, padded with `pad_id`, and one token more: a window must have a next token, so that without
+    it ``window_size=row_len`` would lose the last row. Pairs are one shard, because offsets are honoured in single shards only.
+    """
+    if isinstance(source, Pairs):
+        _pairs(source, out, progress)
+        return
+    masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
+    keys = ("tokens", "loss_mask", "position_ids") if masked else ("tokens",)
+    writer = BinWriter(out / "train", dict.fromkeys(keys, "int32"), max_tokens_per_shard=max_tokens_per_shard)
+    for block in rows(source):
+        if isinstance(source, PackedStore):
+            arrays, lengths = _rows(block, source.row_len, pad_id, last=block.done == len(source))
+        else:
+            arrays = {"tokens": block.tokens, "loss_mask": block.trained, "position_ids": block.position_ids}
+            lengths = block.row_lengths
+        writer.append({key: arrays[key] for key in keys}, lengths)
+        progress(block.done, len(source))
+    writer.close()
+
+
+def _rows(block: Block, width: int, pad_id: int, *, last: bool) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64]]:
+    parts = {"tokens": (block.tokens, pad_id), "loss_mask": (block.trained, 0), "position_ids": (block.position_ids, 0)}
+    arrays = {key: block.padded(values, width, fill).reshape(-1) for key, (values, fill) in parts.items()}
+    lengths = np.full(len(block.row_lengths), width)
+    if last:
+        arrays = {key: np.append(array, parts[key][1]) for key, array in arrays.items()}
+        lengths[-1] += 1
+    return arrays, lengths
+
+
+def _pairs(source: Pairs, out: Path, progress: Progress) -> None:
+    folder = out / "shard_0000"
+    folder.mkdir()
+    keys = ("chosen", "chosen_mask", "rejected", "rejected_mask")
+    offsets: dict[str, list[int]] = {key: [0] for key in keys}
+    with ExitStack() as stack:
+        files = {key: stack.enter_context((folder / f"{key}.bin").open("wb")) for key in keys}
+        for both in sides(source):
+            for side, block in zip(("chosen", "rejected"), both, strict=True):
+                for key, values in ((side, block.tokens), (f"{side}_mask", block.trained)):
+                    np.ascontiguousarray(values, "<i4").tofile(files[key])
+                    offsets[key] += (np.cumsum(block.row_lengths) + offsets[key][-1]).tolist()
+            progress(both[0].done, len(source))
+    meta = {key: {"shape": [ends[-1]], "dtype": "int32", "offsets": ends} for key, ends in offsets.items()}
+    (folder / "meta.json").write_text(json.dumps(meta), "utf-8")

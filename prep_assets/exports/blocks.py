@@ -1,0 +1,180 @@
+"""Sources read in blocks, with the borders that every format is derived from.
+
+A row is what the trainer gets at once: a row of a packed table without its padding, or one document of a token stream. Of a block of two
+rows, of documents of 3 and 2 and of 4 tokens::
+
+    tokens            a  a  a  b  b  c  c  c  c
+    trained           F  T  T  F  T  F  T  T  T      never the first token of a document
+    next_trained      T  T  F  T  F  T  T  T  F      `trained` moved one to the left: whether the prediction made here counts
+    position_ids      0  1  2  0  1  0  1  2  3
+    document_lengths  3        2     4
+    row_lengths       5              4
+    row_documents     2              1
+
+The first token of a document is predicted from another document, or from nothing. Some trainers leave it out of the loss by themselves; it
+is masked in every export, which changes nothing for those and is right for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports.source import Pairs
+from prep_assets.packing.pieces import within
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+BLOCK = 1 << 20
+"""About how many tokens are read at a time."""
+RECORDS = 1024
+"""How many pairs are read at a time."""
+IGNORE = -100
+"""The label of a token that is not trained."""
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """T tokens in R rows of D documents. See the drawing above.
+
+    Attributes:
+        tokens: int[T].
+        trained: bool[T].
+        document_lengths: int64[D]. row_lengths, row_documents: int64[R].
+        done: rows read with this block and before it.
+    """
+
+    tokens: npt.NDArray[Any]
+    trained: npt.NDArray[np.bool_]
+    document_lengths: Ints
+    row_lengths: Ints
+    row_documents: Ints
+    done: int
+
+    def ids(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """The tokens as `dtype`.
+
+        Raises:
+            ConfigError: an id that `dtype` cannot hold.
+        """
+        found, highest = np.dtype(dtype), int(self.tokens.max(initial=0))
+        if highest > np.iinfo(found).max:
+            raise ConfigError(f"token id {highest:,} does not fit {found.name}; give the right vocab_size")
+        return self.tokens.astype(found)
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """int64[T], unshifted: the token itself where it is trained, -100 elsewhere."""
+        return np.where(self.trained, self.tokens.astype(np.int64), IGNORE)
+
+    @property
+    def next_trained(self) -> npt.NDArray[np.bool_]:
+        """bool[T], shifted: whether the next token of the same document is trained."""
+        return np.append(self.trained[1:], False)
+
+    @property
+    def position_ids(self) -> Ints:
+        """int64[T], from 0 in each document."""
+        return within(self.document_lengths)
+
+    @property
+    def document_numbers(self) -> Ints:
+        """int64[T]: 1 for the first document of its row, 2 for the second, …"""
+        return np.repeat(within(self.row_documents) + 1, self.document_lengths)
+
+    @property
+    def document_starts(self) -> Ints:
+        """int64[D], where each document starts in its row."""
+        ends = np.cumsum(self.document_lengths)
+        row_begins = np.cumsum(self.row_lengths) - self.row_lengths
+        return ends - self.document_lengths - np.repeat(row_begins, self.row_documents)
+
+    def padded(self, values: npt.NDArray[Any], width: int, fill: int) -> npt.NDArray[Any]:
+        """[R, width]: the values of each row, then `fill`.
+
+        Raises:
+            ConfigError: a row is longer than `width`.
+        """
+        if len(self.row_lengths) and int(self.row_lengths.max()) > width:
+            raise ConfigError(
+                f"a row has {int(self.row_lengths.max()):,} tokens, {width:,} were asked for. Ask for more, or pack to shorter rows"
+            )
+        table = np.full((len(self.row_lengths), width), fill, np.result_type(values.dtype, np.min_scalar_type(fill)))
+        table[np.arange(width) < self.row_lengths[:, None]] = values
+        return table
+
+
+def rows(source: PackedStore | TokenStore) -> Iterator[Block]:
+    """The rows of a source, block by block.
+
+    Raises:
+        ConfigError: loss weights that are neither 0 nor 1, which no trainer's format can hold.
+    """
+    return _packed(source) if isinstance(source, PackedStore) else _stream(source)
+
+
+def documents(source: PackedStore | TokenStore) -> Iterator[Block]:
+    """The documents of a source, each as a row of its own."""
+    done = 0
+    for block in rows(source):
+        done += len(block.document_lengths)
+        yield Block(block.tokens, block.trained, block.document_lengths, block.document_lengths, np.ones_like(block.document_lengths), done)
+
+
+def count(source: PackedStore | TokenStore, *, of_documents: bool = False) -> int:
+    """Number of rows, or of documents."""
+    return len(source.documents["row"]) if of_documents and isinstance(source, PackedStore) else len(source)
+
+
+def sides(source: Pairs) -> Iterator[tuple[Block, Block]]:
+    """The chosen and the rejected answers of the same prompts, block by block."""
+    for first in range(0, len(source), RECORDS):
+        stop = min(first + RECORDS, len(source))
+        yield records(source.chosen, first, stop), records(source.rejected, first, stop)
+
+
+def records(source: TokenStore, first: int, stop: int) -> Block:
+    """Records ``first … stop - 1`` of a stream; where it has no loss mask, all their tokens are trained."""
+    begin = int(source.ends[first - 1]) if first else 0
+    lengths = np.diff(source.ends[first:stop], prepend=begin)
+    part = slice(begin, begin + int(lengths.sum()))
+    loss = source.arrays["loss_mask"][part] if "loss_mask" in source.arrays else np.ones(part.stop - begin, np.uint8)
+    return _block(np.asarray(source.arrays["tokens"][part]), np.asarray(loss), lengths, lengths, np.ones_like(lengths), stop)
+
+
+def _stream(source: TokenStore) -> Iterator[Block]:
+    record = 0
+    while record < len(source):
+        begin = int(source.ends[record - 1]) if record else 0
+        stop = max(record + 1, int(np.searchsorted(source.ends, begin + BLOCK, "right")))
+        yield records(source, record, stop)
+        record = stop
+
+
+def _packed(source: PackedStore) -> Iterator[Block]:
+    row, offset, length = (np.asarray(source.documents[name]) for name in ("row", "row_offset", "length"))
+    for first, tokens, loss in source.blocks(max(1, BLOCK // source.row_len)):
+        low, high = np.searchsorted(row, [first, first + len(tokens)])
+        here = slice(int(low), int(high))
+        number = row[here] - first
+        used = np.zeros(len(tokens), np.int64)
+        np.maximum.at(used, number, offset[here] + length[here])
+        places = np.arange(source.row_len) < used[:, None]
+        per_row = np.bincount(number, minlength=len(tokens))
+        yield _block(tokens[places], loss[places], length[here], used, per_row, first + len(tokens))
+
+
+def _block(tokens: npt.NDArray[Any], loss: npt.NDArray[Any], lengths: Ints, row_lengths: Ints, per_row: Ints, done: int) -> Block:
+    trained = loss != 0
+    if loss.dtype.kind == "f" and (loss[trained] != 1).any():
+        raise ConfigError(
+            "loss weights that are neither 0 nor 1: trainers' formats have masks. Train from the store itself, or set weights to 0 and 1"
+        )
+    trained[np.cumsum(lengths) - lengths] = False
+    return Block(tokens, trained, lengths, row_lengths, per_row, done)

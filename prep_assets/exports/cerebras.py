@@ -1,0 +1,76 @@
+"""Cerebras Model Zoo's HDF5 files: ``output_chunk_0_<n>.h5`` with ``data`` int32 (N, rows, S), gzip, one sample a chunk.
+
+    (N, 3, S)  input_ids, attention_mask, labels                                     documents
+    (N, 5, S)  … and attention_span, position_ids                                    packed rows (variable sequence length)
+    (N, 6, S)  chosen_ and rejected_ input_ids, attention_mask, labels               preference pairs
+
+Labels are **shifted**: ``labels[i]`` is token i + 1. The row named attention_mask is a loss mask, shifted with the labels. Where the Model
+Zoo's own preprocessing masks wrongly, the masks here are right: the last token of a document never counts (there: trained on the next
+document's first token in packed pretraining, and on padding in pairs).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports.blocks import rows, sides
+from prep_assets.exports.cerebras_rows import Table, pair_side, shifted, spans_and_positions
+from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.source import Pairs
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+FEATURES = ("input_ids", "attention_mask", "labels")
+PACKED = (*FEATURES, "attention_span", "position_ids")
+PREFERENCE = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name in FEATURES)
+
+
+@exporter("cerebras", TokenStore, PackedStore, Pairs)
+def cerebras(
+    source: TokenStore | PackedStore | Pairs,
+    out: Path,
+    progress: Progress,
+    *,
+    max_seq_length: int | None = None,
+    pad_id: int = 0,
+    samples_per_file: int = 10_000,
+) -> None:
+    """The form that fits the source, and ``data_params.json`` with its row names. `max_seq_length` is S; a packed table has its own."""
+    import h5py
+
+    width = source.row_len if isinstance(source, PackedStore) else max_seq_length
+    if width is None:
+        raise ConfigError("export 'cerebras' needs max_seq_length: samples have one length, shorter ones are padded, longer ones refused")
+    features = PREFERENCE if isinstance(source, Pairs) else PACKED if isinstance(source, PackedStore) else FEATURES
+    done = files = valid = 0
+    for table in _samples(source, width, pad_id):
+        for first in range(0, len(table), samples_per_file):
+            part = table[first : first + samples_per_file]
+            with h5py.File(out / f"output_chunk_0_{files}.h5", "w", libver="v108") as file:
+                file.create_dataset("data", data=part, compression="gzip", chunks=(1, *part.shape[1:]), track_times=False)
+                file.attrs["n_examples"] = len(part)
+            done, files, valid = done + len(part), files + 1, valid + int(part[:, [features.index(n) for n in _masks(features)]].sum())
+        progress(done, len(source))
+    about = {"features": list(features), "post-process": {"loss_valid_tokens": valid, "n_examples": done}}
+    (out / "data_params.json").write_text(json.dumps(about, indent=2) + "\n", "utf-8")
+
+
+def _masks(features: tuple[str, ...]) -> list[str]:
+    return [name for name in features if name.endswith("attention_mask")]
+
+
+def _samples(source: TokenStore | PackedStore | Pairs, width: int, pad_id: int) -> Iterator[Table]:
+    if isinstance(source, Pairs):
+        for both in sides(source):
+            yield np.concatenate([pair_side(block, width, pad_id) for block in both], axis=1)
+        return
+    for block in rows(source):
+        table = shifted(block, width, pad_id)
+        if isinstance(source, PackedStore):
+            table = np.concatenate([table, spans_and_positions(block, width)], axis=1)
+        yield table

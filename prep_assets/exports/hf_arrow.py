@@ -1,0 +1,90 @@
+"""Arrow data sets for trainers built on Hugging Face `datasets`: TRL, axolotl, LLaMA-Factory, open-instruct.
+
+Labels are unshifted in all of them: ``labels[i]`` belongs to ``input_ids[i]``, -100 where there is no loss, and the model shifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports import hf_columns
+from prep_assets.exports.arrow import save_splits, save_to_disk
+from prep_assets.exports.blocks import Block, count, documents, rows, sides
+from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.source import Pairs
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
+
+
+@exporter("hf_arrow", PackedStore, TokenStore, Pairs, Lines)
+def hf_arrow(
+    source: PackedStore | TokenStore | Pairs | Lines,
+    out: Path,
+    progress: Progress,
+    *,
+    layout: Layout = "trl",
+    split: str = "train",
+    pad_id: int = 0,
+) -> None:
+    """A folder for ``datasets.load_from_disk``, with the columns that `layout` reads.
+
+    A packed table becomes packed rows for ``trl`` and ``llama_factory`` (neat packing); ``axolotl`` and ``open_instruct`` pack by
+    themselves and get its documents. `pad_id` fills the rows of neat packing.
+    """
+    tables = _tables(source, progress, layout, pad_id)
+    if layout == "llama_factory":
+        save_splits(out, split, tables)
+    else:
+        save_to_disk(out, tables, split=split)
+
+
+def _tables(source: PackedStore | TokenStore | Pairs | Lines, progress: Progress, layout: Layout, pad_id: int) -> Iterator[Any]:
+    if isinstance(source, Lines):
+        if layout != "trl":
+            raise ConfigError(f"layout {layout!r} has no text data set; use layout 'trl', or give the JSONL file to the trainer")
+        return _text(source, progress)
+    if isinstance(source, Pairs):
+        return _pairs(source, progress, layout)
+    packs = isinstance(source, PackedStore) and layout in ("trl", "llama_factory")
+    columns: Callable[[Block], dict[str, Any]] = hf_columns.COLUMNS[layout]
+    if packs and layout == "trl":
+        columns = hf_columns.trl_packed
+    elif isinstance(source, PackedStore) and layout == "llama_factory":
+        width = source.row_len + 1
+        return _blocks(rows(source), count(source), progress, lambda block: hf_columns.llama_factory_packed(block, width, pad_id))
+    total = count(source, of_documents=not packs)
+    return _blocks(rows(source) if packs else documents(source), total, progress, columns)
+
+
+def _blocks(blocks: Iterator[Block], total: int, progress: Progress, columns: Callable[[Block], dict[str, Any]]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for block in blocks:
+        yield pa.table(columns(block))
+        progress(block.done, total)
+
+
+def _pairs(source: Pairs, progress: Progress, layout: Layout) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for chosen, rejected in sides(source):
+        yield pa.table(hf_columns.pairs({"chosen": chosen, "rejected": rejected}, layout))
+        progress(chosen.done, len(source))
+
+
+def _text(source: Lines, progress: Progress) -> Iterator[Any]:
+    import pyarrow as pa
+
+    lines, done, schema = iter(source), 0, None
+    while batch := list(islice(lines, 10_000)):
+        table = pa.Table.from_pylist(batch, schema)
+        schema, done = table.schema, done + len(batch)
+        yield table
+        progress(done, len(source))

@@ -1,0 +1,55 @@
+"""datatrove's ``.ds`` files, which nanotron's Nanoset reads.
+
+    00000_tokens.ds            raw uint16 or uint32, documents end to end, each closed by its end token
+    00000_tokens.ds.index      uint64, where each document ends, in tokens
+    00000_tokens.ds.loss       one byte a token, 1 where it is trained; unshifted
+    00000_tokens.ds.metadata   three lines: tokenizer|token size, number of tokens, the same for people
+
+The reader cuts windows of ``seq_len + 1`` tokens and shifts by itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from prep_assets.exports.blocks import count, documents
+from prep_assets.exports.registry import Progress, exporter
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+
+@exporter("nanotron", TokenStore, PackedStore)
+def nanotron(
+    source: TokenStore | PackedStore,
+    out: Path,
+    progress: Progress,
+    *,
+    vocab_size: int | None = None,
+    tokenizer: str = "unknown",
+    name: str = "00000_tokens",
+) -> None:
+    """One ``.ds`` file with its companions. `vocab_size` decides between 2 and 4 bytes a token, 4 where it is not given."""
+    size = 2 if vocab_size is not None and vocab_size <= 1 << 16 else 4
+    masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
+    total, end = count(source, of_documents=True), 0
+    with ExitStack() as stack:
+        tokens, index = (stack.enter_context((out / f"{name}.ds{suffix}").open("wb")) for suffix in ("", ".index"))
+        loss = stack.enter_context((out / f"{name}.ds.loss").open("wb")) if masked else None
+        for block in documents(source):
+            block.ids(f"<u{size}").tofile(tokens)
+            (np.cumsum(block.row_lengths) + end).astype("<u8").tofile(index)
+            if loss is not None:
+                block.trained.tofile(loss)
+            end += len(block.tokens)
+            progress(block.done, total)
+    (out / f"{name}.ds.metadata").write_text(f"{tokenizer}|{size}\n{end}\n{_readable(end)}", "utf-8")
+
+
+def _readable(tokens: int) -> str:
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if tokens >= size:
+            return f"{tokens / size:.3g} {unit}T"
+    return f"{tokens} T"

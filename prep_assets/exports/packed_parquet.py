@@ -1,0 +1,47 @@
+"""Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`) and NeMo-RL.
+
+Columns ``input_ids`` list<int32>, ``loss_mask`` list<uint8>, ``seq_start_id`` list<int32>, without padding.
+
+The trainer takes tokens ``start … end - 2`` of each document as inputs, the tokens after them as labels, and the mask at the places of the
+**inputs**. So ``loss_mask`` is shifted by one to the left: ``loss_mask[i]`` says whether the prediction of token i + 1 counts, and the last
+token of each document has 0 (Megatron-Bridge, ``fill_packing_strategy``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prep_assets.exports.arrow import ragged
+from prep_assets.exports.blocks import rows
+from prep_assets.exports.registry import Progress, exporter
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+ROW_GROUP = 1000
+
+
+@exporter("packed_parquet", PackedStore, TokenStore)
+def packed_parquet(
+    source: PackedStore | TokenStore, out: Path, progress: Progress, *, split: str = "train", rows_per_file: int = 100_000
+) -> None:
+    """``splits/<split>/shard_000000.idx.parquet`` …: zstd, row groups of 1000 rows. A token stream gives one document a row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = out / "splits" / split
+    folder.mkdir(parents=True)
+    kinds = {"input_ids": "int32", "loss_mask": "uint8", "seq_start_id": "int32"}
+    schema = pa.schema([(name, pa.list_(getattr(pa, kind)())) for name, kind in kinds.items()])
+    waiting, files = schema.empty_table(), 0
+    for block in rows(source):
+        columns = [
+            ragged(block.tokens, block.row_lengths, "int32"),
+            ragged(block.next_trained, block.row_lengths, "uint8"),
+            ragged(block.document_starts, block.row_documents, "int32"),
+        ]
+        waiting = pa.concat_tables([waiting, pa.table(columns, schema=schema)])
+        while len(waiting) >= rows_per_file or (block.done == len(source) and len(waiting)):
+            part, waiting = waiting.slice(0, rows_per_file), waiting.slice(rows_per_file)
+            pq.write_table(part, folder / f"shard_{files:06d}.idx.parquet", compression="zstd", row_group_size=ROW_GROUP)
+            files += 1
+        progress(block.done, len(source))

@@ -1,0 +1,149 @@
+"""`export`: write a store in a trainer's format, whole or not at all."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from prep_assets.errors import ConfigError, nearest
+from prep_assets.exports.source import Source, open_source
+from prep_assets.stores.published import Published
+
+Progress = Callable[[int, int], None]
+"""Told how many rows are written, and how many there are."""
+Write = TypeVar("Write", bound=Callable[..., None])
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A registered format.
+
+    Attributes:
+        takes: which kinds of source it can write.
+        write: called with the source, an empty folder, a `Progress` and the options.
+        options: names and defaults of its options.
+    """
+
+    name: str
+    takes: tuple[type, ...]
+    write: Callable[..., None]
+    options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """First line of its docstring."""
+        return (inspect.getdoc(self.write) or "").split("\n", 1)[0]
+
+
+_EXPORTS: dict[str, Export] = {}
+
+
+def exporter(name: str, *takes: type) -> Callable[[Write], Write]:
+    """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`."""
+
+    def register(write: Write) -> Write:
+        options = {key: each for key, each in inspect.signature(write).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
+        _EXPORTS[name] = Export(name, takes, write, options)
+        return write
+
+    return register
+
+
+def exports() -> dict[str, Export]:
+    """Every format by name, sorted."""
+    from prep_assets.exports import (  # noqa: F401  (registers them)
+        astrai,
+        cerebras,
+        hf_arrow,
+        litdata,
+        mds,
+        megatron,
+        nanotron,
+        olmo,
+        packed_parquet,
+        tlfs,
+        verl,
+    )
+
+    return dict(sorted(_EXPORTS.items()))
+
+
+def export(
+    source: Published | Path | str | Source,
+    format: str,
+    out_dir: Path | str,
+    *,
+    stream: str | None = None,
+    progress: Progress = lambda done, total: None,
+    **options: Any,
+) -> Path:
+    """Write `source` in `format` to `out_dir`, and return that folder.
+
+    The files are written beside it and renamed into place at the end, so a run that dies leaves no folder that could be read. Equal
+    sources and options give equal bytes.
+
+    Args:
+        source: an opened store, or the folder of one, e.g. ``stores/sft_packed/current``.
+        format: one of `exports`.
+        stream: which stream of the folder, where it has several.
+        options: of the format; see its page in ``docs/formats``.
+
+    Raises:
+        ConfigError: no such format or option; a source that the format cannot hold; an `out_dir` that is not empty.
+        StoreError: the source is no store.
+    """
+    found = exports().get(format)
+    if found is None:
+        raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS)}. Known: {', '.join(exports())}")
+    _check_options(found, options)
+    opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
+    if not isinstance(opened, found.takes):
+        takes = ", ".join(each.__name__ for each in found.takes)
+        raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
+    if not len(opened):
+        raise ConfigError("nothing to export: the source has no rows")
+    out = Path(out_dir)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} is not empty: an export never mixes with what is there. Remove it, or name another folder")
+    _whole(out, lambda folder: found.write(opened, folder, progress, **options))
+    return out
+
+
+def _check_options(found: Export, options: Mapping[str, Any]) -> None:
+    hints = get_type_hints(found.write)
+    for name, value in options.items():
+        if name not in found.options:
+            allowed = ", ".join(found.options) or "none"
+            raise ConfigError(f"export {found.name!r} has no option {name!r}{nearest(name, found.options)}. Allowed: {allowed}")
+        try:
+            TypeAdapter(hints[name]).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise ConfigError(f"export {found.name!r}, option {name!r} = {value!r}: {error.errors()[0]['msg']}") from error
+    missing = [name for name, each in found.options.items() if each.default is inspect.Parameter.empty and name not in options]
+    if missing:
+        raise ConfigError(f"export {found.name!r} needs the option {missing[0]!r}: {hints[missing[0]]}")
+
+
+def _whole(out: Path, write: Callable[[Path], None]) -> None:
+    """Have a folder written beside `out`, sync it to disk and rename it."""
+    work = out.with_name(f".writing-{out.name}")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        write(work)
+        for path in [*sorted(work.rglob("*")), work]:
+            handle = os.open(path, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
+        if out.exists():
+            out.rmdir()
+        work.rename(out)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,58 @@
+"""What can be exported, and how a folder is opened as one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from prep_assets.errors import StoreError, nearest
+from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.published import Published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+
+SIDES = ("chosen", "rejected")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Tokenized preference pairs: record i of `chosen` and of `rejected` answer one prompt."""
+
+    chosen: TokenStore
+    rejected: TokenStore
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+
+Source = PackedStore | TokenStore | Pairs | Lines
+
+
+def open_source(where: Published | Path | str, stream: str | None = None) -> Source:
+    """The packed table, token stream, pairs of streams or lines in a store's folder.
+
+    Args:
+        where: the folder that has the payload, e.g. ``stores/sft_packed/current``.
+        stream: which one, where the folder has several.
+
+    Raises:
+        StoreError: there is none, or several and `stream` does not say which.
+    """
+    folder = where.directory if isinstance(where, Published) else Path(where)
+    tables, streams = _stems(folder, "documents"), _stems(folder, "index")
+    names = sorted({*tables, *streams})
+    if stream is None and set(names) == set(SIDES):
+        return Pairs(*(open_tokens(folder, side) for side in SIDES))
+    if stream is None and len(names) != 1:
+        found = f"several: {', '.join(names)}. Say which with stream=…" if names else "none of ours. Give the folder that has the payload"
+        raise StoreError(f"{folder}: one token stream, table or JSONL file is exported at a time, found {found}")
+    name = names[0] if stream is None else stream
+    if name in tables:
+        return open_packed(folder, name)
+    if name not in streams:
+        raise StoreError(f"{folder} has no stream {name!r}{nearest(name, names)}. It has: {', '.join(names) or 'none'}")
+    return open_lines(folder, name) if (folder / f"{name}.jsonl").is_file() else open_tokens(folder, name)
+
+
+def _stems(folder: Path, suffix: str) -> list[str]:
+    return sorted(path.stem for path in folder.glob(f"*.{suffix}") if path.is_dir())

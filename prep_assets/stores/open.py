@@ -1,0 +1,259 @@
+"""`open_store`: one way to read every format that trainers and we write.
+
+    store = open_store("stores/sft_packed")
+    store.keys                               ('loss_mask', 'position_ids', 'sequence')
+    store.fetch(0, 2048, "sequence")         int32[2048]
+    store.fetch_record(7, ["sequence"])      {"sequence": int32[…]}
+    store.windows(1024)[3]                   (3072, 4096)
+
+Arrays are NumPy's, memory-mapped where the format allows it. A store is pickled as its path and opens its files again where it arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.stores.detect import PATTERNS, Format, data_files, detect_format, payload_folders
+from prep_assets.stores.read_bin import read_bin
+from prep_assets.stores.read_h5 import read_h5
+from prep_assets.stores.read_megatron import read_megatron
+from prep_assets.stores.read_rows import read_jsonl, read_parquet
+from prep_assets.stores.segments import Shard, joined
+from prep_assets.stores.streams import read_named, read_streams
+
+Keys = list[str] | tuple[str, ...]
+SYNONYMS = {"tokens": "sequence"}
+"""Names under which a key is also found: train-llm-from-scratch's for AstrAI's."""
+
+
+class MissingKey(StoreError, KeyError):
+    """A key that the store has not."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class OutOfBounds(StoreError, ValueError):
+    """A stretch of tokens that is not inside the store."""
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """A store, opened for reading. Make it with `open_store`.
+
+    Attributes:
+        path, format: what was opened.
+        data: its arrays and records.
+        chosen: the keys it was opened with, `None` for all.
+    """
+
+    path: Path
+    format: Format
+    data: Shard
+    chosen: tuple[str, ...] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of all keys, sorted."""
+        return tuple(sorted({*self.data.arrays, *self.data.objects}))
+
+    @property
+    def num_records(self) -> int:
+        """Number of records (documents, rows or pairs); 0 where the format does not bound them."""
+        return self.data.records
+
+    def __len__(self) -> int:
+        """Number of tokens.
+
+        Raises:
+            StoreError: the store has records only, because its keys have different lengths.
+        """
+        lengths = {key: len(array) for key, array in self.data.arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise StoreError(
+                f"{self.path} is a store of {self.num_records:,} records, with keys of different length: {lengths}. Use fetch_record"
+            )
+        return next(iter(lengths.values()), 0)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_store, (self.path, self.format, self.chosen)
+
+    def require(self, keys: Iterable[str]) -> None:
+        """Raises:
+        MissingKey: one of `keys` is not here; the message lists what is required, available and missing.
+        """
+        wanted = list(keys)
+        missing = [key for key in wanted if self._name(key) not in self.keys]
+        if missing:
+            raise MissingKey(
+                f"{self.path}: no key {', '.join(map(repr, missing))}{nearest(missing[0], self.keys)}. "
+                f"Required: {', '.join(wanted)}. Available: {', '.join(self.keys) or 'none'}"
+            )
+
+    @overload
+    def fetch(self, begin: int, end: int, keys: str) -> npt.NDArray[Any]: ...
+    @overload
+    def fetch(self, begin: int, end: int, keys: Keys) -> dict[str, npt.NDArray[Any]]: ...
+    def fetch(self, begin: int, end: int, keys: str | Keys) -> Any:
+        """Tokens ``begin … end - 1`` of one key (an array) or of several (a dict of arrays). ``begin == end`` gives an empty array.
+
+        Raises:
+            OutOfBounds: (a `ValueError`) not ``0 <= begin <= end <= length``.
+            MissingKey: (a `KeyError`) no such key.
+            StoreError: the key has no flat array.
+        """
+        if not isinstance(keys, str):
+            return {key: self.fetch(begin, end, key) for key in keys}
+        array = self._array(keys)
+        if not 0 <= begin <= end <= len(array):
+            raise OutOfBounds(f"Index out of bounds: begin={begin}, end={end}, length={len(array)} ({self.path}, key {keys!r})")
+        return np.zeros(0, array.dtype) if begin == end else np.asarray(array[begin:end])
+
+    @overload
+    def fetch_record(self, i: int, keys: str) -> Any: ...
+    @overload
+    def fetch_record(self, i: int, keys: Keys) -> dict[str, Any]: ...
+    def fetch_record(self, i: int, keys: str | Keys) -> Any:
+        """Record `i` (from the end where negative): an array, a list of arrays, or a text; a dict of these for several keys.
+
+        Raises:
+            IndexError: there is no such record.
+            MissingKey: no such key.
+            StoreError: the format does not say where records end.
+        """
+        if not isinstance(keys, str):
+            return {key: self.fetch_record(i, key) for key in keys}
+        self.require([keys])
+        number, name = _index(i, self.num_records, f"{self.path}: record"), self._name(keys)
+        if name in self.data.objects:
+            return self.data.objects[name](number)
+        if name not in self.data.ends:
+            raise StoreError(f"{self.path}: nothing says where the records of {keys!r} end; give `offsets` in meta.json, or use fetch")
+        ends = self.data.ends[name]
+        return self.fetch(int(ends[number - 1]) if number else 0, int(ends[number]), keys)
+
+    def windows(self, window_size: int, stride: int | None = None) -> Windows:
+        """The windows of `window_size` tokens that begin every `stride` tokens (default: end to end), each with one token after it."""
+        return Windows(self, window_size, window_size if stride is None else stride)
+
+    def _name(self, key: str) -> str:
+        return SYNONYMS.get(key, key) if key not in self.data.arrays else key
+
+    def _array(self, key: str) -> Any:
+        self.require([key])
+        if self._name(key) not in self.data.arrays:
+            raise StoreError(f"{self.path}: {key!r} is not a list of numbers; read it with fetch_record")
+        return self.data.arrays[self._name(key)]
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows over the tokens of a store: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a next token."""
+
+    store: Store
+    window_size: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        if self.window_size < 1 or self.stride < 1:
+            raise ConfigError(f"window_size {self.window_size} and stride {self.stride} must be at least 1")
+
+    def __len__(self) -> int:
+        total = len(self.store)
+        return 0 if total <= self.window_size else (total - 1 - self.window_size) // self.stride + 1
+
+    def __getitem__(self, i: int) -> tuple[int, int]:
+        """Where window `i` begins and ends; from the end where negative.
+
+        Raises:
+            IndexError: there is no such window.
+        """
+        begin = _index(i, len(self), f"{self.store.path}: window") * self.stride
+        return begin, begin + self.window_size
+
+    def sample_window(self, i: int, keys: Keys) -> dict[str, npt.NDArray[Any]]:
+        """Each key's tokens in window `i`: arrays of length `window_size`."""
+        return self.store.fetch(*self[i], keys)
+
+
+def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None) -> Store:
+    """Open what is at `path`: a file, a folder of shards, or a published store (its current version).
+
+    Shards are read in numeric order and checked against each other. Published stores below `path` are read one after another. Keys:
+    AstrAI's names; `tokens` is also found as ``sequence``. Where documents are known and no positions are stored, `position_ids` is worked
+    out.
+
+    Args:
+        format: instead of what `detect_format` finds.
+        keys: open only these.
+
+    Raises:
+        NoData, UnsupportedFormat: as `detect_format`.
+        StoreError: parts that do not fit together; the message says which and how.
+    """
+    path = Path(path)
+    known = detect_format(path) if format is None else format
+    found = joined([_select(shard, keys) for shard in _shards(path, known)])
+    return Store(path, known, found, None if keys is None else tuple(keys))
+
+
+def _shards(path: Path, format_: Format) -> list[Shard]:
+    readers = {"h5": read_h5, "bin": read_bin, "jsonl": read_jsonl, "parquet": read_parquet, "megatron": read_megatron}
+    if format_ not in readers:
+        _unknown(format_, readers)
+    named = read_named(path) if format_ in ("h5", "bin") else []
+    if named:
+        return named
+    if path.is_file():
+        return [_renamed(shard) for shard in readers[format_]([path.with_suffix(".idx") if format_ == "megatron" else path])]
+    ours = [read_streams(folder) for folder in payload_folders(path)]
+    if any(ours):
+        return [shard for shards in ours for shard in shards]
+    files = [file for kind, pattern in PATTERNS if kind == format_ for file in data_files(path, pattern)]
+    if not files:
+        detect_format(path)
+        raise StoreError(f"{path} has no {format_} files")
+    return [_renamed(shard) for shard in readers[format_](files)]
+
+
+def _unknown(format_: str, known: Iterable[str]) -> NoReturn:
+    raise ConfigError(f"format {format_!r} is not one of {', '.join(known)}{nearest(format_, known)}")
+
+
+def _renamed(shard: Shard) -> Shard:
+    def names(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {SYNONYMS.get(key, key): value for key, value in values.items()}
+
+    return Shard(shard.label, names(shard.arrays), names(shard.ends), shard.objects, shard.count)
+
+
+def _select(shard: Shard, keys: Sequence[str] | None) -> Shard:
+    if keys is None:
+        return shard
+    wanted = [SYNONYMS.get(key, key) for key in keys]
+    missing = [key for key in wanted if key not in shard.arrays and key not in shard.objects]
+    if missing:
+        raise MissingKey(f"{shard.label}: no key {missing[0]!r}. Available: {', '.join(sorted({*shard.arrays, *shard.objects}))}")
+    return Shard(
+        shard.label,
+        {key: shard.arrays[key] for key in wanted if key in shard.arrays},
+        {key: shard.ends[key] for key in wanted if key in shard.ends},
+        {key: shard.objects[key] for key in wanted if key in shard.objects},
+        shard.records,
+    )
+
+
+def _index(i: int, count: int, what: str) -> int:
+    if not -count <= i < count:
+        raise IndexError(f"{what} {i} of {count}")
+    return i % count

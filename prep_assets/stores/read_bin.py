@@ -1,0 +1,57 @@
+"""Reads AstrAI's memory-mapped layout: folders of ``meta.json`` and raw ``<key>.bin`` files, one folder a shard.
+
+``meta.json`` says ``{key: {"shape": [n], "dtype": name, "offsets": [0, …, n]}}``; `offsets` bounds records and may be absent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.segments import Int64s, Shard
+
+
+def read_bin(metas: Sequence[Path]) -> list[Shard]:
+    """One shard for each ``meta.json``.
+
+    Raises:
+        StoreError: a meta.json that cannot be read, or a file that is missing or has not the size it says.
+    """
+    return [_shard(meta) for meta in metas]
+
+
+def _shard(meta: Path) -> Shard:
+    try:
+        entries: dict[str, dict[str, Any]] = json.loads(meta.read_text("utf-8"))
+        arrays = {
+            key: _mapped(meta.parent / f"{key}.bin", tuple(entry["shape"]), np.dtype(entry["dtype"])) for key, entry in entries.items()
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{meta} is not {{key: {{shape, dtype}}}}: {error!r}") from error
+    return Shard(str(meta.parent), arrays, {key: ends for key, entry in entries.items() if (ends := _ends(entry)) is not None})
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    count = int(np.prod(shape, dtype=np.int64))
+    if not path.is_file():
+        raise StoreError(f"{path} is missing; meta.json lists it with {count:,} elements of {dtype.name}")
+    if path.stat().st_size != count * dtype.itemsize:
+        raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {count * dtype.itemsize:,}: {count:,} of {dtype.name}")
+    return np.asarray(np.memmap(path, dtype, "r", shape=(count,))) if count else np.zeros(0, dtype)
+
+
+def _ends(entry: dict[str, Any]) -> Int64s | None:
+    if "offsets" in entry:
+        return np.asarray(entry["offsets"][1:], np.int64)
+    return row_ends(tuple(entry["shape"])) if len(entry["shape"]) == 2 else None
+
+
+def row_ends(shape: tuple[int, ...]) -> Int64s:
+    """Where the rows of a table end when they stand end to end: int64[shape[0]]."""
+    return np.arange(1, shape[0] + 1, dtype=np.int64) * shape[1]

@@ -1,0 +1,84 @@
+"""Reads our own streams: token data with a folder ``<name>.index`` beside it, and packed tables with ``<name>.documents``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.detect import natural
+from prep_assets.stores.packed import DOCUMENT_FIELDS
+from prep_assets.stores.read_bin import read_bin
+from prep_assets.stores.read_h5 import read_h5
+from prep_assets.stores.segments import Int64s, Positions, Shard, joined
+
+SIDES = {"chosen", "rejected"}
+
+
+def read_streams(folder: Path) -> list[Shard]:
+    """The token stream of `folder`, both sides of preference pairs as one, or nothing where the folder has no token stream of ours.
+
+    Raises:
+        StoreError: there are several streams, or one does not fit its index.
+    """
+    names = sorted(path.stem for suffix in ("index", "documents") for path in folder.glob(f"*.{suffix}") if path.is_dir())
+    if set(names) == SIDES:
+        return [_pairs(folder)]
+    if len(names) > 1:
+        raise StoreError(f"{folder} has several streams: {', '.join(names)}. Open one of them, e.g. {_data(folder, names[0])}")
+    return [_stream(folder, name) for name in names if _data(folder, name).suffix != ".jsonl"]
+
+
+def read_named(path: Path) -> list[Shard]:
+    """The token stream that is the file or folder `path`, or nothing where no index is beside it."""
+    name = path.stem if path.is_file() else path.name
+    beside = any((path.parent / f"{name}.{suffix}").is_dir() for suffix in ("index", "documents"))
+    return [_stream(path.parent, name)] if beside and path.suffix != ".jsonl" else []
+
+
+def _data(folder: Path, name: str) -> Path:
+    return next((path for suffix in (".h5", ".jsonl") if (path := folder / f"{name}{suffix}").is_file()), folder / name)
+
+
+def _stream(folder: Path, name: str) -> Shard:
+    data = _data(folder, name)
+    if data.is_file():
+        arrays = dict(read_h5([data])[0].arrays)
+    elif data.is_dir():
+        shards = read_bin(sorted(data.rglob("meta.json"), key=lambda path: natural(path, data)))
+        arrays = dict(joined(shards).arrays) if shards else {"sequence": np.zeros(0, np.int32)}
+    else:
+        raise StoreError(f"{folder}: {name} has an index, but neither {name}.h5 nor a folder {name}")
+    arrays = {"sequence" if key == "tokens" else key: array for key, array in arrays.items()}
+    packed = folder / f"{name}.documents"
+    starts, stops, ends = _table(packed, arrays) if packed.is_dir() else _records(folder / f"{name}.index")
+    if len(ends) and int(ends[-1]) != len(arrays["sequence"]):
+        raise StoreError(f"{data}: {len(arrays['sequence']):,} tokens, its index says {int(ends[-1]):,}")
+    arrays.setdefault("position_ids", Positions(starts, stops, len(arrays["sequence"])))
+    return Shard(str(data), arrays, dict.fromkeys(arrays, ends))
+
+
+def _records(index: Path) -> tuple[Int64s, Int64s, Int64s]:
+    ends = np.asarray(np.load(index / "ends.npy", mmap_mode="r"))
+    return np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)], ends, ends
+
+
+def _table(folder: Path, arrays: dict[str, Any]) -> tuple[Int64s, Int64s, Int64s]:
+    """Where documents start and stop, and where rows end, in a table whose rows stand end to end."""
+    row_len = int(json.loads((folder / "sources.json").read_text("utf-8"))["row_len"])
+    row, offset, length = (np.asarray(np.load(folder / f"{name}.npy"), DOCUMENT_FIELDS[name]) for name in ("row", "row_offset", "length"))
+    starts = row * row_len + offset
+    return starts, starts + length, np.arange(row_len, len(arrays["sequence"]) + 1, row_len, dtype=np.int64)
+
+
+def _pairs(folder: Path) -> Shard:
+    arrays: dict[str, Any] = {}
+    ends: dict[str, Int64s] = {}
+    for side in sorted(SIDES):
+        shard = _stream(folder, side)
+        for key, name in (("sequence", side), ("loss_mask", f"{side}_mask")):
+            arrays[name], ends[name] = shard.arrays[key], shard.ends[key]
+    return Shard(str(folder), arrays, ends)

@@ -1,0 +1,67 @@
+"""Truncation: which tokens of an example that is too long are left.
+
+    drop     none: the example is refused
+    end      the first max_seq_len tokens
+    start    the last max_seq_len tokens
+    prompt   everything but the ends of the longest untrained contents (Cerebras Model Zoo's prompt-first shortening): headers, answers and
+             stop tokens stay whole; refused where that is not enough
+    turns    whole rounds from the oldest, the system turn kept; needs a new render, so the pipeline does it (see `without_oldest_rounds`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.samples import SYSTEM, USER, Sample
+
+Truncation = Literal["drop", "start", "end", "turns", "prompt"]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[tuple[int, int]]) -> Bools | None:
+    """Which tokens of an example stay, bool[length]; `None` where this mode cannot make it fit.
+
+    Args:
+        length: its tokens, more than `limit`.
+        prompts: token ranges (start, end) of its untrained contents.
+    """
+    keep = np.ones(length, bool)
+    if mode == "end":
+        keep[limit:] = False
+    elif mode == "start":
+        keep[: length - limit] = False
+    elif mode == "prompt":
+        return _shorten(keep, length - limit, prompts)
+    else:
+        return None
+    return keep
+
+
+def _shorten(keep: Bools, excess: int, prompts: Sequence[tuple[int, int]]) -> Bools | None:
+    """Take `excess` tokens from the ends of the longest prompts; each keeps at least one token."""
+    for start, end in sorted(prompts, key=lambda prompt: (prompt[0] - prompt[1], prompt[0])):
+        taken = min(excess, end - start - 1)
+        if taken > 0:
+            keep[end - taken : end] = False
+            excess -= taken
+    return keep if excess == 0 else None
+
+
+def rounds(sample: Sample) -> list[int]:
+    """Where rounds of a conversation begin: turn numbers of user turns that follow something else than a user turn."""
+    roles = [turn.role for turn in sample.turns]
+    return [i for i, role in enumerate(roles) if role == USER and (i == 0 or roles[i - 1] != USER)]
+
+
+def without_oldest_rounds(sample: Sample, count: int) -> Sample:
+    """`sample` without its `count` oldest rounds; system turns before the first round stay."""
+    begins = rounds(sample)
+    first, cut = begins[0], begins[count]
+    system = tuple(turn for turn in sample.turns[:first] if turn.role == SYSTEM)
+    return replace(sample, turns=(*system, *sample.turns[cut:]))

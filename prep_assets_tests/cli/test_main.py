@@ -1,0 +1,81 @@
+"""The entry point: light to import, errors as messages, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets import __version__
+from prep_assets.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("dagster", "torch", "transformers", "tokenizers", "h5py", "pyarrow", "numpy", "pydantic")
+
+
+def test_importing_the_command_line_imports_nothing_heavy() -> None:
+    code = f"import sys, prep_assets.cli.main; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_names_every_command(run: Any) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for command in ("path", "inspect", "verify", "stats", "status", "quarantine", "schemas", "sniff", "demo"):
+        assert command in result.stdout
+        assert run(command, "--help").exit_code == 0
+
+
+def test_version(run: Any) -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"prep-assets {__version__}\n")
+
+
+@pytest.mark.parametrize("command", ["path", "inspect", "verify", "stats", "quarantine"])
+def test_a_mistyped_asset_names_the_nearest(built: Any, run: Any, command: str) -> None:
+    result = run(command, "sft_pakced")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: no asset 'sft_pakced'; did you mean 'sft_packed'?")
+
+
+@pytest.mark.parametrize("command", ["path", "inspect", "verify", "stats", "quarantine"])
+def test_a_mistyped_domain_names_the_nearest(built: Any, run: Any, command: str) -> None:
+    result = run(command, "sft_tokens", "--partition", "doly")
+    assert result.exit_code == 1
+    assert "no partition 'doly'; did you mean 'dolly'? There are: dolly, chats" in result.stderr
+
+
+def test_a_partition_of_an_asset_that_has_none(built: Any, run: Any) -> None:
+    result = run("path", "sft_packed", "-p", "dolly")
+    assert result.exit_code == 1
+    assert "sft_packed has no partitions" in result.stderr
+
+
+def test_traceback_on_request(built: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_ASSETS_TRACEBACK", "1")
+    result = run("path", "sft_pakced")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, ConfigError)
+    assert result.stderr == ""
+
+
+def test_interrupt(built: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("prep_assets.cli.path.one_store", interrupted)
+    result = run("path", "sft_packed")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_broken_configuration_is_a_message(mine: Any, run: Any) -> None:
+    (mine.configs / "sft.yaml").write_text("tokeniser: x\n", "utf-8")
+    result = run("path", "sft_tokens", "-p", "dolly")
+    assert result.exit_code == 1
+    assert "tokeniser: unknown key; did you mean 'tokenizer'?" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,61 @@
+"""`prep-assets sniff`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLES = Path(__file__).resolve().parents[2] / "configs" / "samples"
+
+
+def parts(output: str) -> tuple[list[list[str]], list[str]]:
+    """The fitting schemas, a list of words each; and the first word of the others."""
+    fits, _, others = output.partition("does not fit")
+    rows = [line.split() for line in fits.splitlines() if " of " in line]
+    return rows, [line.split()[0] for line in others.splitlines() if line.split()]
+
+
+@pytest.mark.parametrize(
+    "file, schema",
+    [("gsm8k.jsonl", "gsm8k"), ("alpaca.json", "alpaca"), ("dolly.jsonl", "dolly"), ("hh.jsonl.gz", "hh"), ("notes.txt", "text")],
+)
+def test_the_sample_files_are_recognized(run: Any, file: str, schema: str) -> None:
+    result = run("sniff", SAMPLES / file, "-n", 20)
+    fitting, others = parts(result.stdout)
+    assert result.exit_code == 0
+    assert fitting[[row[0] for row in fitting].index(schema)][2:5] == ["20", "of", "20"]
+    assert "sharegpt" in others
+    assert "schema: " in result.stdout.splitlines()[-1]
+
+
+def test_a_schema_that_fits_some_rows_says_why_not_all(run: Any, tmp_path: Path) -> None:
+    rows = [{"text": "one"}, {"text": "two"}, {"text": 3}]
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    fitting, _ = parts(run("sniff", tmp_path / "docs.jsonl").stdout)
+    row = next(row for row in fitting if row[0] == "text")
+    assert row[2:5] == ["2", "of", "3"] and len(row) > 5
+
+
+def test_nothing_fits(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "odd.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x"\n', "utf-8")
+    result = run("sniff", tmp_path / "odd.jsonl")
+    assert result.exit_code == 1
+    assert "no schema fits" in result.stdout
+    assert "missing_field: needs 'instruction'; it has 'x'" in result.stdout
+    assert "1 rows could not be read; the first: odd.jsonl:2 invalid_json" in result.stdout
+
+
+def test_no_readable_record(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("[1]\n[2]\n", "utf-8")
+    result = run("sniff", tmp_path / "bad.jsonl")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no readable record, 2 unreadable rows" in result.stderr
+
+
+def test_a_file_that_is_not_there(run: Any, tmp_path: Path) -> None:
+    result = run("sniff", tmp_path / "gone.jsonl")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "gone.jsonl" in result.stderr

@@ -1,0 +1,144 @@
+"""What a configuration is refused for: the file, the key, what is allowed there, and the nearest match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from prep_assets.config.loading import load_family
+from prep_assets.errors import ConfigError
+from prep_assets_tests.config.conftest import SMALLEST
+
+Fault = Callable[..., str]
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "meant", "also_allowed"),
+    [
+        ("tokeniser: x\n", "tokeniser", "tokenizer", "packing"),
+        ("packing: {rowlen: 8}\n", "packing.rowlen", "row_len", "strategy"),
+        ("preprocessing: {dedup: true}\n", "preprocessing.dedup", "deduplicate", "max_seq_len"),
+        ("output: {storage-format: h5}\n", "output.storage-format", "storage_format", "dtype"),
+        ("refresh: {evry: '* * * * *'}\n", "refresh.evry", "every", "timezone"),
+    ],
+)
+def test_an_unknown_key(fault: Fault, more: str, path: str, meant: str, also_allowed: str) -> None:
+    message = fault(SMALLEST + more)
+    assert f"{path}: unknown key" in message
+    assert f"did you mean {meant!r}" in message
+    assert also_allowed in message.split("allowed here: ")[1].split(", ")
+
+
+@pytest.mark.parametrize("name", ["a", "files", "packing", "options", "gsm8k.v1"])
+def test_an_unknown_key_inside_a_domain_whatever_the_domain_is_called(fault: Fault, name: str) -> None:
+    message = fault(f"tokenizer: t\ndomains:\n  {name}: {{files: [a], schema: text, file: b}}\n")
+    assert f"domains.{name}.file: unknown key; did you mean 'files'?" in message
+    assert message.split("allowed here: ")[1].split(", ")[:2] == ["files", "schema"]
+
+
+def test_a_key_that_is_like_nothing_allowed(fault: Fault) -> None:
+    message = fault(SMALLEST + "zzzzz: 1\n")
+    assert "zzzzz: unknown key; allowed here: tokenizer" in message
+    assert "did you mean" not in message
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "found"),
+    [
+        ("packing: {row_len: long}\n", "packing.row_len", "'long'"),
+        ("packing: {row_len: 1}\n", "packing.row_len", "1"),
+        ("packing: {strategy: tight}\n", "packing.strategy", "'tight'"),
+        ("packing: 8\n", "packing", "8"),
+        ("preprocessing: {deduplicate: maybe}\n", "preprocessing.deduplicate", "'maybe'"),
+        ("preprocessing: {max_seq_len: 0}\n", "preprocessing.max_seq_len", "0"),
+        ("mask: {user: maybe}\n", "mask.user", "'maybe'"),
+        ("mask_default: off\n", "mask_default", "False"),
+        ("output: {storage_format: parquet}\n", "output.storage_format", "'parquet'"),
+        ("test_fraction: 1.0\n", "test_fraction", "1.0"),
+        ("test_fraction: .nan\n", "test_fraction", "nan"),
+        ("template: [a]\n", "template", "['a']"),
+    ],
+)
+def test_a_wrong_value(fault: Fault, more: str, path: str, found: str) -> None:
+    message = fault(SMALLEST + more)
+    assert f"\n  {path}: " in message
+    assert f"(found {found})" in message
+
+
+def test_a_choice_names_what_may_be_chosen(fault: Fault) -> None:
+    message = fault(SMALLEST + "packing: {strategy: tight}\n")
+    assert all(f"'{word}'" in message for word in ("concat", "simple", "ffd", "bfd", "bfd_split"))
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("domains: {a: {files: [a], schema: text}}\n", "tokenizer: missing"),
+        ("tokenizer: t\n", "domains: missing"),
+        ("tokenizer: t\ndomains: {a: {files: [a]}}\n", "domains.a.schema: missing"),
+        ("tokenizer: t\ndomains: {a: {schema: text}}\n", "domains.a.files: missing"),
+        ("tokenizer: t\ndomains: {a: {files: [], schema: text}}\n", "domains.a.files: "),
+        ("tokenizer: t\ndomains: {}\n", "domains: "),
+        ("tokenizer: t\ndomains: {a: {files: a.jsonl, schema: text}}\n", "domains.a.files: "),
+        ("tokenizer: t\ndomains: {a: {files: [a], schema: null}}\n", "domains.a.schema: "),
+        ("tokenizer: t\ndomains: {a: null}\n", "domains.a: "),
+        ("tokenizer: t\ndomains: [a]\n", "domains: "),
+    ],
+)
+def test_something_missing_or_empty(fault: Fault, text: str, path: str) -> None:
+    assert f"\n  {path}" in fault(text)
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "a/b", "a\\b", "", ".hidden", "-x", "a b", "a..b", "é", "x" * 101])
+def test_a_domain_that_is_no_folder_name(fault: Fault, name: str) -> None:
+    message = fault(f'tokenizer: t\ndomains:\n  "{name.encode("unicode_escape").decode()}": {{files: [a], schema: text}}\n')
+    assert f"{name!r} cannot be a domain name" in message
+    assert f"domains.{name}: " in message
+
+
+@pytest.mark.parametrize("name", ["1", "no", "2024-01-01"])
+def test_a_domain_whose_name_is_no_text_in_yaml(fault: Fault, name: str) -> None:
+    assert "domains." in fault(f"tokenizer: t\ndomains:\n  {name}: {{files: [a], schema: text}}\n")
+
+
+def test_all_faults_of_a_file_are_named_at_once(fault: Fault) -> None:
+    message = fault("domains: {a: {files: [a], shema: text}}\npacking: {row_len: x}\n")
+    assert all(path in message for path in ("tokenizer: missing", "domains.a.schema: missing", "domains.a.shema: unknown", "packing.row_len: "))
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        (SMALLEST + "tokenizer: other\n", "tokenizer", 4),
+        ("tokenizer: t\ndomains:\n  a: {files: [a], schema: text}\n  a: {files: [b], schema: text}\n", "a", 4),
+        ("tokenizer: t\ndomains:\n  a:\n    files: [a]\n    schema: text\n    schema: hh\n", "schema", 6),
+    ],
+)
+def test_a_key_that_stands_twice(fault: Fault, text: str, key: str, line: int) -> None:
+    assert f"key {key!r} stands twice (line {line})" in fault(text)
+
+
+@pytest.mark.parametrize("text", ["", "\n# nothing\n", "- a\n- b\n", "just words\n", "7\n"])
+def test_a_file_that_is_no_mapping(fault: Fault, text: str) -> None:
+    assert "needs keys such as tokenizer and domains" in fault(text)
+
+
+@pytest.mark.parametrize("text", ["a: [1\n", "a: 'x\n", "a: !!python/object:os.system x\n", "a: 2024-13-45\n", "a: &x [*x]\n? [b]\n: c\n", "\x01: 1\n"])
+def test_a_file_that_is_no_yaml(fault: Fault, text: str) -> None:
+    assert "is not YAML" in fault(text)
+
+
+def test_a_file_that_is_no_utf8(tmp_path: Path) -> None:
+    (tmp_path / "sft.yaml").write_bytes(b"tokenizer: caf\xe9\n")
+    with pytest.raises(ConfigError, match=r"sft\.yaml: byte 14 is not UTF-8"):
+        load_family("sft", tmp_path)
+
+
+def test_a_file_that_is_not_there_and_one_that_is_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no configuration .*rl\.yaml"):
+        load_family("rl", tmp_path)
+    (tmp_path / "rl.yaml").mkdir()
+    with pytest.raises(ConfigError, match=r"rl\.yaml cannot be read"):
+        load_family("rl", tmp_path)

@@ -1,0 +1,60 @@
+"""Stores of all four families, built once by Dagster from the shipped samples."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+# partitions are fixed when the definitions load, so the configuration must be the shipped one from here on
+os.environ.pop("PREP_ASSETS_CONFIG_DIR", None)
+
+from prep_assets_tests.defs.runs import DOMAINS, run
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Stores and the history of the runs that built them. Read only: tests that build use `built`."""
+
+    stores: Path
+    instance: dg.DagsterInstance
+
+
+@pytest.fixture(scope="session")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everything]:
+    """All assets, each family by one request for what comes last in it."""
+    stores = tmp_path_factory.mktemp("stores")
+    with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
+        patch.setenv("PREP_ASSETS_STORE_DIR", str(stores))
+        for last in ("sft_packed", "preference_tokens", "rl_tokens"):
+            assert run(instance, last).success
+        assert run(instance, "pretrain_raw", "pretrain_tokens", between=DOMAINS["pretrain"]).success
+        patch.undo()
+        yield Everything(stores, instance)
+
+
+@pytest.fixture
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of stores, which every run of the test uses."""
+    folder = tmp_path / "stores"
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def built(stores: Path, everything: Everything) -> Path:
+    """A copy of all stores, which every run of the test uses; its instance knows of nothing."""
+    shutil.copytree(everything.stores, stores, symlinks=True)
+    return stores
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    """An instance without history."""
+    with dg.DagsterInstance.ephemeral() as fresh:
+        yield fresh

@@ -1,0 +1,77 @@
+"""Runs of the shipped definitions in this process, and what an instance then remembers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from prep_assets.definitions import defs
+from prep_assets.pipelines.checks import CHECKS
+
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+DOMAINS = {"pretrain": ("docs", "notes"), "sft": ("gsm8k", "alpaca", "dolly", "chats"), "preference": ("hh", "ultrafeedback"), "rl": ("gsm8k",)}
+
+
+def run(
+    instance: dg.DagsterInstance,
+    *assets: str,
+    partition: str | None = None,
+    between: tuple[str, str] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """Materialize assets with their checks in one run, as `dagster asset materialize` does.
+
+    Args:
+        partition: like ``--partition``.
+        between: like ``--partition-range``: its first and last partition.
+        options: asset → run config.
+    """
+    return defs.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=instance,
+        asset_selection=[dg.AssetKey(name) for name in assets],
+        partition_key=partition,
+        tags={RANGE_START: between[0], RANGE_END: between[1]} if between else None,
+        run_config={"ops": {name: {"config": dict(values)} for name, values in (options or {}).items()}},
+        raise_on_error=False,
+    )
+
+
+def failures(result: dg.ExecuteInProcessResult) -> str:
+    """Why the steps of a run failed, joined."""
+    found = []
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            described = data.user_failure_data.description if data.user_failure_data else None
+            found.append(described or (data.error.to_string() if data.error else ""))
+    return "\n".join(found)
+
+
+def materializations(instance: dg.DagsterInstance, asset: str) -> list[dg.AssetMaterialization]:
+    """Every materialization of an asset, the latest first."""
+    records = instance.fetch_materializations(dg.AssetKey(asset), limit=100).records
+    return [record.asset_materialization for record in records if record.asset_materialization]
+
+
+def data_version(materialization: dg.AssetMaterialization) -> str:
+    """The data version that Dagster recorded."""
+    return (materialization.tags or {})["dagster/data_version"]
+
+
+def evaluations(instance: dg.DagsterInstance, asset: str, check: str) -> list[dg.AssetCheckEvaluation]:
+    """Every evaluation of a check, the latest first."""
+    key = dg.AssetCheckKey(dg.AssetKey(asset), check)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+    return [record.evaluation for record in records if isinstance(record.evaluation, dg.AssetCheckEvaluation)]
+
+
+def plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:
+    """Metadata as plain values."""
+    return {key: value.value for key, value in metadata.items()}
+
+
+def checks_of(asset: str) -> list[str]:
+    """Names of an asset's checks."""
+    return [check.name for check in CHECKS[asset]]

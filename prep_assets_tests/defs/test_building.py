@@ -1,0 +1,111 @@
+"""`--select sft_packed` and its like: what it is made from is built first, or the run stops and says how."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from prep_assets.pipelines.graph import ASSETS, state
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, run
+
+SFT = DOMAINS["sft"]
+
+
+def built_for(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> list[str]:
+    """Assets that runs on behalf of this one materialized, in order."""
+    runs = instance.get_runs(dg.RunsFilter(tags={"prep_assets/built_for": result.run_id}))
+    return [key.to_user_string() for each in reversed(runs) for key in each.asset_selection or ()]
+
+
+def test_from_nothing_everything_upstream_is_built_by_recorded_runs(stores: Path, instance: dg.DagsterInstance) -> None:
+    result = run(instance, "sft_packed")
+    assert result.success
+    assert built_for(instance, result) == ["sft_raw", "sft_tokens"]
+    assert all(each.is_success for each in instance.get_runs())
+    for name, partitions in {"sft_raw": SFT, "sft_tokens": SFT, "sft_packed": (None,)}.items():
+        assert {each.partition for each in materializations(instance, name)} == set(partitions)
+        assert len(materializations(instance, name)) == len(partitions)
+        for check in checks_of(name):
+            assert [each.passed for each in evaluations(instance, name, check)] == [True]
+    workspace = Workspace.open()
+    assert all(state(workspace, ASSETS[name], each) == "current" for name in ("sft_raw", "sft_tokens") for each in SFT)
+
+
+def test_what_is_there_is_not_built_again(built: Path, instance: dg.DagsterInstance) -> None:
+    result = run(instance, "sft_packed")
+    assert result.success
+    assert not built_for(instance, result)
+    assert materializations(instance, "sft_packed")[0].metadata["reused"].value is True
+
+
+def test_only_the_missing_partition_is_built(built: Path, instance: dg.DagsterInstance) -> None:
+    shutil.rmtree(built / "sft_tokens" / "dolly")
+    assert run(instance, "sft_packed").success
+    assert [each.partition for each in materializations(instance, "sft_tokens")] == ["dolly"]
+    assert not materializations(instance, "sft_raw")
+
+
+def test_two_layers_without_partitions_are_built_in_order(stores: Path, instance: dg.DagsterInstance) -> None:
+    result = run(instance, "preference_tokens")
+    assert result.success
+    assert built_for(instance, result) == ["preference_raw", "preferences"]
+
+
+def test_a_partition_brings_only_its_own_source_up_to_date(stores: Path, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "sft_tokens", partition="alpaca").success
+    assert [each.partition for each in materializations(instance, "sft_raw")] == ["alpaca"]
+
+
+def test_a_range_brings_its_sources_up_to_date_by_one_run(stores: Path, instance: dg.DagsterInstance) -> None:
+    result = run(instance, "sft_tokens", between=(SFT[0], SFT[-1]))
+    assert result.success
+    assert built_for(instance, result) == ["sft_raw"]
+
+
+@pytest.mark.parametrize("missing", [["dolly"], ["gsm8k", "chats"]])
+def test_on_missing_fail_stops_with_the_commands(built: Path, instance: dg.DagsterInstance, missing: list[str]) -> None:
+    for partition in missing:
+        shutil.rmtree(built / "sft_tokens" / partition)
+    result = run(instance, "sft_packed", options={"sft_packed": {"on_missing": "fail"}})
+    assert not result.success
+    assert len(instance.get_runs()) == 1
+    message = failures(result)
+    assert all(f"sft_tokens[{partition}] (missing)" in message for partition in missing)
+    commands = [line.strip() for line in message.splitlines() if "dagster asset materialize" in line]
+    assert commands == [f"dagster asset materialize --select sft_tokens --partition {partition}" for partition in missing]
+    for partition in missing:
+        assert run(instance, "sft_tokens", partition=partition).success
+    assert run(instance, "sft_packed", options={"sft_packed": {"on_missing": "fail"}}).success
+
+
+def test_on_missing_fail_lists_all_layers_in_the_order_to_build_them(stores: Path, instance: dg.DagsterInstance) -> None:
+    result = run(instance, "preference_tokens", options={"preference_tokens": {"on_missing": "fail"}})
+    commands = [line.strip() for line in failures(result).splitlines() if "dagster asset materialize" in line]
+    assert [command.removeprefix("dagster asset materialize --select ") for command in commands] == [
+        "preference_raw --partition hh",
+        "preference_raw --partition ultrafeedback",
+        "preferences",
+    ]
+
+
+def test_a_build_that_fails_upstream_says_so_downstream(stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: object) -> None:
+        raise PermissionError("the samples are locked")
+
+    monkeypatch.setattr("prep_assets.pipelines.sources.read_blocks", unreadable)
+    result = run(instance, "sft_packed")
+    assert not result.success
+    assert "which builds sft_raw, failed" in failures(result)
+    assert "the samples are locked" in failures(result)
+    assert not materializations(instance, "sft_packed")
+
+
+def test_an_error_of_the_configuration_is_a_failure_that_names_the_asset(built: Path, instance: dg.DagsterInstance) -> None:
+    result = run(instance, "sft_packed", options={"sft_packed": {"tokenizer": "no_such_folder"}})
+    assert not result.success
+    assert "sft_packed: " in failures(result)
+    assert "no_such_folder" in failures(result)

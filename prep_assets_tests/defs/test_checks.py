@@ -1,0 +1,194 @@
+"""Checks that fail: what they show, what they stop, and for how long."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pytest
+
+from prep_assets.defs import checks as module
+from prep_assets.definitions import defs
+from prep_assets.pipelines.checks import Check, run_check
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.stores.published import Published
+from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, plain, run
+
+SFT = DOMAINS["sft"]
+Corrupt = Callable[[Published], None]
+
+
+def flip_first_mask(published: Published) -> None:
+    """Train the first token of the first record, which is never one of an answer."""
+    for path in published.directory.rglob("loss_mask.bin"):
+        stored = np.memmap(path, np.uint8, "r+")
+        stored[0] ^= 1
+        stored.flush()
+
+
+@pytest.fixture
+def corrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Corrupts a store after its materialization, right before its first check; returns the partitions for which it still does so."""
+
+    def arrange(corrupt: Corrupt, asset: str, *partitions: str) -> list[str]:
+        left = list(partitions)
+
+        def after_corruption(check: Check, workspace: Workspace, published: Published) -> Verdict:
+            if published.manifest.asset == asset and published.manifest.partition in left and check.name == checks_of(asset)[0]:
+                corrupt(published)
+            return run_check(check, workspace, published)
+
+        monkeypatch.setattr(module, "run_check", after_corruption)
+        return left
+
+    return arrange
+
+
+def test_a_failed_blocking_check_fails_the_run_and_skips_what_is_downstream(
+    built: Path, instance: dg.DagsterInstance, corrupted: Callable[..., list[str]]
+) -> None:
+    corrupted(flip_first_mask, "sft_tokens", "dolly")
+    result = run(instance, "sft_tokens", "sft_packed", between=(SFT[0], SFT[-1]))
+    assert not result.success
+    assert {event.step_key for event in result.all_events if event.is_step_skipped or event.is_step_up_for_retry} <= {"sft_packed"}
+    assert not materializations(instance, "sft_packed")
+    assert [each.passed for each in evaluations(instance, "sft_tokens", "mask_alignment")] == [False]
+    assert not evaluations(instance, "sft_packed", "mask_alignment")
+
+
+def test_a_failed_check_shows_the_worst_row_with_its_tokens(
+    built: Path, instance: dg.DagsterInstance, corrupted: Callable[..., list[str]]
+) -> None:
+    corrupted(flip_first_mask, "sft_tokens", "dolly")
+    run(instance, "sft_tokens", between=(SFT[0], SFT[-1]))
+    [evaluation] = evaluations(instance, "sft_tokens", "mask_alignment")
+    assert evaluation.severity == dg.AssetCheckSeverity.ERROR and evaluation.blocking
+    assert evaluation.description.startswith("dolly: ")
+    assert "gsm8k: " not in evaluation.description
+    metadata = plain(evaluation.metadata)
+    assert metadata["failed_partitions"] == ["dolly"]
+    assert len(metadata["worst_row"]) < 1000
+    # the first token of every conversation opens a message; it is now trained, so it stands on a green line of its own
+    [first, *_] = metadata["worst_row"].split("```diff\n")[1].splitlines()
+    assert first == "+ <|im_start|>"
+    assert metadata["worst_row_tokens"].count("data:image/svg+xml;base64,") == 1
+
+
+def test_a_file_that_was_altered_fails_the_check_of_hashes_and_names_it(
+    built: Path, instance: dg.DagsterInstance, corrupted: Callable[..., list[str]]
+) -> None:
+    corrupted(flip_first_mask, "sft_tokens", "dolly")
+    run(instance, "sft_tokens", partition="dolly")
+    [evaluation] = evaluations(instance, "sft_tokens", "file_hashes")
+    assert not evaluation.passed
+    assert "loss_mask.bin: content altered" in evaluation.description
+    assert "dagster asset materialize --select sft_tokens --partition dolly" in evaluation.description
+    assert "loss_mask.bin" in evaluation.metadata["worst_row"].value
+
+
+def wrong(name: str, asset: str, verdict: Verdict) -> Callable[[Check, Workspace, Published], Verdict]:
+    def run_one(check: Check, workspace: Workspace, published: Published) -> Verdict:
+        return verdict if (check.name, published.manifest.asset) == (name, asset) else run_check(check, workspace, published)
+
+    return run_one
+
+
+def test_an_id_outside_the_vocabulary_is_shown_as_what_it_is(
+    built: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worst = Worst("row 7", "id 99,999,999 is outside the vocabulary", (1, 99_999_999, -1), (0.0, 1.0, 1.0))
+    monkeypatch.setattr(module, "run_check", wrong("row_integrity", "sft_packed", Verdict(False, "1 row is wrong", {"rows_failed": 1}, worst)))
+    run(instance, "sft_packed")
+    [evaluation] = evaluations(instance, "sft_packed", "row_integrity")
+    assert "⟨id 99999999⟩⟨id -1⟩" in evaluation.metadata["worst_row"].value
+    assert evaluation.metadata["rows_failed"].value == 1
+
+
+def test_figures_of_all_partitions_are_added_up(built: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "run_check", wrong("accounting", "sft_raw", Verdict(True, "fine", {"rows_checked": 10})))
+    run(instance, "sft_raw", between=(SFT[0], SFT[-1]))
+    [evaluation] = evaluations(instance, "sft_raw", "accounting")
+    assert evaluation.metadata["rows_checked"].value == 40
+
+
+def run_checks_alone(instance: dg.DagsterInstance, asset: str, *names: str) -> dg.ExecuteInProcessResult:
+    """As the button of the web UI does."""
+    job = defs.resolve_implicit_global_asset_job_def()
+    keys = [dg.AssetCheckKey(dg.AssetKey(asset), name) for name in names or checks_of(asset)]
+    subset = job.get_subset(asset_selection=set(), asset_check_selection=set(keys))
+    return subset.execute_in_process(instance=instance, raise_on_error=False)
+
+
+def test_checks_alone_look_at_all_partitions_that_have_a_store(built: Path, instance: dg.DagsterInstance) -> None:
+    shutil.rmtree(built / "sft_tokens" / "chats")
+    assert run_checks_alone(instance, "sft_tokens", "file_hashes").success
+    [evaluation] = evaluations(instance, "sft_tokens", "file_hashes")
+    assert [name for name in SFT if f"{name}: " in evaluation.description] == ["gsm8k", "alpaca", "dolly"]
+    assert not evaluations(instance, "sft_tokens", "mask_alignment")
+
+
+@pytest.mark.parametrize("asset", ["sft_tokens", "sft_packed"])
+def test_without_any_store_a_check_fails(stores: Path, instance: dg.DagsterInstance, asset: str) -> None:
+    run_checks_alone(instance, asset)
+    for name in checks_of(asset):
+        [evaluation] = evaluations(instance, asset, name)
+        assert not evaluation.passed
+        assert "no store" in evaluation.description
+
+
+# -- later runs -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_later_run_does_not_build_on_a_store_that_fails(
+    built: Path, instance: dg.DagsterInstance, corrupted: Callable[..., list[str]]
+) -> None:
+    corrupted(flip_first_mask, "sft_tokens", "dolly")
+    assert not run(instance, "sft_tokens", partition="dolly").success
+    result = run(instance, "sft_packed")
+    assert not result.success
+    assert "which builds sft_tokens, failed" in failures(result)
+    result = run(instance, "sft_packed", options={"sft_packed": {"on_missing": "fail"}})
+    assert "sft_tokens[dolly] (a check fails)" in failures(result)
+    assert "gsm8k" not in failures(result)
+    assert not materializations(instance, "sft_packed")
+
+
+def test_once_it_passes_what_is_downstream_is_built(built: Path, instance: dg.DagsterInstance, corrupted: Callable[..., list[str]]) -> None:
+    left = corrupted(flip_first_mask, "sft_tokens", "dolly")
+    assert not run(instance, "sft_tokens", partition="dolly").success
+    left.clear()
+    # the altered store is built anew and checked again, as a run of its own
+    assert run(instance, "sft_packed").success
+    assert [each.passed for each in evaluations(instance, "sft_tokens", "mask_alignment")] == [True, False]
+
+
+def test_another_partition_that_passes_does_not_cover_a_failure_up(
+    built: Path, instance: dg.DagsterInstance, corrupted: Callable[..., list[str]]
+) -> None:
+    left = corrupted(flip_first_mask, "sft_tokens", "dolly")
+    assert not run(instance, "sft_tokens", partition="dolly").success
+    left.clear()
+    assert not run(instance, "sft_tokens", partition="gsm8k").success
+    latest, *_ = evaluations(instance, "sft_tokens", "mask_alignment")
+    assert not latest.passed and latest.description.startswith("dolly: ")
+    assert run(instance, "sft_tokens", partition="dolly").success
+    assert run(instance, "sft_tokens", partition="gsm8k").success
+    latest, *_ = evaluations(instance, "sft_tokens", "mask_alignment")
+    assert latest.passed and "dolly" not in latest.description
+
+
+def test_a_check_that_crashes_counts_as_failed(built: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any) -> Verdict:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run_check", crash)
+        assert not run(instance, "sft_tokens", partition="dolly").success
+    result = run(instance, "sft_packed", options={"sft_packed": {"on_missing": "fail"}})
+    assert "sft_tokens[dolly] (a check fails)" in failures(result)
+    assert run(instance, "sft_packed").success

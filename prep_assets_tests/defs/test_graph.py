@@ -1,0 +1,171 @@
+"""The graph as Dagster shows it, written down once more by hand."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from prep_assets.definitions import defs
+from prep_assets.pipelines.graph import ASSETS
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.defs.runs import DOMAINS
+
+RAW_CHECKS = {"file_hashes", "accounting"}
+TOKEN_CHECKS = {"file_hashes", "accounting", "row_integrity", "mask_alignment"}
+
+# asset → family, what it is made from, whether it is partitioned, checks
+GRAPH: dict[str, tuple[str, set[str], bool, set[str]]] = {
+    "pretrain_raw": ("pretrain", set(), True, RAW_CHECKS),
+    "pretrain_tokens": ("pretrain", {"pretrain_raw"}, True, {"file_hashes", "accounting", "row_integrity", "tokenization_identity"}),
+    "sft_raw": ("sft", set(), True, RAW_CHECKS),
+    "sft_tokens": ("sft", {"sft_raw"}, True, TOKEN_CHECKS),
+    "sft_packed": ("sft", {"sft_tokens"}, False, TOKEN_CHECKS),
+    "preference_raw": ("preference", set(), True, RAW_CHECKS),
+    "preferences": ("preference", {"preference_raw"}, False, {"file_hashes", "accounting", "pair_sanity"}),
+    "preference_tokens": ("preference", {"preferences"}, False, TOKEN_CHECKS),
+    "rl_raw": ("rl", set(), True, RAW_CHECKS),
+    "rl_prompts": ("rl", {"rl_raw"}, False, {"file_hashes", "accounting", "gold_answers"}),
+    "arithmetic_prompts": ("rl", set(), False, {"file_hashes", "gold_answers"}),
+    "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {"file_hashes", "accounting", "row_integrity"}),
+}
+
+graph = defs.resolve_asset_graph()
+
+
+def node(name: str) -> Any:
+    return graph.get(dg.AssetKey(name))
+
+
+def names(keys: Any) -> set[str]:
+    return {key.to_user_string() for key in keys}
+
+
+def test_definitions_are_loadable() -> None:
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_the_graph_has_these_assets_and_no_other() -> None:
+    assert names(graph.get_all_asset_keys()) == set(GRAPH)
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_asset(name: str) -> None:
+    family, upstream, partitioned, checks = GRAPH[name]
+    found = node(name)
+    assert found.group_name == family
+    assert names(found.parent_keys) == upstream
+    assert (found.partitions_def.get_partition_keys() if found.partitions_def else None) == (list(DOMAINS[family]) if partitioned else None)
+    assert {key.name for key in found.check_keys} == checks
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_a_range_of_partitions_is_one_run_also_where_an_asset_has_none(name: str) -> None:
+    assert node(name).backfill_policy == dg.BackfillPolicy.single_run()
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_asset_page_has_everything_to_show(name: str) -> None:
+    found = node(name)
+    first_line = found.description.split("\n")[0]
+    assert 20 < len(first_line) < 120
+    assert first_line.endswith(".")
+    assert found.owners == ["team:data"]
+    assert found.kinds >= {"python"} and len(found.kinds) > 1
+    assert found.code_version == ASSETS[name].version != ""
+    assert found.tags["prep_assets/family"] == GRAPH[name][0]
+    columns = found.metadata["dagster/column_schema"].columns
+    assert columns and all(column.type and column.description for column in columns)
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_an_asset_is_rebuilt_by_itself_exactly_when_it_is_made_from_another(name: str) -> None:
+    assert (node(name).automation_condition is not None) == bool(GRAPH[name][1])
+
+
+@pytest.mark.parametrize("name", GRAPH)
+def test_every_check_blocks_and_says_what_holds(name: str) -> None:
+    for key in node(name).check_keys:
+        spec = graph.get_check_spec(key)
+        assert spec.blocking
+        assert spec.description and spec.description.endswith(".")
+
+
+def test_partitions_of_a_family_are_one_definition() -> None:
+    # a run over a range needs one definition that all partitioned assets of it share
+    for family in DOMAINS:
+        assert len({id(node(name).partitions_def) for name, (of, _, partitioned, _) in GRAPH.items() if of == family and partitioned}) == 1
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("sft_packed", {"sft_packed"}),
+        ("+key:sft_packed", {"sft_raw", "sft_tokens", "sft_packed"}),
+        ("*sft_packed", {"sft_raw", "sft_tokens", "sft_packed"}),
+        ("+sft_packed", {"sft_tokens", "sft_packed"}),  # the older syntax: one layer only
+        ("+key:rl_tokens", {"rl_raw", "rl_prompts", "arithmetic_prompts", "rl_tokens"}),
+        ("group:preference", {"preference_raw", "preferences", "preference_tokens"}),
+        ("sft_raw,sft_tokens", {"sft_raw", "sft_tokens"}),
+    ],
+)
+def test_selections_of_the_command_line(selection: str, expected: set[str]) -> None:
+    assert names(dg.AssetSelection.from_coercible(selection.split(",")).resolve(graph)) == expected
+
+
+@pytest.mark.parametrize(
+    ("job", "assets"),
+    [
+        ("refresh_pretrain", {"pretrain_raw", "pretrain_tokens"}),
+        ("refresh_sft", {"sft_raw", "sft_tokens"}),
+        ("refresh_preference", {"preference_raw"}),
+        ("refresh_rl", {"rl_raw"}),
+        ("rebuild_sft", {"sft_packed"}),
+        ("rebuild_preference", {"preferences", "preference_tokens"}),
+        ("rebuild_rl", {"rl_prompts", "arithmetic_prompts", "rl_tokens"}),
+    ],
+)
+def test_jobs_build_and_check(job: str, assets: set[str]) -> None:
+    selected = defs.resolve_job_def(job).asset_layer.asset_graph
+    assert names(selected.executable_asset_keys) == assets
+    checks = {(key.asset_key.to_user_string(), key.name) for key in selected.asset_check_keys}
+    assert checks == {(name, check) for name in assets for check in GRAPH[name][3]}
+
+
+def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
+    repository = defs.get_repository_def()
+    sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
+    assert set(sensors) == {"pretrain_sources", "sft_sources", "preference_sources", "rl_sources", "rebuild_downstream"}
+    assert {sensor.default_status for sensor in sensors.values()} == {dg.DefaultSensorStatus.STOPPED}
+    assert all(sensor.description for sensor in sensors.values())
+    schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
+    assert set(schedules) == {"nightly_pretrain", "nightly_sft", "nightly_preference", "nightly_rl"}
+    assert {schedule.default_status for schedule in schedules.values()} == {dg.DefaultScheduleStatus.STOPPED}
+    assert {(schedule.cron_schedule, schedule.execution_timezone) for schedule in schedules.values()} == {("0 3 * * *", "UTC")}
+
+
+def test_each_sensor_and_schedule_starts_the_job_of_its_family() -> None:
+    repository = defs.get_repository_def()
+    for family in DOMAINS:
+        assert repository.get_sensor_def(f"{family}_sources").job_name == f"refresh_{family}"
+        last = "refresh_pretrain" if family == "pretrain" else f"rebuild_{family}"
+        assert repository.get_schedule_def(f"nightly_{family}").job_name == last
+
+
+def test_every_way_to_load_the_code_location_gives_it_one_name() -> None:
+    # sensors and schedules lose their state when the name changes with the way of starting
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    served = yaml.safe_load((ROOT / "workspace.yaml").read_text("utf-8"))["load_from"][0]["python_module"]
+    assert project["dagster"] == {"module_name": served["module_name"], "code_location_name": served["location_name"]}
+    assert project["dg"]["project"]["code_location_name"] == served["location_name"]
+    assert project["dg"]["project"]["code_location_target_module"] == served["module_name"] == "prep_assets.definitions"
+
+
+def test_history_is_kept_in_the_checkout_and_out_of_git() -> None:
+    instance = yaml.safe_load((ROOT / "dagster.yaml").read_text("utf-8"))
+    assert instance["storage"]["sqlite"]["base_dir"] == ".dagster"
+    assert instance["telemetry"] == {"enabled": False} == instance["nux"]
+    assert {".dagster/", ".tmp_dagster_home_*"} <= set((ROOT / ".gitignore").read_text("utf-8").split())

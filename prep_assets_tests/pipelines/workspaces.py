@@ -1,0 +1,135 @@
+"""Small workspaces made from the shipped samples, for tests of whole pipelines."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.pipelines.checks import CHECKS, run_check
+from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.verdict import Verdict
+from prep_assets.records.quarantine import Refusal, read_quarantine
+from prep_assets.stores.manifest import file_hash, list_payload
+from prep_assets.stores.published import Published
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+SAMPLES = CONFIGS / "samples"
+TOKENIZER = str(CONFIGS / "tokenizer")
+
+
+def domain(file: str | Path, schema: str, **more: Any) -> dict[str, Any]:
+    """One domain of one file: a shipped sample by its name, or any other by its path."""
+    return {"files": [str(SAMPLES / file)], "schema": schema, **more}
+
+
+SHIPPED: Mapping[str, dict[str, Any]] = {
+    "pretrain": {
+        "tokenizer": TOKENIZER,
+        "test_fraction": 0.1,
+        "domains": {"docs": domain("docs.jsonl.zst", "text"), "notes": domain("notes.txt", "text")},
+    },
+    "sft": {
+        "tokenizer": TOKENIZER,
+        "template": "tokenizer",
+        "mask": {"system": "mask", "user": "mask", "assistant": "train"},
+        "mask_default": "mask",
+        "preprocessing": {"max_seq_len": 1024, "deduplicate": True},
+        "packing": {"strategy": "concat", "row_len": 512},
+        "test_fraction": 0.1,
+        "domains": {
+            "gsm8k": domain("gsm8k.jsonl", "gsm8k"),
+            "alpaca": domain("alpaca.json", "alpaca"),
+            "dolly": domain("dolly.jsonl", "dolly"),
+            "chats": domain("chats.jsonl", "messages"),
+        },
+    },
+    "preference": {
+        "tokenizer": TOKENIZER,
+        "test_fraction": 0.1,
+        "domains": {"hh": domain("hh.jsonl.gz", "hh"), "ultrafeedback": domain("ultrafeedback.jsonl", "ultrafeedback")},
+    },
+    "rl": {
+        "tokenizer": TOKENIZER,
+        "test_fraction": 0.1,
+        "arithmetic": {"n": 300},
+        "domains": {"gsm8k": domain("gsm8k.jsonl", "gsm8k")},
+    },
+}
+
+
+def shipped(storage_format: str = "h5") -> dict[str, dict[str, Any]]:
+    """Configurations of all four families."""
+    return {family: {**copy.deepcopy(options), "output": {"storage_format": storage_format}} for family, options in SHIPPED.items()}
+
+
+def minimal(family: str, domains: Mapping[str, Any], **options: Any) -> dict[str, dict[str, Any]]:
+    """A configuration of one family with nothing but these options."""
+    return {family: {"tokenizer": TOKENIZER, "domains": dict(domains), **options}}
+
+
+def workspace_in(folder: Path, families: Mapping[str, Any]) -> Workspace:
+    """Write the configurations below `folder`, keys in the order they are given in, and open them. Stores go beside them."""
+    configs = folder / "configs"
+    configs.mkdir(parents=True, exist_ok=True)
+    for family, options in families.items():
+        (configs / f"{family}.yaml").write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), "utf-8")
+    return Workspace(configs, folder / "stores")
+
+
+def build(workspace: Workspace, asset: str, partition: str = "") -> Published:
+    """Build one store."""
+    return ASSETS[asset].build(workspace, partition).publish()
+
+
+def build_all(workspace: Workspace, families: Iterable[str] = FAMILIES) -> dict[tuple[str, str], Published]:
+    """Build every store of the families, what feeds others first."""
+    chosen = [asset for asset in ASSETS.values() if asset.family in families]
+    return {(asset.name, each): build(workspace, asset.name, each) for asset in chosen for each in asset.partitions(workspace)}
+
+
+def verdicts(workspace: Workspace, published: Published) -> dict[str, Verdict]:
+    """Every check of a store."""
+    return {check.name: run_check(check, workspace, published) for check in CHECKS[published.manifest.asset]}
+
+
+def failing(workspace: Workspace, published: Published) -> list[str]:
+    """Names of the checks that do not hold."""
+    return [name for name, verdict in verdicts(workspace, published).items() if not verdict.passed]
+
+
+def refusals(published: Published) -> list[Refusal]:
+    """The quarantine of a store."""
+    return list(read_quarantine(published.quarantine)) if published.quarantine else []
+
+
+def jsonl(path: Path, rows: Iterable[Any]) -> Path:
+    """Write a JSONL file."""
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every regular file that stores consist of, by relative path; what says only when a file was last looked at is left out."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
+    kept = (path for path in files if ".hashes" not in path.parts and path.name != ".lock" and "current" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in kept}
+
+
+def resealed(published: Published) -> Published:
+    """The store with a manifest that fits whatever now lies in its payload, so that hashes no longer give a corruption away."""
+    quarantine = published.directory.with_name(published.directory.name + ".quarantine.jsonl")
+    manifest = replace(
+        published.manifest,
+        files=list_payload(published.directory),
+        quarantine=file_hash(quarantine) if quarantine.is_file() else "",
+    )
+    manifest.write(published.directory)
+    return Published(published.directory, manifest)

@@ -1,0 +1,91 @@
+"""JSONL payloads, their order and their index."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.lines import LinesWriter, open_lines
+
+Rows = list[dict[str, Any]]
+Contents = Callable[[Path], dict[str, bytes]]
+ROWS = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=9) | st.integers() | st.none(), max_size=3), max_size=30)
+
+
+def write(directory: Path, rows: Rows, seed: int | None = None) -> None:
+    with LinesWriter(directory, "pairs", ("hh", "ultra"), shuffle_seed=seed) as writer:
+        for number, row in enumerate(rows):
+            writer.append(row, source=number % 2, file=number // 7, at=1000 + number)
+        assert len(writer) == len(rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.none() | st.integers(0, 2**40))
+def test_lines_and_index_have_the_order_that_random_gives(rows: Rows, seed: int | None) -> None:
+    """The reference shuffles the lines themselves, with their origin."""
+    expected = [(json.dumps(row), number % 2, number // 7, 1000 + number) for number, row in enumerate(rows)]
+    if seed is not None:
+        random.Random(seed).shuffle(expected)
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), rows, seed)
+        text = (Path(name) / "pairs.jsonl").read_bytes().decode("ascii")
+        assert text == "".join(f"{line}\n" for line, *_ in expected)
+        lines = open_lines(Path(name), "pairs")
+        index = zip(*(lines.index[field].tolist() for field in ("source", "file", "row")), strict=True)
+        assert list(index) == [tuple(origin) for _, *origin in expected]
+        assert list(lines) == [json.loads(line) for line, *_ in expected]
+        assert (len(lines), lines.sources) == (len(rows), ("hh", "ultra"))
+
+
+def test_the_index_has_its_dtypes(tmp_path: Path) -> None:
+    write(tmp_path, [{"a": 1}])
+    index = open_lines(tmp_path, "pairs").index
+    assert {field: values.dtype for field, values in index.items()} == {"source": np.int32, "file": np.int32, "row": np.int64}
+
+
+def test_nothing_but_lines_and_index_is_left(tmp_path: Path, contents: Contents) -> None:
+    write(tmp_path, [{"a": number} for number in range(20)], seed=0)
+    assert sorted(contents(tmp_path)) == sorted(["pairs.jsonl", *(f"pairs.index/{part}" for part in ("file.npy", "row.npy", "source.npy", "sources.json"))])
+
+
+def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, [{"é": [number, None, 0.1]} for number in range(500)], seed=42)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_lines_left_by_an_exception_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), LinesWriter(tmp_path, "pairs", ()) as writer:
+        writer.append({}, source=0, file=0, at=0)
+        raise KeyboardInterrupt
+    with pytest.raises(StoreError, match="has no lines 'pairs'"):
+        open_lines(tmp_path, "pairs")
+
+
+@pytest.mark.parametrize("change", ["one less", "one more"])
+def test_another_number_of_lines_is_found_at_open(tmp_path: Path, change: str) -> None:
+    write(tmp_path, [{"a": 1}, {"a": 2}])
+    path = tmp_path / "pairs.jsonl"
+    path.write_bytes(path.read_bytes() + b"{}\n" if change == "one more" else b'{"a": 1}\n')
+    with pytest.raises(StoreError, match=rf"pairs.jsonl: {3 if change == 'one more' else 1} lines, .* 2"):
+        open_lines(tmp_path, "pairs")
+
+
+@pytest.mark.parametrize("field", ["source", "file", "row"])
+def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None:
+    write(tmp_path, [{"a": 1}, {"a": 2}])
+    path = tmp_path / "pairs.index" / f"{field}.npy"
+    np.save(path, np.load(path)[:-1])
+    with pytest.raises(StoreError, match=rf"2 lines, {field} in its index has 1"):
+        open_lines(tmp_path, "pairs")

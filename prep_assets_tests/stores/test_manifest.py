@@ -1,0 +1,164 @@
+"""What a manifest notices, and what it says about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.manifest import Manifest, digest, list_payload, payload_faults
+from prep_assets.stores.published import Published
+
+FILES = {"a.bin": bytes(range(200)), "sub/b.bin": b"x" * 1234, "sub/manifest.json": b"the payload's own", "empty": b""}
+
+
+def hash_of(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> tuple[Path, Manifest]:
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    files = {name: {"bytes": len(content), "sha256": hash_of(content)} for name, content in FILES.items()}
+    manifest = Manifest("a", "p", "k", "c", {"x": [1, "é"]}, {"read": 1}, {"fill_rate": 0.5}, files, ("sound",), "")
+    manifest.write(tmp_path)
+    return tmp_path, manifest
+
+
+def test_a_sound_store_has_no_faults(store: tuple[Path, Manifest]) -> None:
+    assert payload_faults(*store) == []
+
+
+def test_the_payload_is_everything_but_the_manifest_itself(store: tuple[Path, Manifest]) -> None:
+    """A payload may have a file of that name further down."""
+    directory, manifest = store
+    listed = list_payload(directory)
+    assert listed == manifest.files
+    assert list(listed) == sorted(FILES)
+
+
+def test_a_manifest_comes_back_as_it_was_written(store: tuple[Path, Manifest]) -> None:
+    directory, manifest = store
+    assert Manifest.read(directory) == manifest
+    again = directory / "again"
+    again.mkdir()
+    Manifest.read(directory).write(again)
+    assert (again / "manifest.json").read_bytes() == (directory / "manifest.json").read_bytes()
+
+
+def test_a_flipped_bit(store: tuple[Path, Manifest]) -> None:
+    directory, manifest = store
+    content = bytearray(FILES["sub/b.bin"])
+    content[1000] ^= 1
+    (directory / "sub/b.bin").write_bytes(content)
+    (fault,) = payload_faults(directory, manifest)
+    assert fault == (
+        f"sub/b.bin: content altered: sha256 is {hash_of(content)[:16]}…, the manifest says {hash_of(FILES['sub/b.bin'])[:16]}…"
+    )
+
+
+def test_a_truncated_file(store: tuple[Path, Manifest]) -> None:
+    directory, manifest = store
+    (directory / "sub/b.bin").write_bytes(FILES["sub/b.bin"][:1233])
+    assert payload_faults(directory, manifest) == ["sub/b.bin: 1,233 bytes, the manifest says 1,234"]
+
+
+def test_a_missing_file(store: tuple[Path, Manifest]) -> None:
+    directory, manifest = store
+    (directory / "sub/b.bin").unlink()
+    assert payload_faults(directory, manifest) == ["sub/b.bin: missing; the manifest lists it with 1,234 bytes"]
+
+
+def test_a_foreign_file(store: tuple[Path, Manifest]) -> None:
+    directory, manifest = store
+    (directory / "sub/.DS_Store").write_bytes(b"")
+    assert payload_faults(directory, manifest) == ["sub/.DS_Store: not in the manifest"]
+
+
+def test_every_fault_is_named(store: tuple[Path, Manifest]) -> None:
+    directory, manifest = store
+    (directory / "a.bin").unlink()
+    (directory / "empty").write_bytes(b"1")
+    (directory / "z").write_bytes(b"")
+    (directory / "sub/manifest.json").write_bytes(b"The payload's own")
+    named = [fault.split(":")[0] for fault in payload_faults(directory, manifest)]
+    assert named == ["a.bin", "empty", "sub/manifest.json", "z"]
+    with pytest.raises(StoreError) as caught:
+        Published(directory, manifest).verify()
+    assert str(caught.value).count("\n") == 4
+
+
+def test_an_edited_manifest_disagrees_with_the_files(store: tuple[Path, Manifest]) -> None:
+    directory, _ = store
+    fields = json.loads((directory / "manifest.json").read_text())
+    fields["files"]["a.bin"]["sha256"] = "0" * 64
+    fields["files"]["empty"]["bytes"] = 7
+    del fields["files"]["sub/b.bin"]
+    (directory / "manifest.json").write_text(json.dumps(fields))
+    assert payload_faults(directory, Manifest.read(directory)) == [
+        f"a.bin: content altered: sha256 is {hash_of(FILES['a.bin'])[:16]}…, the manifest says {'0' * 16}…",
+        "empty: 0 bytes, the manifest says 7",
+        "sub/b.bin: not in the manifest",
+    ]
+
+
+def _without(field: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda fields: {name: value for name, value in fields.items() if name != field}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda fields: [fields],
+        lambda fields: None,
+        lambda fields: {**fields, "foreign": 1},
+        lambda fields: {**fields, "files": []},
+        lambda fields: {**fields, "files": {"a.bin": {}}},
+        lambda fields: {**fields, "files": {"a.bin": {"bytes": "200", "sha256": "0"}}},
+        lambda fields: {**fields, "files": {"a.bin": "0"}},
+        lambda fields: {**fields, "checks": 3},
+        _without("checks"),
+        _without("files"),
+        _without("build_key"),
+    ],
+)
+def test_a_manifest_that_is_none_cannot_be_read(store: tuple[Path, Manifest], edit: Callable[[dict[str, Any]], Any]) -> None:
+    path = store[0] / "manifest.json"
+    path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+    with pytest.raises(StoreError, match=r"manifest.json cannot be read .*Build the store again"):
+        Manifest.read(store[0])
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"asset": "a"'])
+def test_a_manifest_cut_short_cannot_be_read(store: tuple[Path, Manifest], content: bytes) -> None:
+    (store[0] / "manifest.json").write_bytes(content)
+    with pytest.raises(StoreError, match="cannot be read"):
+        Manifest.read(store[0])
+
+
+def test_no_manifest_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"is no store: it has no manifest.json"):
+        Manifest.read(tmp_path)
+
+
+JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=3)
+
+
+@settings(max_examples=30)
+@given(st.dictionaries(st.text(max_size=5), JSON, min_size=2, max_size=5))
+def test_a_digest_does_not_depend_on_the_order_of_keys(value: dict[str, Any]) -> None:
+    assert digest(value) == digest(dict(reversed(value.items())))
+
+
+def test_digests_of_different_values_differ() -> None:
+    values = [{}, [], "", 0, None, False, {"a": 1}, {"a": "1"}, {"a": [1]}, {"a": 1, "b": None}, [1, 2], [2, 1], "é", "e\u0301"]
+    assert len({digest(value) for value in values}) == len(values)

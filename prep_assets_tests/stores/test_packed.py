@@ -1,0 +1,170 @@
+"""Packed tables in both layouts."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, open_packed, write_documents
+from prep_assets.stores.tokens import StorageFormat
+
+STORAGE: list[StorageFormat] = ["bin", "h5"]
+Table = dict[str, npt.NDArray[Any]]
+Contents = Callable[[Path], dict[str, bytes]]
+
+
+def table(rows: int, row_len: int, loss_dtype: str = "int8") -> Table:
+    draw = np.random.default_rng(7)
+    loss = draw.integers(0, 2, (rows, row_len)) if loss_dtype == "int8" else draw.random((rows, row_len))
+    positions = np.tile(np.arange(row_len), (rows, 1))
+    return {"tokens": draw.integers(0, 50_000, (rows, row_len)), "loss_mask": loss.astype(loss_dtype), "position_ids": positions}
+
+
+def pieces(rows: int, row_len: int) -> Table:
+    """Two documents in every row but the first, which is one."""
+    where = [(row, at, length) for row in range(rows) for at, length in ([(0, row_len)] if not row else [(0, 1), (1, row_len - 1)])]
+    fields = np.array(where, np.int64).reshape(-1, 3)
+    count = np.arange(len(fields))
+    return dict(zip(DOCUMENT_FIELDS, [*fields.T, count % 2, count, count * 0], strict=True))
+
+
+def write(
+    directory: Path, storage: StorageFormat, rows: int = 5, row_len: int = 4, *, sizes: tuple[int, ...] = (), loss_dtype: str = "int8"
+) -> Table:
+    made, at = table(rows, row_len, loss_dtype), 0
+    with PackedWriter(storage, directory, "sft_packed", rows, row_len, loss_dtype=loss_dtype) as writer:
+        for size in (*sizes, rows):
+            writer.append({key: array[at : at + size] for key, array in made.items()})
+            at = min(rows, at + size)
+    write_documents(directory, "sft_packed", pieces(rows, row_len), ("gsm8k", "alpaca"), row_len)
+    return made
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 9), st.integers(1, 5), st.lists(st.integers(0, 4), max_size=3), st.sampled_from(STORAGE), st.sampled_from(["int8", "float32"]))
+def test_rows_come_back(rows: int, row_len: int, sizes: list[int], storage: StorageFormat, loss_dtype: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        written = write(Path(name), storage, rows, row_len, sizes=tuple(sizes), loss_dtype=loss_dtype)
+        store = open_packed(Path(name), "sft_packed")
+        assert (len(store), store.row_len, store.sources) == (rows, row_len, ("gsm8k", "alpaca"))
+        assert (store.tokens.shape, store.tokens.dtype, store.loss_mask.dtype) == ((rows, row_len), np.int32, np.dtype(loss_dtype))
+        assert np.array_equal(store.tokens[:], written["tokens"])
+        assert np.array_equal(store.loss_mask[:], written["loss_mask"])
+        for field, values in pieces(rows, row_len).items():
+            assert store.documents[field].tolist() == values.tolist()
+            assert store.documents[field].dtype == DOCUMENT_FIELDS[field]
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_blocks_cover_every_row_once(tmp_path: Path, storage: StorageFormat) -> None:
+    written = write(tmp_path, storage, 5, 4)
+    blocks = list(open_packed(tmp_path, "sft_packed").blocks(2))
+    assert [start for start, _, _ in blocks] == [0, 2, 4]
+    assert np.array_equal(np.concatenate([tokens for _, tokens, _ in blocks]), written["tokens"])
+    assert np.array_equal(np.concatenate([loss for _, _, loss in blocks]), written["loss_mask"])
+
+
+def test_pieces_of_a_row(tmp_path: Path) -> None:
+    write(tmp_path, "h5", 3, 4)
+    store = open_packed(tmp_path, "sft_packed")
+    expected = [[i for i, row in enumerate(store.documents["row"].tolist()) if row == number] for number in range(3)]
+    assert [list(range(*store.pieces(row).indices(100))) for row in range(3)] == expected
+
+
+def test_h5_is_the_layout_of_train_llm_from_scratch(tmp_path: Path) -> None:
+    """Two contiguous data sets, no attributes, nothing else."""
+    import h5py
+
+    write(tmp_path, "h5")
+    with h5py.File(tmp_path / "sft_packed.h5", "r") as file:
+        assert {key: (file[key].dtype.name, file[key].shape, file[key].chunks) for key in file} == {
+            "tokens": ("int32", (5, 4), None),
+            "loss_mask": ("int8", (5, 4), None),
+        }
+        assert [dict(item.attrs) for item in (file, file["tokens"], file["loss_mask"])] == [{}, {}, {}]
+
+
+def test_bin_is_the_layout_of_astrai(tmp_path: Path) -> None:
+    written = write(tmp_path, "bin")
+    shard = tmp_path / "sft_packed" / "shard_0000"
+    assert (shard / "meta.json").read_bytes() == (
+        b'{"sequence": {"shape": [20], "dtype": "int32"}, "loss_mask": {"shape": [20], "dtype": "int8"}, '
+        b'"position_ids": {"shape": [20], "dtype": "int32"}}'
+    )
+    assert sorted(path.name for path in shard.iterdir()) == ["loss_mask.bin", "meta.json", "position_ids.bin", "sequence.bin"]
+    assert np.fromfile(shard / "sequence.bin", "<i4").tolist() == written["tokens"].ravel().tolist()
+    assert np.fromfile(shard / "loss_mask.bin", "i1").tolist() == written["loss_mask"].ravel().tolist()
+    assert np.fromfile(shard / "position_ids.bin", "<i4").tolist() == [0, 1, 2, 3] * 5
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents, storage: StorageFormat) -> None:
+    for name, sizes in (("one", (3, 40)), ("two", (100,))):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, storage, 200, 33, sizes=sizes)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_fewer_rows_than_planned_are_an_error(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match="sft_packed: 2 rows written, 3 planned"),
+        PackedWriter("bin", tmp_path, "sft_packed", 3, 4) as writer,
+    ):
+        writer.append({key: array[:2] for key, array in table(3, 4).items()})
+
+
+# what does not fit together
+
+
+def test_no_table(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no packed table 'sft_packed': sft_packed.documents is missing"):
+        open_packed(tmp_path, "sft_packed")
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_bin_file_of_another_length_is_found_at_open(tmp_path: Path, change: int) -> None:
+    write(tmp_path, "bin")
+    path = tmp_path / "sft_packed" / "shard_0000" / "loss_mask.bin"
+    path.write_bytes(path.read_bytes()[:change] if change < 0 else path.read_bytes() + b"\0")
+    with pytest.raises(StoreError, match=rf"loss_mask.bin: {20 + change} bytes, meta.json says 20 int8, rows of 4"):
+        open_packed(tmp_path, "sft_packed")
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_another_row_length_is_found_at_open(tmp_path: Path, storage: StorageFormat) -> None:
+    write(tmp_path, storage)
+    about = tmp_path / "sft_packed.documents" / "sources.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "row_len": 3}))
+    with pytest.raises(StoreError, match="do not fit together|rows of 3"):
+        open_packed(tmp_path, "sft_packed")
+
+
+def test_a_loss_mask_with_fewer_rows_is_found_at_open(tmp_path: Path) -> None:
+    import h5py
+
+    write(tmp_path, "h5")
+    with h5py.File(tmp_path / "sft_packed.h5", "a") as file:
+        mask = file["loss_mask"][:-1]
+        del file["loss_mask"]
+        file["loss_mask"] = mask
+    with pytest.raises(StoreError, match=r"tokens \(5, 4\), loss_mask \(4, 4\)"):
+        open_packed(tmp_path, "sft_packed")
+
+
+@pytest.mark.parametrize("field", sorted(DOCUMENT_FIELDS))
+def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None:
+    write(tmp_path, "h5")
+    path = tmp_path / "sft_packed.documents" / f"{field}.npy"
+    np.save(path, np.load(path)[:-1])
+    with pytest.raises(StoreError, match=rf"sft_packed.documents.*{field}.*8"):
+        open_packed(tmp_path, "sft_packed")

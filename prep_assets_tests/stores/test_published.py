@@ -1,0 +1,221 @@
+"""Write, audit, publish: what can be read after every way in which a build may end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.errors import CheckFailed, StoreError
+from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.published import Draft, Place, Published, open_published
+
+OLD, NEW = "a" * 64, "b" * 64
+Publish = Callable[..., Published]
+Contents = Callable[[Path], dict[str, bytes]]
+
+
+def test_a_published_store_is_what_was_written(place: Place, publish: Publish, contents: Contents) -> None:
+    published = publish(files={"sub/x.bin": b"\x00\x01", "y.txt": b"y"})
+    found = contents(place.directory / "current")
+    assert {name: found[name] for name in found if name != "manifest.json"} == {"sub/x.bin": b"\x00\x01", "y.txt": b"y"}
+    assert published.manifest.files == {
+        "sub/x.bin": {"bytes": 2, "sha256": sha256(b"\x00\x01").hexdigest()},
+        "y.txt": {"bytes": 1, "sha256": sha256(b"y").hexdigest()},
+    }
+    assert published.directory == place.directory / "versions" / OLD[:20]
+    assert not published.reused
+    published.verify()
+
+
+def test_nothing_but_the_store_is_left(place: Place, publish: Publish) -> None:
+    publish(refused=b"{}\n")
+    entries = {path.relative_to(place.directory).as_posix() for path in place.directory.iterdir()}
+    entries |= {path.relative_to(place.directory).as_posix() for path in (place.directory / "versions").iterdir()}
+    assert entries == {"current", "versions", "versions/.lock", f"versions/{OLD[:20]}", f"versions/{OLD[:20]}.quarantine.jsonl"}
+
+
+def test_current_is_a_relative_link_so_that_the_root_can_be_moved(place: Place, publish: Publish, contents: Contents) -> None:
+    publish()
+    before = contents(place.directory / "current")
+    moved = place.root.rename(place.root.with_name("elsewhere"))
+    assert contents(moved / "sft_tokens" / "gsm8k" / "current") == before
+
+
+def test_a_new_key_moves_current_and_leaves_the_old_version(place: Place, publish: Publish) -> None:
+    old = publish(OLD, {"x": b"old"})
+    new = publish(NEW, {"x": b"new"})
+    assert (place.directory / "current" / "x").read_bytes() == b"new"
+    assert (old.directory / "x").read_bytes() == b"old"
+    old.verify()
+    assert place.current() == Published(new.directory.resolve(), new.manifest)
+
+
+def test_the_same_key_is_reused_without_rewriting(publish: Publish) -> None:
+    def identity(folder: Path) -> dict[str, tuple[int, int]]:
+        return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*")}
+
+    first = publish(refused=b"{}\n")
+    before = identity(first.directory)
+    again = publish(files={"x": b"never written"})
+    assert again.reused
+    assert identity(again.directory) == before
+    assert again.manifest == first.manifest
+
+
+def test_going_back_to_an_earlier_key_points_to_it_again(place: Place, publish: Publish) -> None:
+    publish(OLD, {"x": b"old"})
+    publish(NEW, {"x": b"new"})
+    assert publish(OLD).reused
+    assert (place.directory / "current" / "x").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "add", "manifest", "no manifest", "quarantine"])
+def test_a_damaged_payload_is_rebuilt(publish: Publish, contents: Contents, damage: str) -> None:
+    published = publish(files={"x.bin": b"12345"}, refused=b"{}\n")
+    sound, path = contents(published.directory), published.directory / "x.bin"
+    match damage:
+        case "flip":
+            path.write_bytes(b"12344")
+        case "truncate":
+            path.write_bytes(b"1234")
+        case "remove":
+            path.unlink()
+        case "add":
+            (published.directory / "foreign").write_bytes(b"")
+        case "manifest":
+            (published.directory / "manifest.json").write_text('{"files": []}')
+        case "no manifest":
+            (published.directory / "manifest.json").unlink()
+        case "quarantine":
+            assert published.quarantine is not None
+            published.quarantine.write_bytes(b"{ }\n")
+    rebuilt = publish(files={"x.bin": b"12345"}, refused=b"{}\n")
+    assert not rebuilt.reused
+    assert contents(rebuilt.directory) == sound
+    rebuilt.verify()
+
+
+def test_a_failing_audit_never_publishes(place: Place, publish: Publish, contents: Contents) -> None:
+    old = publish(OLD, {"x": b"old"})
+    before = contents(place.directory)
+
+    def audit(payload: Path) -> None:
+        assert (payload / "x").read_bytes() == b"new"
+        raise CheckFailed("a row without a trained token")
+
+    with pytest.raises(CheckFailed, match="a row without"):
+        publish(NEW, {"x": b"new"}, refused=b"{}\n", audit=audit)
+    assert contents(place.directory) == before
+    assert place.current() == Published(old.directory.resolve(), old.manifest)
+
+
+def test_a_failing_first_build_leaves_no_store(place: Place, publish: Publish) -> None:
+    def audit(payload: Path) -> None:
+        raise CheckFailed("no")
+
+    with pytest.raises(CheckFailed):
+        publish(audit=audit)
+    assert place.current() is None
+    with pytest.raises(StoreError, match=r"(?s)sft_tokens\[gsm8k\]: no store in .*Build it with:\n  make it"):
+        open_published(place.root, "sft_tokens", "gsm8k", remedy="make it")
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError])
+def test_an_interrupted_write_leaves_nothing(place: Place, publish: Publish, contents: Contents, failure: type[BaseException]) -> None:
+    publish(OLD, {"x": b"old"})
+    before = contents(place.directory)
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        (payload / "x").write_bytes(b"half")
+        raise failure
+
+    with pytest.raises(failure):
+        place.publish(NEW, write, config_key=NEW, recipe={}, audit=lambda payload: None)
+    assert contents(place.directory) == before
+
+
+def test_two_builds_of_one_input_have_equal_manifests(tmp_path: Path, publish: Publish, contents: Contents) -> None:
+    """Also elsewhere, and with files written in another order."""
+    files = {"b/2": b"two", "a/1": b"one", "c": b""}
+    first = publish(files=files, where=Place(tmp_path / "one", "rl_tokens"))
+    second = publish(files=dict(reversed(files.items())), where=Place(tmp_path / "two" / "deeper", "rl_tokens"))
+    assert contents(first.directory) == contents(second.directory)
+    assert first.manifest.content_hash == second.manifest.content_hash
+
+
+def test_content_hash_is_of_the_payload_alone(tmp_path: Path, publish: Publish) -> None:
+    one = publish(OLD, {"x": b"1"}).manifest.content_hash
+    assert publish(NEW, {"x": b"1"}).manifest.content_hash == one
+    assert publish("c" * 64, {"x": b"2"}).manifest.content_hash != one
+    assert publish("d" * 64, {"y": b"1"}).manifest.content_hash != one
+
+
+def test_a_sound_store_that_other_options_ask_for_keeps_its_payload(publish: Publish) -> None:
+    """The build key decides the bytes; which configuration asks for them is only noted."""
+    first = publish(OLD, config_key=OLD)
+    payload = first.directory / "notes.txt"
+    inode = payload.stat().st_ino
+
+    def never(payload: Path) -> None:
+        raise AssertionError("the payload is written again")
+
+    again = publish(OLD, config_key=NEW, audit=never)
+    assert again.reused
+    assert again.manifest == Manifest.read(first.directory)
+    assert (again.manifest.config_key, first.manifest.config_key) == (NEW, OLD)
+    assert payload.stat().st_ino == inode
+    again.verify()
+
+
+def test_build_keys_with_one_prefix_are_not_confused(publish: Publish) -> None:
+    """The folder's name is the first 20 characters of the key; the manifest has all of them."""
+    publish("a" * 20 + "1" * 44, {"x": b"1"})
+    second = publish("a" * 20 + "2" * 44, {"x": b"2"})
+    assert not second.reused
+    assert (second.directory / "x").read_bytes() == b"2"
+
+
+def test_the_quarantine_is_beside_the_store(publish: Publish) -> None:
+    published = publish(refused=b'{"id": "a"}\n')
+    assert published.quarantine == published.directory.parent / f"{OLD[:20]}.quarantine.jsonl"
+    assert published.quarantine is not None
+    assert published.quarantine.read_bytes() == b'{"id": "a"}\n'
+    assert published.manifest.quarantine == sha256(b'{"id": "a"}\n').hexdigest()
+    assert "quarantine" not in " ".join(published.manifest.files)
+    published.quarantine.unlink()
+    with pytest.raises(StoreError, match=r"quarantine.jsonl: missing or altered"):
+        published.verify()
+
+
+def test_nothing_refused_is_no_quarantine(publish: Publish) -> None:
+    published = publish()
+    assert (published.quarantine, published.manifest.quarantine) == (None, "")
+
+
+def test_without_links_a_pointer_file_does(place: Place, publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*args: Any, **options: Any) -> None:
+        raise OSError("no symbolic links here")
+
+    linked = publish(OLD, {"x": b"old"})
+    monkeypatch.setattr(os, "symlink", no_links)
+    published = publish(NEW, {"x": b"new"})
+    assert (place.directory / "current").read_text() == f"versions/{NEW[:20]}\n"
+    assert not (place.directory / "current").is_symlink()
+    assert place.current() == Published(published.directory, published.manifest)
+    monkeypatch.undo()
+    assert publish(OLD).reused
+    assert place.current() == Published(linked.directory.resolve(), linked.manifest)
+
+
+@pytest.mark.parametrize("partition", ["", "gsm8k"])
+def test_a_partition_is_a_folder_of_its_own(tmp_path: Path, publish: Publish, partition: str) -> None:
+    where = Place(tmp_path, "sft_packed", partition)
+    publish(where=where)
+    assert where.directory == (tmp_path / "sft_packed" / partition if partition else tmp_path / "sft_packed")
+    assert open_published(tmp_path, "sft_packed", partition).manifest.partition == partition
+    assert where.label == ("sft_packed[gsm8k]" if partition else "sft_packed")

@@ -1,0 +1,224 @@
+"""Token streams: what is written comes back, in shards that keep to their limit."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.tokens import BinWriter, H5Writer, RecordWriter, StorageFormat, open_tokens, record_writer
+
+DTYPES = {"tokens": "int32", "loss_mask": "uint8"}
+STORAGE: list[StorageFormat] = ["bin", "h5"]
+Records = list[list[int]]
+Contents = Callable[[Path], dict[str, bytes]]
+
+RECORDS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=12), max_size=20)
+"""Token ids of records, some of them empty."""
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Hypothesis runs many examples in one test, so each has a folder of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def mask_of(records: Records) -> Records:
+    return [[token % 2 for token in record] for record in records]
+
+
+def cut(records: Records, sizes: Sequence[int]) -> list[Records]:
+    """`records` in successive batches of the sizes given, in turn, and what is left."""
+    batches, at = [], 0
+    for size in sizes:
+        batches.append(records[at : at + size])
+        at += size
+    return [*batches, records[at:]]
+
+
+def write(directory: Path, storage: StorageFormat, records: Records, *, sizes: Sequence[int] = (), limit: int = 10**9, block: int = 10**9) -> None:
+    made: BinWriter | H5Writer
+    made = H5Writer(directory / "train.h5", DTYPES) if storage == "h5" else BinWriter(directory / "train", DTYPES, max_tokens_per_shard=limit)
+    row = 0
+    with RecordWriter(made, directory / "train.index", block_tokens=block) as writer:
+        for batch in cut(records, sizes):
+            flat = {"tokens": np.array(sum(batch, []), np.uint32), "loss_mask": np.array(sum(mask_of(batch), []), np.float32)}
+            numbers = range(row, row + len(batch))
+            writer.append(flat, np.array([len(record) for record in batch], np.int64), [number % 3 for number in numbers], list(numbers))
+            row += len(batch)
+
+
+def shards(directory: Path) -> list[npt.NDArray[Any]]:
+    return [np.fromfile(path / "sequence.bin", "<i4") for path in sorted((directory / "train").iterdir())]
+
+
+@settings(max_examples=60, deadline=None)
+@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40), st.sampled_from(STORAGE))
+def test_records_come_back(records: Records, sizes: list[int], limit: int, block: int, storage: StorageFormat) -> None:
+    with folder() as directory:
+        write(directory, storage, records, sizes=sizes, limit=limit, block=block)
+        store = open_tokens(directory, "train")
+        assert len(store) == len(records)
+        assert store.tokens == sum(map(len, records))
+        assert [store.record(i, "tokens").tolist() for i in range(len(store))] == records
+        assert [store.record(i, "loss_mask").tolist() for i in range(len(store))] == mask_of(records)
+        assert {key: array.dtype.name for key, array in store.arrays.items()} == DTYPES
+        assert np.asarray(store.arrays["tokens"][:]).tolist() == sum(records, [])
+        assert store.starts.tolist() == [sum(map(len, records[:i])) for i in range(len(records))]
+        assert store.row.tolist() == list(range(len(records)))
+        assert store.file.tolist() == [i % 3 for i in range(len(records))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40))
+def test_shards_hold_whole_records_up_to_the_limit(records: Records, sizes: list[int], limit: int, block: int) -> None:
+    with folder() as directory:
+        write(directory, "bin", records, sizes=sizes, limit=limit, block=block)
+        found = shards(directory)
+        ends = np.cumsum([len(record) for record in records]).tolist()
+        assert {0, *ends} >= set(np.cumsum([len(shard) for shard in found]).tolist())
+        for number, shard in enumerate(found):
+            records_inside = [len(record) for record in records if record]
+            assert len(shard) <= limit or len(shard) in records_inside
+            assert len(shard) or len(found) == 1, f"shard {number} is empty"
+
+
+@settings(max_examples=40, deadline=None)
+@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40))
+def test_shards_do_not_depend_on_how_records_come(records: Records, sizes: list[int], limit: int, block: int) -> None:
+    with folder() as one, folder() as other:
+        write(one, "bin", records, sizes=sizes, limit=limit, block=block)
+        write(other, "bin", records, limit=limit)
+        assert [shard.tolist() for shard in shards(one)] == [shard.tolist() for shard in shards(other)]
+
+
+def test_shards_are_filled_in_order(tmp_path: Path) -> None:
+    """A record that does not fit starts the next shard; one that is longer than a shard has a shard of its own."""
+    write(tmp_path, "bin", [[1, 2], [3, 4], [5, 6], [7] * 9, [8], [9, 9, 9, 9]], limit=5)
+    assert [shard.tolist() for shard in shards(tmp_path)] == [[1, 2, 3, 4], [5, 6], [7] * 9, [8, 9, 9, 9, 9]]
+
+
+def test_meta_json_is_astrais_to_the_byte(tmp_path: Path) -> None:
+    write(tmp_path, "bin", [[1, 2, 3], [4, 5]])
+    shard = tmp_path / "train" / "shard_0000"
+    meta = b'{"sequence": {"shape": [5], "dtype": "int32"}, "loss_mask": {"shape": [5], "dtype": "uint8"}}'
+    assert {path.name: path.read_bytes() for path in shard.iterdir()} == {
+        "meta.json": meta,
+        "sequence.bin": b"".join(number.to_bytes(4, "little") for number in (1, 2, 3, 4, 5)),
+        "loss_mask.bin": bytes([1, 0, 1, 0, 1]),
+    }
+
+
+def test_an_h5_file_is_flat_and_uncompressed(tmp_path: Path) -> None:
+    import h5py
+
+    write(tmp_path, "h5", [[1, 2, 3], [4, 5]], block=1)
+    with h5py.File(tmp_path / "train.h5", "r") as file:
+        assert sorted(file) == ["loss_mask", "tokens"]
+        assert file["tokens"][:].tolist() == [1, 2, 3, 4, 5]
+        assert (file["tokens"].dtype, file["tokens"].compression, file["tokens"].ndim) == (np.int32, None, 1)
+
+
+def test_more_than_ten_thousand_shards_stay_in_order(tmp_path: Path) -> None:
+    """``shard_10000`` sorts before ``shard_9999`` as text."""
+    write(tmp_path, "bin", [[7], [8], [9]], limit=1)
+    for number in (2, 1, 0):
+        (tmp_path / "train" / f"shard_{number:04d}").rename(tmp_path / "train" / f"shard_{number + 9_999:04d}")
+    assert open_tokens(tmp_path, "train").arrays["tokens"][:].tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents, storage: StorageFormat) -> None:
+    records = [[number, *range(number % 50)] for number in range(3000)]
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, storage, records, sizes=(100, 1000), limit=20_000, block=5_000)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_an_empty_stream_has_its_keys(tmp_path: Path, storage: StorageFormat) -> None:
+    write(tmp_path, storage, [])
+    store = open_tokens(tmp_path, "train")
+    assert (len(store), store.tokens, store.starts.tolist()) == (0, 0, [])
+    assert {key: (len(array), array.dtype.name) for key, array in store.arrays.items()} == {"tokens": (0, "int32"), "loss_mask": (0, "uint8")}
+
+
+# what does not fit together
+
+
+def test_arrays_that_do_not_fit_their_records_are_not_written(tmp_path: Path) -> None:
+    writer = BinWriter(tmp_path / "train", DTYPES)
+    with pytest.raises(StoreError, match=r"'tokens': 3, 'loss_mask': 2.*add up to 3"):
+        writer.append({"tokens": np.zeros(3), "loss_mask": np.zeros(2)}, np.array([3]))
+    with pytest.raises(StoreError, match="add up to 4"):
+        writer.append({"tokens": np.zeros(3), "loss_mask": np.zeros(3)}, np.array([1, 3]))
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_a_stream_left_by_an_exception_cannot_be_opened(tmp_path: Path, storage: StorageFormat) -> None:
+    with pytest.raises(KeyboardInterrupt), record_writer(storage, tmp_path, "train", {"tokens": "int32"}) as writer:
+        writer.append({"tokens": np.zeros(3)}, np.array([3]), [0], [0])
+        raise KeyboardInterrupt
+    with pytest.raises(StoreError, match=r"no token stream 'train': train.index is missing"):
+        open_tokens(tmp_path, "train")
+
+
+@pytest.mark.parametrize("key", ["sequence", "loss_mask"])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_bin_file_of_another_length_is_found_at_open(tmp_path: Path, key: str, change: int) -> None:
+    write(tmp_path, "bin", [[1, 2, 3], [4, 5]])
+    path = tmp_path / "train" / "shard_0000" / f"{key}.bin"
+    content = path.read_bytes()
+    path.write_bytes(content[:change] if change < 0 else content + b"\0")
+    with pytest.raises(StoreError, match=rf"{key}.bin: {len(content) + change} bytes, meta.json says {len(content)}"):
+        open_tokens(tmp_path, "train")
+
+
+def test_a_missing_shard_is_found_at_open(tmp_path: Path) -> None:
+    write(tmp_path, "bin", [[1, 2, 3], [4, 5]], limit=3)
+    for path in (tmp_path / "train" / "shard_0001").iterdir():
+        path.unlink()
+    (tmp_path / "train" / "shard_0001").rmdir()
+    with pytest.raises(StoreError, match=r"has 3 elements, its index says 5"):
+        open_tokens(tmp_path, "train")
+
+
+def test_a_shortened_h5_dataset_is_found_at_open(tmp_path: Path) -> None:
+    import h5py
+
+    write(tmp_path, "h5", [[1, 2, 3], [4, 5]])
+    with h5py.File(tmp_path / "train.h5", "a") as file:
+        file["loss_mask"].resize(4, axis=0)
+    with pytest.raises(StoreError, match=r"loss_mask has 4 elements, its index says 5"):
+        open_tokens(tmp_path, "train")
+
+
+@pytest.mark.parametrize("part", ["ends", "file", "row"])
+def test_an_index_cut_short_is_found_at_open(tmp_path: Path, part: str) -> None:
+    write(tmp_path, "bin", [[1, 2, 3], [4, 5]])
+    path = tmp_path / "train.index" / f"{part}.npy"
+    np.save(path, np.load(path)[:-1])
+    with pytest.raises(StoreError, match=r"one of each for every record|its index says 3"):
+        open_tokens(tmp_path, "train")
+
+
+def test_meta_json_with_another_length_is_found_at_open(tmp_path: Path) -> None:
+    write(tmp_path, "bin", [[1, 2, 3], [4, 5]])
+    path = tmp_path / "train" / "shard_0000" / "meta.json"
+    meta = json.loads(path.read_text())
+    meta["sequence"]["shape"] = [4]
+    path.write_text(json.dumps(meta))
+    with pytest.raises(StoreError, match=r"sequence.bin: 20 bytes, meta.json says 16"):
+        open_tokens(tmp_path, "train")
