@@ -79,7 +79,8 @@ class Section(_Part):
         return self
 
 
-Sections = Annotated[tuple[Section, ...], Field(min_length=1)]
+# not strict, so that an array is taken for a tuple; its elements are strict again
+Sections = Annotated[tuple[Section, ...], Field(min_length=1, strict=False)]
 
 
 class Source(_Part):

@@ -53,8 +53,7 @@ def parse_pipeline(values: Any, where: str) -> AnyPipeline:
         raise ConfigError(f"{where}: a pipeline is an object with input, mask, preprocessing and output; found {type(values).__name__}")
     model = _dialect(values, where)
     try:
-        # the JSON mode of strict validation takes an array for a tuple and nothing else for anything else
-        return model.model_validate_json(json.dumps(values))
+        return model.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{where}:\n" + "\n".join(f"  {_said(fault)}" for fault in error.errors())) from error
 

@@ -66,6 +66,11 @@ def number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def counted(count: int, thing: str) -> str:
+    """``1 store``, ``2 stores``."""
+    return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
 def size(count: int) -> str:
     """A number of bytes in the largest unit that leaves a digit before the point."""
     value, units = float(count), ["B", "kB", "MB", "GB", "TB"]

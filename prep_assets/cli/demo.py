@@ -9,15 +9,16 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-from prep_assets.cli.console import err, near, number, out, size, table
+from prep_assets.cli.console import counted, err, near, out, size, table
 from prep_assets.errors import StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from prep_assets.pipelines.workspace import Workspace
     from prep_assets.stores.published import Published
@@ -76,42 +77,38 @@ def _build(workspace: Workspace, console: Console) -> None:
 
 def _run(workspace: Workspace, root: Path, log: Path, tail: deque[str], console: Console) -> int:
     """Exit code of the build; 128 + n where signal n ended it."""
-    from rich.text import Text
-
-    # the build runs in another folder, so that relative paths would mean something else there
-    environment = {**os.environ, "PREP_ASSETS_CONFIG_DIR": str(workspace.configs), "PREP_ASSETS_STORE_DIR": str(workspace.stores)}
-    command = [sys.executable, *BUILD]
-    said: list[str] = []
-    with (
-        log.open("w", encoding="utf-8") as file,
-        console.status("starting Dagster") as spinner,
-        subprocess.Popen(
-            command,
-            cwd=root,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        ) as process,
-    ):
-        assert process.stdout is not None
+    with log.open("w", encoding="utf-8") as file, console.status("starting Dagster") as spinner, _started(workspace, root) as process:
         try:
-            for line in process.stdout:
-                file.write(line)
-                if not line.startswith(('  File "', "    ")):  # frames of a traceback say nothing to somebody who waits
-                    tail.append(line)
-                finished, now = gist(line)
-                if finished and finished not in said:
-                    said.append(finished)
-                    console.print(finished, soft_wrap=True)
-                if now:
-                    spinner.update(Text(now))
+            _follow(process, file, tail, console, spinner)
         except BaseException:
             process.terminate()
             raise
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _started(workspace: Workspace, root: Path) -> subprocess.Popen[str]:
+    # the build runs in another folder, where relative paths would mean something else
+    environment = {**os.environ, "PREP_ASSETS_CONFIG_DIR": str(workspace.configs), "PREP_ASSETS_STORE_DIR": str(workspace.stores)}
+    command, pipe, joined = [sys.executable, *BUILD], subprocess.PIPE, subprocess.STDOUT
+    return subprocess.Popen(command, cwd=root, env=environment, stdout=pipe, stderr=joined, encoding="utf-8", errors="replace")
+
+
+def _follow(process: subprocess.Popen[str], log: TextIO, tail: deque[str], console: Console, spinner: Status) -> None:
+    """Write every line to the log, the last ones to `tail`, and say on screen what is new."""
+    from rich.text import Text
+
+    assert process.stdout is not None
+    said: list[str] = []
+    for line in process.stdout:
+        log.write(line)
+        if not line.startswith(('  File "', "    ")):  # frames of a traceback say nothing to somebody who waits
+            tail.append(line)
+        finished, now = gist(line)
+        if finished and finished not in said:
+            said.append(finished)
+            console.print(finished, soft_wrap=True)
+        if now:
+            spinner.update(Text(now))
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -176,7 +173,7 @@ def _refused(workspace: Workspace) -> str:
             for reason, count in published.manifest.counts.get("refused", {}).items() if published else ():
                 reasons[reason] = reasons.get(reason, 0) + count
     named = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
-    return f"{number(sum(reasons.values()))} records" + (f" ({named})" if named else "")
+    return counted(sum(reasons.values()), "record") + (f" ({named})" if named else "")
 
 
 def _preview(console: Console, workspace: Workspace, published: Published) -> None:

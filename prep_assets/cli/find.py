@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,8 +63,6 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
         ConfigError: no such asset or partition.
         StoreError: none of them is built; the message has the command that builds them.
     """
-    from prep_assets.pipelines.sources import materialize_command
-
     asset, partitions = asset_and_partitions(workspace, name, partition)
     found, missing = [], []
     for each in partitions:
@@ -74,10 +72,16 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
         else:
             found.append(published)
     if not found:
-        # a partitioned asset is built over all partitions, or one by one
-        commands = "\n".join(f"  {materialize_command(asset.name, each)}" for each in partitions)
-        raise StoreError(f"{', '.join(missing)}: no store in {workspace.stores}. Build with:\n{commands}")
+        remedy = build_commands([(asset.name, each) for each in partitions])
+        raise StoreError(f"{', '.join(missing)}: no store in {workspace.stores}. Build with:\n{remedy}")
     return found, missing
+
+
+def build_commands(stores: Sequence[tuple[str, str]]) -> str:
+    """The command that builds each asset and partition, indented, one a line."""
+    from prep_assets.pipelines.sources import materialize_command
+
+    return "\n".join(f"  {materialize_command(asset, partition)}" for asset, partition in stores)
 
 
 def configured(workspace: Workspace) -> list[Asset]:

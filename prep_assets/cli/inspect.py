@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import err, has_colour, near, number, out, size, table
+from prep_assets.cli.console import counted, err, has_colour, near, number, out, size, table
 from prep_assets.cli.find import AssetName, Partition, one_store, reading
 from prep_assets.cli.tokens import flowing, listed, visible
 from prep_assets.errors import ConfigError, nearest
@@ -109,14 +109,14 @@ def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | N
 
 
 def _footer(shown: Preview, colour: bool) -> str:
-    parts = [f"{len(shown.tokens):,} positions"]
+    parts = [counted(len(shown.tokens), "position")]
     if shown.weights:
         trained = sum(weight != 0 for weight in shown.weights)
         how = "bold and green" if colour else "in ⟦ ⟧"
         parts.append(f"{trained:,} trained ({trained / max(1, len(shown.tokens)):.1%}, {how})")
     else:
         parts.append("no loss mask")
-    parts.append(f"{len(shown.origins):,} document{'s' if len(shown.origins) != 1 else ''}")
+    parts.append(counted(len(shown.origins), "document"))
     return "── " + " · ".join(parts)
 
 
@@ -129,8 +129,5 @@ def _show_files(console: Console, published: Published, sources: dict[str, Any])
         for entry in sources[which]:
             shown.add_row(visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
     console.print(shown)
-    console.print(
-        f"── {manifest.counts['files']:,} files · {manifest.counts['read']:,} records · {near(published.directory)}",
-        style="dim",
-        soft_wrap=True,
-    )
+    counts = counted(manifest.counts["files"], "file"), counted(manifest.counts["read"], "record")
+    console.print(f"── {' · '.join(counts)} · {near(published.directory)}", style="dim", soft_wrap=True)

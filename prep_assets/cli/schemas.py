@@ -28,7 +28,8 @@ def schemas(name: Annotated[str | None, typer.Argument(show_default=False, help=
         _show_one(out(), _named(name, known))
         return
     shown = table("schema", "gives", "what it reads", "aliases")
-    for found in known.values():
+    shown.columns[0].no_wrap = True  # a name is copied, so it stays whole
+    for found in sorted(known.values(), key=lambda each: each.name.lower()):
         shown.add_row(found.name, gives(found.gives), Text(found.summary), "\n".join(found.aliases))
     console = out()
     console.print(shown)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import out, table
+from prep_assets.cli.console import counted, out, table
 from prep_assets.cli.schemas import gives
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import SourceError
@@ -47,7 +47,7 @@ def sniff(
             others.add_row(fit.schema, Text(_reason(fit)))
     console.print(others)
     for detail in unreadable[:1]:
-        console.print(f"{len(unreadable):,} rows could not be read; the first: {visible(detail)}", style="yellow", soft_wrap=True)
+        console.print(f"{counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow", soft_wrap=True)
     if not fitting:
         console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
         raise typer.Exit(1)
@@ -76,5 +76,5 @@ def _first(files: tuple[SourceFile, ...], count: int) -> tuple[list[dict[str, An
                 return rows, unreadable
     if not rows:
         why = f"; the first: {unreadable[0]}" if unreadable else ""
-        raise SourceError(f"{files[0].url}: no readable record, {len(unreadable):,} unreadable rows{why}")
+        raise SourceError(f"{files[0].url}: no readable record, {counted(len(unreadable), 'unreadable row')}{why}")
     return rows, unreadable

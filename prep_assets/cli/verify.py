@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prep_assets.cli.console import err, has_colour, out, table
-from prep_assets.cli.find import Partition, asset_and_partitions, configured
+from prep_assets.cli.console import counted, err, has_colour, out, table
+from prep_assets.cli.find import Partition, asset_and_partitions, build_commands, configured
 from prep_assets.cli.tokens import flowing, texts_of, visible
 from prep_assets.errors import PrepAssetsError, StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from prep_assets.pipelines.checks import Check
     from prep_assets.pipelines.workspace import Workspace
@@ -54,35 +55,24 @@ def verify(
     for outcome in failed:
         _show_failure(console, workspace, outcome)
     if failed:
-        console.print(f"{len(failed):,} of {len(outcomes):,} checks failed", style="bold red")
+        console.print(f"{len(failed):,} of {counted(len(outcomes), 'check')} failed", style="bold red")
         raise typer.Exit(1)
-    console.print(f"all {len(outcomes):,} checks of {len(wanted):,} stores passed", style="bold green")
+    console.print(f"all {counted(len(outcomes), 'check')} of {counted(len(wanted), 'store')} passed", style="bold green")
 
 
 def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tuple[list[tuple[str, str]], list[str]]:
     """Asset and partition of each store that there is, and the labels of those that are not built."""
     if name is None and partition is not None:
         raise StoreError(f"--partition {partition} of which asset? prep-assets verify ASSET --partition {partition}")
-    asked = (
-        [asset_and_partitions(workspace, name, partition)]
-        if name
-        else [(each, each.partitions(workspace)) for each in configured(workspace)]
-    )
-    found: list[tuple[str, str]] = []
-    missing = []
-    for asset, partitions in asked:
-        for each in partitions:
-            place = workspace.place(asset.name, each)
-            if (place.directory / "current").exists():
-                found.append((asset.name, each))
-            else:
-                missing.append(place.label)
+    names = [name] if name else [asset.name for asset in configured(workspace)]
+    asked = [asset_and_partitions(workspace, each, partition) for each in names]
+    every = [(asset.name, each) for asset, partitions in asked for each in partitions]
+    found = [(asset, each) for asset, each in every if (workspace.place(asset, each).directory / "current").exists()]
+    missing = [workspace.place(*each).label for each in every if each not in found]
     if not found:
-        from prep_assets.pipelines.sources import materialize_command
-
         of = f" of {', '.join(missing)}" if name else ""
-        command = materialize_command(name or "sft_packed", partition or "")
-        raise StoreError(f"there is no store{of} in {workspace.stores}, so nothing to verify. Build it with:\n  {command}")
+        remedy = build_commands(every if name else [("sft_packed", "")])
+        raise StoreError(f"there is no store{of} in {workspace.stores}, so nothing to verify. Build with:\n{remedy}")
     return found, missing
 
 
@@ -142,7 +132,8 @@ def _show_failure(console: Console, workspace: Workspace, outcome: Outcome) -> N
     worst = outcome.verdict.worst
     if worst is not None and worst.ids:
         console.print(_row(workspace, outcome.asset, worst, colour=has_colour(console)), soft_wrap=True)
-    console.print()
+    else:
+        console.print()
 
 
 def _paragraphs(verdict: Verdict) -> Iterator[str]:
@@ -153,7 +144,7 @@ def _paragraphs(verdict: Verdict) -> Iterator[str]:
         yield from f"{worst.where}: {worst.note}".splitlines()
 
 
-def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> object:
+def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Text:
     from prep_assets.config.models import FAMILIES
     from prep_assets.pipelines.graph import ASSETS
 
@@ -164,4 +155,6 @@ def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> obj
     text = flowing(tokens, worst.weights[:MOST_TOKENS], border, colour=colour)
     if more:
         text.append(f"… and {more:,} tokens more")
+    text.rstrip()
+    text.append("\n")
     return text

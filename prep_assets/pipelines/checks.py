@@ -12,13 +12,21 @@ import numpy as np
 from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import PrepAssetsError, Refused, StoreError
 from prep_assets.pipelines import preference, rl, sft
+from prep_assets.pipelines.evidence import (
+    preference_conversations,
+    preference_rows,
+    sample_of,
+    sft_conversations,
+    sft_rows,
+    source_records,
+)
 from prep_assets.pipelines.previews import streams_of
 from prep_assets.pipelines.sources import domain_of, materialize_command, pinned, read_sources
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.accounting import account
-from prep_assets.quality.trained_texts import Expected, MaskOptions, expected_texts
 from prep_assets.quality.gold import check_golds, second_reading, worked_out
-from prep_assets.quality.mask import Cut, Row, prove_masks
+from prep_assets.quality.identity import prove_identity
+from prep_assets.quality.mask import prove_masks
 from prep_assets.quality.packed_mask import check_pieces
 from prep_assets.quality.pairs import check_pairs
 from prep_assets.quality.rows import check_packed, check_records
@@ -27,13 +35,12 @@ from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.records.files import record_id
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.records.read import read_blocks
-from prep_assets.samples import ASSISTANT, Prompt, Record, Sample
+from prep_assets.samples import Prompt, Record
 from prep_assets.schemas.registry import Convert, apply, convert_with
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
-from prep_assets.templates.control_text import control_pattern, treat
 
 Run = Callable[[Workspace, Published], Verdict]
 
@@ -131,46 +138,6 @@ ACCOUNTING = Check("accounting", "Records read = records kept + records refused,
 RAW_ACCOUNTING = Check("accounting", "Rows read = readable rows + rows in quarantine, over all source files.", _raw_accounting)
 
 
-# -- reading the sources again ----------------------------------------------------------------------------------------------------------
-
-
-def source_records(workspace: Workspace, kind: type[Family], raw: str, name: str, store: TokenStore) -> Iterator[tuple[int, str, Record]]:
-    """Each record of a store, read from its source again: its number in the store, its id, and the raw row.
-
-    Raises:
-        StoreError: a record of the store is not in its source, or not in the order of the source.
-        SourceError: a source changed since it was pinned.
-    """
-    domain, sources = domain_of(workspace.family(kind), name), pinned(workspace, kind, raw, name)
-    files = (*sources.files, *sources.test_files)
-    at = 0
-    for index, file in enumerate(files):
-        if at < len(store) and int(store.file[at]) != index:
-            continue
-        for block in read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt):
-            for record in block.records:
-                if at < len(store) and int(store.file[at]) == index and int(store.row[at]) == record.row:
-                    yield at, record_id(file, record.row), record
-                    at += 1
-    if at != len(store):
-        raise StoreError(f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source")
-
-
-def _sample(convert: Convert, record: Record, identity: str) -> Sample:
-    """The sample that a record of a store came from.
-
-    Raises:
-        StoreError: the schema gives none, so this record cannot be what the store was made from.
-    """
-    try:
-        sample = apply(convert, record.payload)
-    except Refused as refusal:
-        raise StoreError(f"the store holds {identity}, which its schema refuses: {refusal}") from refusal
-    if not isinstance(sample, Sample):
-        raise StoreError(f"the store holds {identity}, of which its schema makes a {type(sample).__name__}")
-    return sample
-
-
 # -- pretraining ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +154,7 @@ def _pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
 
     def texts(store: TokenStore) -> Iterator[Text]:
         for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
-            text = "".join(turn.text for turn in _sample(convert, record, identity).turns)
+            text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
             yield Text(identity, text, store.record(number, "tokens")[:-1])
 
     reference = workspace.engines(family).reference
@@ -198,30 +165,13 @@ def _pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
 
 
 def _sft_mask(workspace: Workspace, published: Published) -> Verdict:
-    name = published.manifest.partition
-    recipe = published.manifest.recipe
-    family = workspace.family(Sft)
-    domain, vocabulary, template = domain_of(family, name), workspace.vocabulary(family), workspace.template(family)
-    convert = convert_with(domain.schema_name, domain.options, gives=Sample)
-    options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
-    pattern = control_pattern(vocabulary.control) if recipe["special_in_content"] == "strip" else None
-
-    def rows(store: TokenStore) -> Iterator[Row]:
-        for number, identity, record in source_records(workspace, Sft, "sft_raw", name, store):
-            sample, _ = treat(_sample(convert, record, identity), pattern, "strip")
-            ids = store.record(number, "tokens")
-            cut = _cut(recipe, len(ids))
-            yield Row(identity, ids, store.record(number, "loss_mask"), expected_texts(sample, options, template), cut)
-
-    return _all(prove_masks(rows(store), vocabulary) for store in _streams(published).values())
+    vocabulary = workspace.vocabulary(workspace.family(Sft))
+    return _all(prove_masks(sft_rows(workspace, published, name), vocabulary) for name in _streams(published))
 
 
-def _cut(recipe: Mapping[str, Any], length: int) -> Cut:
-    """What truncation may have taken from a record of so many tokens."""
-    mode, limit = recipe["truncation"], recipe["preprocessing"]["max_seq_len"]
-    if mode == "turns":
-        return "turns"
-    return mode if mode in ("start", "end") and length == limit else "none"
+def _sft_identity(workspace: Workspace, published: Published) -> Verdict:
+    vocabulary = workspace.vocabulary(workspace.family(Sft))
+    return _all(prove_identity(sft_conversations(workspace, published, name), vocabulary) for name in _streams(published))
 
 
 def _token_rows(kind: type[Family]) -> Run:
@@ -303,24 +253,13 @@ def _pairs(workspace: Workspace, published: Published) -> Verdict:
 
 
 def _preference_mask(workspace: Workspace, published: Published) -> Verdict:
-    pairs = open_published(workspace.stores, preference.PAIRS)
-    if pairs.manifest.content_hash != published.manifest.recipe["pairs"]:
-        raise StoreError(f"preferences was built again since these tokens. Build them again: {materialize_command('preference_tokens')}")
     vocabulary = workspace.vocabulary(workspace.family(Preference))
-
-    def rows(side: str, store: TokenStore) -> Iterator[Row]:
-        wanted = {int(row): number for number, row in enumerate(store.row)}
-        for line, content in enumerate(open_lines(pairs.directory, preference.TRAIN)):
-            if line in wanted:
-                number = wanted[line]
-                yield Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), _answers(content[side]))
-
-    return _all(prove_masks(rows(side, store), vocabulary) for side, store in _streams(published).items())
+    return _all(prove_masks(preference_rows(workspace, published, side), vocabulary) for side in _streams(published))
 
 
-def _answers(value: str | list[dict[str, str]]) -> tuple[Expected, ...]:
-    texts = [value] if isinstance(value, str) else [message["content"] for message in value if message["role"] == ASSISTANT]
-    return tuple(Expected(text, True) for text in texts if text)
+def _preference_identity(workspace: Workspace, published: Published) -> Verdict:
+    vocabulary = workspace.vocabulary(workspace.family(Preference))
+    return _all(prove_identity(preference_conversations(workspace, published, side), vocabulary) for side in _streams(published))
 
 
 # -- RL ---------------------------------------------------------------------------------------------------------------------------------
@@ -389,6 +328,7 @@ def _all(verdicts: Iterator[Verdict]) -> Verdict:
 
 
 _MASK = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
+_IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
 _RAW = (INTEGRITY, RAW_ACCOUNTING)
 
 CHECKS: Mapping[str, tuple[Check, ...]] = {
@@ -404,6 +344,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         ACCOUNTING,
         Check("row_integrity", "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.", _token_rows(Sft)),
         Check("mask_alignment", _MASK, _sft_mask),
+        Check("tokenization_identity", _IDENTITY, _sft_identity),
     ),
     "sft_packed": (
         INTEGRITY,
@@ -421,6 +362,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         ACCOUNTING,
         Check("row_integrity", "Ids are inside the vocabulary, and both sides of every pair train something.", _token_rows(Preference)),
         Check("mask_alignment", "Trained tokens of both sides decode to exactly the answers and their stop token.", _preference_mask),
+        Check("tokenization_identity", _IDENTITY, _preference_identity),
     ),
     "rl_prompts": (INTEGRITY, ACCOUNTING, Check("gold_answers", "Every gold equals a second reading of its source by other code.", _prompt_golds)),
     "arithmetic_prompts": (INTEGRITY, Check("gold_answers", "Every gold equals its question worked out exactly.", _arithmetic_golds)),

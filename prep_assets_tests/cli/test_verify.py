@@ -41,7 +41,7 @@ def test_sound_stores_pass(built: Any, run: Any) -> None:
 def test_one_asset_one_partition(built: Any, run: Any) -> None:
     result = run("verify", "sft_tokens", "-p", "chats")
     assert result.exit_code == 0
-    assert f"all {len(CHECKS['sft_tokens'])} checks of 1 stores passed" in result.stdout
+    assert f"all {len(CHECKS['sft_tokens'])} checks of 1 store passed" in result.stdout
     assert "dolly" not in result.stdout
 
 

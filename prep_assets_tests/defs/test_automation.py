@@ -63,14 +63,13 @@ def test_nothing_happens_without_a_change(daemon: Daemon) -> None:
     assert daemon.tick() == {}
 
 
-def test_a_new_source_asks_for_its_partition_and_all_that_is_below_it(daemon: Daemon) -> None:
+def test_a_new_source_asks_for_its_tokens_and_these_for_the_packed_table(daemon: Daemon) -> None:
     assert run(daemon.instance, "sft_raw", partition="dolly").success
-    assert daemon.tick() == {"sft_tokens": {"dolly"}, "sft_packed": set()}
-
-
-def test_new_tokens_ask_for_the_packed_table(daemon: Daemon) -> None:
+    assert daemon.tick() == {"sft_tokens": {"dolly"}}
     assert run(daemon.instance, "sft_tokens", partition="dolly").success
     assert daemon.tick() == {"sft_packed": set()}
+    assert run(daemon.instance, "sft_packed").success
+    assert daemon.tick() == {}
 
 
 def test_nothing_downstream_of_a_failed_check_is_asked_for_until_it_passes(daemon: Daemon, failing: set[tuple[str, str]]) -> None:
@@ -80,7 +79,7 @@ def test_nothing_downstream_of_a_failed_check_is_asked_for_until_it_passes(daemo
     assert daemon.tick() == {}
     failing.clear()
     assert run(daemon.instance, "sft_raw", partition="dolly").success
-    assert daemon.tick() == {"sft_tokens": {"dolly"}, "sft_packed": set()}
+    assert daemon.tick() == {"sft_tokens": {"dolly"}}
 
 
 def test_tokens_that_fail_are_not_packed_until_they_pass(daemon: Daemon, failing: set[tuple[str, str]]) -> None:

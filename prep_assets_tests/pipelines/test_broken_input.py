@@ -140,14 +140,15 @@ def test_all_records_refused_stops_the_build_with_the_reasons(
     assert_nothing_published(workspace, asset, partition)
 
 
-@pytest.mark.parametrize(("family", "schema", "form"), [("sft", "preference", "Pair"), ("preference", "messages", "Sample"), ("rl", "messages", "Sample")])
-def test_a_schema_of_another_family_is_refused_by_what_it_gives(make: Make, tmp_path: Path, family: str, schema: str, form: str) -> None:
+@pytest.mark.parametrize(("family", "schema"), [("sft", "preference"), ("preference", "messages"), ("rl", "messages")])
+def test_a_schema_of_another_family_stops_the_build(make: Make, tmp_path: Path, family: str, schema: str) -> None:
     row = {"prompt": "q", "chosen": "y", "rejected": "n"} if schema == "preference" else chat("q", "a")
     workspace = make(minimal(family, {"a": domain(jsonl(tmp_path / "a.jsonl", [row]), schema)}))
     build(workspace, f"{family}_raw", "a")
     asset, partition = {"sft": ("sft_tokens", "a"), "preference": ("preferences", ""), "rl": ("rl_prompts", "")}[family]
-    with pytest.raises(PrepAssetsError, match=rf"all 1 records were refused.*the schema gives {form}"):
+    with pytest.raises(PrepAssetsError, match=rf"{asset}.*schema .*gives"):
         build(workspace, asset, partition)
+    assert_nothing_published(workspace, asset, partition)
 
 
 def test_a_schema_of_ones_own_that_raises_anything_refuses_the_record(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +189,7 @@ def test_a_source_that_changes_after_it_was_pinned_stops_the_build(make: Make, t
     workspace = pretrain(make, file)
     build(workspace, "pretrain_raw", "a")
     file.write_bytes(GOOD + GOOD)
-    with pytest.raises(SourceError, match=r"a\.jsonl: expected 25 bytes.*found 50 bytes.*(?s:.)dagster asset materialize --select pretrain_raw"):
+    with pytest.raises(SourceError, match=r"a\.jsonl: expected 25 bytes.*found 50 bytes.*\n +dagster asset materialize --select pretrain_raw"):
         build(workspace, "pretrain_tokens", "a")
     assert_nothing_published(workspace, "pretrain_tokens")
 

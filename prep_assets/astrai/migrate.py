@@ -1,0 +1,157 @@
+"""An AstrAI pipeline as a configuration of the asset graph: the YAML, and comments about what it cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from prep_assets.astrai.config import AnyPipeline
+from prep_assets.astrai.task import Task, task_of
+from prep_assets.config.loading import parse
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError
+from prep_assets.schemas.registry import convert_with
+
+_PACKED = {"simple": "concat", "bfd": "bfd", "bfd_split": "bfd_split"}
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A family's configuration in the making, and what has to be said about it."""
+
+    family: str
+    values: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def migrated(pipeline: AnyPipeline, name: str, *, files: Sequence[str], tokenizer: str, domain: str) -> str:
+    """The text of a ``pretrain.yaml``, ``sft.yaml`` or ``preference.yaml``, which the loader accepts.
+
+    Args:
+        name: of the pipeline file, for the first comment.
+        files, tokenizer, domain: what a pipeline JSON does not say; see `Domain.files` and `Family.tokenizer`.
+
+    Raises:
+        ConfigError: no family can hold it (groups of responses with rewards), or its sections do not come to examples.
+    """
+    task = task_of(pipeline)
+    draft = _Draft(_family(task))
+    schema, options = _schema(task, draft)
+    convert_with(schema, options)
+    source: dict[str, Any] = {"files": list(files), "schema": schema, **({"options": options} if options else {})}
+    _domain_notes(task, draft, source)
+    draft.values = {"tokenizer": tokenizer, "domains": {domain: source}, "output": _output(task, draft)}
+    {"pretrain": _pretrain, "sft": _sft, "preference": _preference}[draft.family](task, draft)
+    parse(FAMILIES[draft.family], draft.values, f"the configuration migrated from {name}")
+    body = yaml.safe_dump(draft.values, sort_keys=False, allow_unicode=True, width=120)
+    return "\n".join(
+        [f"# configs/{draft.family}.yaml, from {name} by prep-assets migrate.", body + "# Not the same as in AstrAI:", *draft.notes, ""]
+    )
+
+
+def _family(task: Task) -> str:
+    if task.single:
+        return "pretrain" if task.is_text else "sft"
+    if sorted(task.sources) == ["chosen", "rejected"]:
+        return "preference"
+    raise ConfigError(
+        f"sources {', '.join(task.sources)} cannot be migrated: the graph's families hold documents, chats, pairs (chosen, rejected) and "
+        "prompts with a gold answer. prep-assets preprocess runs this pipeline as it is"
+    )
+
+
+def _schema(task: Task, draft: _Draft) -> tuple[str, dict[str, Any]]:
+    """The schema that reads the same records, and its options."""
+    sections = task.pipeline.input.sections or ()
+    if any(section.add_special_tokens is not None for section in sections):
+        _note(draft, "add_special_tokens: the template, or the end-of-text token after a completion, decides about special tokens")
+    if task.single and len(sections) == 1 and sections[0].template and sections[0].action == "$role":
+        return "messages", {"messages_key": sections[0].field}
+    if task.is_text and len(sections) == 1:
+        steps = task.pipeline.preprocessing
+        return "text", {"text_key": sections[0].field, "min_chars": steps.min_chars, "max_chars": steps.max_chars}
+    if task.single and [(section.action, section.template) for section in sections] == [("mask", False), ("train", False)]:
+        return "instruction", {"prompt_key": sections[0].field, "response_key": sections[1].field}
+    keep = {"field", "action", "template"}
+    if task.single:
+        return "sections", {"sections": [section.model_dump(include=keep) for section in sections]}
+    listed = {key: {"sections": [section.model_dump(include=keep) for section in source.sections]} for key, source in task.sources.items()}
+    return "sections", {"sources": listed}
+
+
+def _domain_notes(task: Task, draft: _Draft, source: dict[str, Any]) -> None:
+    key, limit = task.pipeline.output.domain_key, task.pipeline.preprocessing.max_items
+    if key is not None:
+        _note(draft, f"domain_key: write one domain a value of {key!r}, each with the same files and where: {{{key}: <value>}}")
+    if limit is not None:
+        source["max_items"] = limit
+        _note(draft, "max_items counts the records that are read; AstrAI counts those that are kept")
+    if task.deduplicate:
+        _note(draft, "deduplicate compares whole records of one domain; AstrAI their first 200 characters, over all domains")
+
+
+def _output(task: Task, draft: _Draft) -> dict[str, Any]:
+    output = task.pipeline.output
+    dtype = task.columns[task.primary].dtype
+    if dtype not in ("int32", "int64"):
+        _note(draft, f"output.dtype: ids are int32, not {dtype}")
+        dtype = "int32"
+    for key in output.dtype:
+        if key != task.primary:
+            _note(draft, f"output.dtype.{key}: masks and position ids have fixed types")
+    return {"storage_format": output.storage_format, "dtype": dtype, "max_tokens_per_shard": output.max_tokens_per_shard}
+
+
+def _pretrain(task: Task, draft: _Draft) -> None:
+    steps = task.pipeline.preprocessing
+    draft.values["preprocessing"] = {"max_seq_len": None, "deduplicate": task.deduplicate}
+    _note(draft, f"max_seq_len {steps.max_seq_len}: documents stay whole in the token stream; AstrAI cuts them off there")
+    _note(draft, "each document ends with the end-of-text token; AstrAI adds what the tokenizer's post-processor adds")
+    if task.is_binned:
+        _note(draft, f"packing_strategy {steps.packing_strategy}: the stream is not packed; its trainer reads windows of it")
+    if task.pipeline.output.position_ids_mode != "none":
+        _note(draft, "position_ids: not stored with a stream of documents")
+
+
+def _sft(task: Task, draft: _Draft) -> None:
+    steps, values = task.pipeline.preprocessing, draft.values
+    templated = task.sources[task.primary].is_templated
+    if templated:
+        values.update(template="tokenizer", mask=dict(task.pipeline.mask), mask_default=task.pipeline.mask_default, train_headers=True)
+        _note(
+            draft, "the conversation is rendered once, as transformers does, so there is no beginning-of-text token but the template's own"
+        )
+        _note(
+            draft,
+            "train_headers trains the role headers as AstrAI does; white space after a stop token is not trained. Leave it out to train answers only",
+        )
+    else:
+        # the schema's own turns: a prompt, and a completion that ends with the end-of-text token
+        values.update(mask={"prompt": "mask", "completion": "train"}, mask_default="mask")
+    values["preprocessing"] = {"max_seq_len": steps.max_seq_len, "deduplicate": task.deduplicate}
+    values["truncation"] = "end"
+    packing: dict[str, Any] = {"strategy": _PACKED[steps.packing_strategy], "row_len": max(2, steps.max_packed_len), "shuffle": False}
+    if steps.packing_strategy == "bfd":
+        packing["overlong"] = "truncate"
+    values["packing"] = packing
+    _note(draft, "records without a trained token are refused; AstrAI keeps them")
+    _note(draft, "sft_packed holds rows of packing.row_len tokens: set it to the trainer's window. AstrAI writes one flat stream")
+    if steps.truncation_mode == "keep_end":
+        _note(draft, "truncation_mode keep_end: a document longer than a row keeps its start")
+    if task.pipeline.output.position_ids_mode == "continuous":
+        _note(draft, "position_ids_mode continuous: position ids begin at 0 in each document")
+
+
+def _preference(task: Task, draft: _Draft) -> None:
+    steps = task.pipeline.preprocessing
+    draft.values["preprocessing"] = {"max_seq_len": steps.max_seq_len, "deduplicate": task.deduplicate}
+    draft.values.update(template="tokenizer", form="messages", shuffle=False, test_fraction=0.0)
+    _note(draft, "the prompt that both sides share is stored once; only the answers are trained, whatever mask says of other roles")
+    _note(draft, "a pair that is longer than max_seq_len is refused; AstrAI cuts it off there")
+
+
+def _note(draft: _Draft, text: str) -> None:
+    draft.notes.append(f"# - {text}")

@@ -1,0 +1,163 @@
+"""What checks compare stores with: the sources, read again, and what they must have become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prep_assets.config.models import Family, Preference, Sft
+from prep_assets.errors import Refused, StoreError
+from prep_assets.pipelines import preference
+from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.identity import Conversation
+from prep_assets.quality.mask import Cut, Row
+from prep_assets.quality.trained_texts import Expected, MaskOptions, expected_texts
+from prep_assets.records.files import record_id
+from prep_assets.records.read import read_blocks
+from prep_assets.samples import ASSISTANT, Record, Sample
+from prep_assets.schemas.registry import Convert, apply, convert_with
+from prep_assets.stores.lines import open_lines
+from prep_assets.stores.published import Published, open_published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.control_text import control_pattern, treat
+from prep_assets.templates.conversation import messages, pieces
+from prep_assets.templates.rendering import UNTEMPLATED
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+
+def source_records(workspace: Workspace, kind: type[Family], raw: str, name: str, store: TokenStore) -> Iterator[tuple[int, str, Record]]:
+    """Each record of a store, read from its source again: its number in the store, its id, and the raw row.
+
+    Raises:
+        StoreError: a record of the store is not in its source, or not in the order of the source.
+        SourceError: a source changed since it was pinned.
+    """
+    domain, sources = domain_of(workspace.family(kind), name), pinned(workspace, kind, raw, name)
+    files = (*sources.files, *sources.test_files)
+    at = 0
+    for index, file in enumerate(files):
+        if at < len(store) and int(store.file[at]) != index:
+            continue
+        for block in read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt):
+            for record in block.records:
+                if at < len(store) and int(store.file[at]) == index and int(store.row[at]) == record.row:
+                    yield at, record_id(file, record.row), record
+                    at += 1
+    if at != len(store):
+        raise StoreError(f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source")
+
+
+def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
+    """The sample that a record of a store came from.
+
+    Raises:
+        StoreError: the schema gives none, so this record cannot be what the store was made from.
+    """
+    try:
+        sample = apply(convert, record.payload)
+    except Refused as refusal:
+        raise StoreError(f"the store holds {identity}, which its schema refuses: {refusal}") from refusal
+    if not isinstance(sample, Sample):
+        raise StoreError(f"the store holds {identity}, of which its schema makes a {type(sample).__name__}")
+    return sample
+
+
+# -- SFT --------------------------------------------------------------------------------------------------------------------------------
+
+
+def _sft_samples(workspace: Workspace, published: Published, stream: str) -> Iterator[tuple[int, str, Sample]]:
+    """Number in the store, id and source of each record, control tokens taken out where the store was made so."""
+    name = published.manifest.partition
+    domain = domain_of(workspace.family(Sft), name)
+    convert = convert_with(domain.schema_name, domain.options, gives=Sample)
+    stripped = published.manifest.recipe["special_in_content"] == "strip"
+    pattern = control_pattern(workspace.vocabulary(workspace.family(Sft)).control) if stripped else None
+    for number, identity, record in source_records(workspace, Sft, "sft_raw", name, open_tokens(published.directory, stream)):
+        yield number, identity, treat(sample_of(convert, record, identity), pattern, "strip")[0]
+
+
+def sft_rows(workspace: Workspace, published: Published, stream: str) -> Iterator[Row]:
+    """Each record of an SFT token stream with what must be trained of it."""
+    recipe, store = published.manifest.recipe, open_tokens(published.directory, stream)
+    options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
+    template = workspace.template(workspace.family(Sft))
+    for number, identity, sample in _sft_samples(workspace, published, stream):
+        ids = store.record(number, "tokens")
+        yield Row(identity, ids, store.record(number, "loss_mask"), expected_texts(sample, options, template), _cut(recipe, len(ids)))
+
+
+def _cut(recipe: Mapping[str, Any], length: int) -> Cut:
+    """What truncation may have taken from a record of so many tokens."""
+    mode, limit = recipe["truncation"], recipe["preprocessing"]["max_seq_len"]
+    if mode == "turns":
+        return "turns"
+    return mode if mode in ("start", "end") and length == limit else "none"
+
+
+def sft_conversations(workspace: Workspace, published: Published, stream: str) -> Iterator[Conversation]:
+    """Each record of an SFT token stream with a fresh render of its source."""
+    recipe, store, family = published.manifest.recipe, open_tokens(published.directory, stream), workspace.family(Sft)
+    template, vocabulary = workspace.template(family), workspace.vocabulary(family)
+    limit = recipe["preprocessing"]["max_seq_len"]
+    for number, identity, sample in _sft_samples(workspace, published, stream):
+        ids = store.record(number, "tokens")
+        # what truncation may have shortened is not compared; it reaches the limit, or is missing its oldest rounds
+        whole = recipe["truncation"] == "drop" or (recipe["truncation"] != "turns" and (limit is None or len(ids) < limit))
+        yield fresh_render(identity, ids, sample, template, vocabulary, allowed=recipe["special_in_content"] == "allow", whole=whole)
+
+
+def fresh_render(
+    identity: str, ids: Any, sample: Sample, template: ChatTemplate, vocabulary: Vocabulary, *, allowed: bool = False, whole: bool = True
+) -> Conversation:
+    """A record's render without marks, and how many of the control tokens in it are the template's."""
+    pattern = control_pattern(vocabulary.control)
+    if all(turn.role in UNTEMPLATED for turn in sample.turns):
+        eos = template.special.get("eos_token", "")
+        text = "".join(turn.text + ("" if turn.role == "prompt" else eos) for turn in sample.turns)
+        contents = [region.text for turn in sample.turns for region in turn.regions if not region.drop]
+    else:
+        found = pieces(sample, image_token=template.options.get("image_token"))
+        text = template.render(messages(sample, found), tools=sample.tools)
+        # reasoning that a template leaves out of history is not in the render, so control tokens in it are not either
+        contents = [piece.text for piece in found if piece.words and piece.words in text and piece.region.kind != "image"]
+    typed = 0 if allowed or pattern is None else sum(len(pattern.findall(content)) for content in contents)
+    total = len(pattern.findall(text)) if pattern is not None else 0
+    return Conversation(identity, ids, text, total - typed, typed, whole)
+
+
+# -- preferences ------------------------------------------------------------------------------------------------------------------------
+
+
+def preference_rows(workspace: Workspace, published: Published, side: str) -> Iterator[Row]:
+    """Each record of one side of the tokenized pairs with the answer that must be trained."""
+    pairs = open_published(workspace.stores, preference.PAIRS)
+    if pairs.manifest.content_hash != published.manifest.recipe["pairs"]:
+        raise StoreError(f"preferences was built again since these tokens. Build them again: {materialize_command('preference_tokens')}")
+    template = workspace.template(workspace.family(Preference))
+    for number, line, content in _pair_lines(pairs, open_tokens(published.directory, side)):
+        store = open_tokens(published.directory, side)
+        yield Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), _answers(content[side], template))
+
+
+def _pair_lines(pairs: Published, store: TokenStore) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    wanted = {int(row): number for number, row in enumerate(store.row)}
+    for line, content in enumerate(open_lines(pairs.directory, preference.TRAIN)):
+        if line in wanted:
+            yield wanted[line], line, content
+
+
+def _answers(value: str | list[dict[str, str]], template: ChatTemplate) -> tuple[Expected, ...]:
+    texts = [value] if isinstance(value, str) else [message["content"] for message in value if message["role"] == ASSISTANT]
+    return tuple(Expected(text, bool(template.stop_token)) for text in texts if text)
+
+
+def preference_conversations(workspace: Workspace, published: Published, side: str) -> Iterator[Conversation]:
+    """Each record of one side of the tokenized pairs with a fresh render of its pair."""
+    family = workspace.family(Preference)
+    template, vocabulary = workspace.template(family), workspace.vocabulary(family)
+    store = open_tokens(published.directory, side)
+    for number, line, content in _pair_lines(open_published(workspace.stores, preference.PAIRS), store):
+        sample = preference.pair_sample(dict(content), side)
+        yield fresh_render(f"line {line}", store.record(number, "tokens"), sample, template, vocabulary)

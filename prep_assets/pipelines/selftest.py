@@ -1,0 +1,168 @@
+"""Selftest: corrupts copies of the user's own rows, one mutation at a time, and sees which check notices.
+
+The store itself is only read. Rows are taken from its beginning; each mutation is done to several of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from prep_assets.config.models import FAMILIES, Sft
+from prep_assets.errors import ConfigError
+from prep_assets.pipelines import sft
+from prep_assets.pipelines.evidence import preference_conversations, preference_rows, sft_conversations, sft_rows
+from prep_assets.pipelines.previews import streams_of
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.identity import Conversation, prove_identity
+from prep_assets.quality.mask import Row, prove_masks
+from prep_assets.quality.mutations import MUTATIONS, Mutation
+from prep_assets.quality.packed_mask import check_pieces
+from prep_assets.quality.rows import check_packed, check_records
+from prep_assets.quality.verdict import Verdict
+from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.published import Published, open_published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+ROWS = 64
+"""Rows that are copied from a stream."""
+TRIES = 8
+"""Rows that each mutation is done to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one mutation came to.
+
+    Attributes:
+        mutation: what was done; ``""`` for the clean rows.
+        check: the check that must fail (for the clean rows: none may).
+        tried, caught: on how many rows it was tried, and how often the check failed.
+        shown: what the check said the first time.
+    """
+
+    mutation: str
+    check: str
+    tried: int
+    caught: int
+    shown: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether every corruption was caught, or every clean row passed."""
+        return self.caught == self.tried
+
+
+def selftest(workspace: Workspace, published: Published) -> list[Trial]:
+    """Try every mutation that fits the store.
+
+    Raises:
+        ConfigError: a store without a loss mask.
+    """
+    asset = published.manifest.asset
+    if asset == "sft_packed":
+        return _packed(workspace, published)
+    sources = {"sft_tokens": (sft_rows, sft_conversations), "preference_tokens": (preference_rows, preference_conversations)}
+    if asset not in sources:
+        raise ConfigError(f"{asset} has no loss mask to corrupt; selftest is for {', '.join((*sources, 'sft_packed'))}")
+    vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.partition("_")[0]]))
+    rows_of, renders_of = sources[asset]
+    trials: list[Trial] = []
+    for stream in streams_of(asset, published.manifest.partition):
+        if (published.directory / f"{stream}.index").is_dir():
+            rows = list(islice(rows_of(workspace, published, stream), ROWS))
+            renders = list(islice(renders_of(workspace, published, stream), ROWS))
+            trials += _rows(rows, renders, vocabulary) if rows else []
+    return trials
+
+
+def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
+    checks: dict[str, Callable[[Sequence[Row]], tuple[bool, str]]] = {
+        "mask_alignment": lambda found: _said(prove_masks(found, vocabulary)),
+        "row_integrity": lambda found: _said(check_records(_store(found), vocabulary_size=vocabulary.size)),
+        "tokenization_identity": lambda found: _said(
+            prove_identity((replace(render, ids=row.ids) for render, row in zip(renders, found, strict=True)), vocabulary)
+        ),
+    }
+    clean = [check(rows) for check in checks.values()]
+    trials = [Trial("", "every check", len(clean), sum(passed for passed, _ in clean), "; ".join(text for passed, text in clean if not passed))]
+    return [*trials, *(_try(mutation, rows, checks[mutation.caught_by], vocabulary) for mutation in MUTATIONS)]
+
+
+def _try(mutation: Mutation, rows: list[Row], check: Callable[[Sequence[Row]], tuple[bool, str]], vocabulary: Vocabulary) -> Trial:
+    tried = caught = 0
+    shown = ""
+    for at in range(0, len(rows), max(1, len(rows) // TRIES)):
+        changed = mutation.change(rows, at, vocabulary)
+        if changed is None:
+            continue
+        passed, text = check(changed)
+        tried += 1
+        caught += not passed
+        shown = shown or text
+    return Trial(mutation.name, mutation.caught_by, tried, caught, shown)
+
+
+def _said(verdict: Verdict) -> tuple[bool, str]:
+    return verdict.passed, verdict.summary
+
+
+def _store(rows: Sequence[Row]) -> TokenStore:
+    ends = np.cumsum([len(row.ids) for row in rows])
+    arrays = {"tokens": np.concatenate([row.ids for row in rows]), "loss_mask": np.concatenate([row.mask for row in rows])}
+    return TokenStore(arrays, ends, np.zeros(len(rows), np.int32), np.arange(len(rows)))
+
+
+def _packed(workspace: Workspace, published: Published) -> list[Trial]:
+    """Borders moved, padding trained, a mask shifted inside a row, two rows swapped: on the whole table, in memory."""
+    vocabulary = workspace.vocabulary(workspace.family(Sft))
+    table = open_packed(published.directory, "sft_packed")
+    tokens = {name: open_tokens(open_published(workspace.stores, sft.TOKENS, name).directory, "train") for name in table.sources}
+    once = not published.manifest.recipe["packing"].get("epochs")
+    packed = PackedStore(np.asarray(table.tokens), np.asarray(table.loss_mask), table.documents, table.sources, table.row_len)
+
+    def integrity(store: PackedStore) -> tuple[bool, str]:
+        return _said(check_packed(store, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id))
+
+    def alignment(store: PackedStore) -> tuple[bool, str]:
+        return _said(check_pieces(store, tokens, once=once))
+
+    changes = {
+        ("mask shifted by +1 in every row", "mask_alignment"): (replace(packed, loss_mask=np.roll(packed.loss_mask, 1, axis=1)), alignment),
+        ("mask shifted by -1 in every row", "mask_alignment"): (replace(packed, loss_mask=np.roll(packed.loss_mask, -1, axis=1)), alignment),
+        ("mask all ones", "mask_alignment"): (replace(packed, loss_mask=np.ones_like(packed.loss_mask)), alignment),
+        ("mask all zeros", "row_integrity"): (replace(packed, loss_mask=np.zeros_like(packed.loss_mask)), integrity),
+        ("a token replaced", "mask_alignment"): (replace(packed, tokens=_one_changed(packed.tokens, vocabulary.size)), alignment),
+        ("documents' borders moved", "row_integrity"): (replace(packed, documents=_moved(packed)), integrity),
+        ("two documents exchanged", "mask_alignment"): (replace(packed, documents=_exchanged(packed)), alignment),
+    }
+    clean = [integrity(packed), alignment(packed)]
+    trials = [Trial("", "every check", 2, sum(passed for passed, _ in clean), "; ".join(text for passed, text in clean if not passed))]
+    for (name, check), (corrupted, run) in changes.items():
+        passed, text = run(corrupted)
+        trials.append(Trial(name, check, 1, int(not passed), text))
+    return trials
+
+
+def _one_changed(tokens: np.ndarray, size: int) -> np.ndarray:
+    changed = tokens.copy()
+    changed[len(changed) // 2, 0] = (int(changed[len(changed) // 2, 0]) + 1) % size
+    return changed
+
+
+def _moved(packed: PackedStore) -> dict[str, np.ndarray]:
+    documents = {field: np.array(values) for field, values in packed.documents.items()}
+    documents["row_offset"][len(documents["row"]) // 2] += 1
+    return documents
+
+
+def _exchanged(packed: PackedStore) -> dict[str, np.ndarray]:
+    """Two pieces of one domain trade their records."""
+    documents = {field: np.array(values) for field, values in packed.documents.items()}
+    documents["record"][[0, -1]] = documents["record"][[-1, 0]]
+    documents["source"][[0, -1]] = documents["source"][[-1, 0]]
+    return documents

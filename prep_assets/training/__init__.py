@@ -1,0 +1,29 @@
+"""Torch data sets, collators and the sampler. The only room that imports torch.
+
+dataset = DatasetFactory.load("sft", "stores/sft_tokens", window_size=2048)
+sampler = ResumableDistributedSampler(dataset, batch_size=8, seed=42)
+for batch in DataLoader(dataset, batch_size=8, sampler=sampler):
+    ...
+    sampler.consume()
+"""
+
+from prep_assets.training.collate import Pad, PaddingFree, PadGroups, PadPairs
+from prep_assets.training.datasets import DatasetFactory, GroupDataset, PairDataset, SequenceDataset, SftDataset
+from prep_assets.training.packed import PackedDataset
+from prep_assets.training.sampler import ResumableDistributedSampler
+from prep_assets.training.shared import share_memory
+
+__all__ = [
+    "DatasetFactory",
+    "GroupDataset",
+    "PackedDataset",
+    "Pad",
+    "PadGroups",
+    "PadPairs",
+    "PaddingFree",
+    "PairDataset",
+    "ResumableDistributedSampler",
+    "SequenceDataset",
+    "SftDataset",
+    "share_memory",
+]

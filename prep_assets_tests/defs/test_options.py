@@ -1,0 +1,232 @@
+"""Options of one run: the launchpad shows them all, those that are set override the file, and the others never do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import h5py
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.defs.options import AS_CONFIGURED, chosen, options
+from prep_assets.definitions import defs
+from prep_assets.pipelines.graph import ASSETS, state
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, run
+
+JOB = defs.resolve_implicit_global_asset_job_def()
+
+
+def described(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+    """Path and description of every option of a configuration model, but for what is fixed when the definitions load."""
+    found = {}
+    for name, field in model.model_fields.items():
+        if prefix + name in ("domains", "refresh"):
+            continue
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found |= described(field.annotation, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = field.description or ""
+    return found
+
+
+def in_launchpad(config_type: Any, prefix: str = "") -> dict[str, str]:
+    """Path and description of every option that the launchpad shows."""
+    found = {}
+    for name, field in config_type.fields.items():
+        if hasattr(field.config_type, "fields") and field.config_type.fields:
+            found |= in_launchpad(field.config_type, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = field.description or ""
+    return found
+
+
+@pytest.mark.parametrize("asset", ASSETS)
+def test_the_launchpad_shows_every_option_with_its_description(asset: str) -> None:
+    schema = defs.resolve_assets_def(asset).op.config_schema.config_type
+    expected = described(FAMILIES[ASSETS[asset].family])
+    assert in_launchpad(schema) == expected
+    assert len(expected) > 10 and all(expected.values())
+
+
+@pytest.mark.parametrize("asset", ASSETS)
+def test_no_option_has_to_be_set(asset: str) -> None:
+    fields = defs.resolve_assets_def(asset).op.config_schema.config_type.fields
+    assert not any(field.is_required for field in fields.values())
+    assert dg.validate_run_config(JOB, {"ops": {asset: {"config": {}}}})
+
+
+# -- what is set, and what is not -------------------------------------------------------------------------------------------------------
+
+# falsy values are values: they override as well
+VALUES: dict[str, Any] = {
+    "on_missing": "fail",
+    "engine": "reference",
+    "test_fraction": 0.0,
+    "mask": {"assistant": "train", "user": "mask"},
+    "preprocessing.deduplicate": False,
+    "preprocessing.min_chars": 0,
+    "output.storage_format": "bin",
+    "packing.shuffle": False,
+    "packing.seed": 0,
+    "packing.strategy": "bfd",
+    "packing.weights": {"gsm8k": 0.5, "alpaca": 0.5},
+    "packing.max_items": {"dolly": 3},
+}
+
+
+def nested(paths: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, value in paths.items():
+        *above, last = path.split(".")
+        place = found
+        for key in above:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return found
+
+
+@given(st.sets(st.sampled_from(sorted(VALUES))))
+@settings(max_examples=40, deadline=None)
+def test_exactly_what_is_set_is_chosen(paths: set[str]) -> None:
+    values = nested({path: VALUES[path] for path in sorted(paths)})
+    assert chosen(options("sft")(**values)) == values
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_set_chooses_nothing(family: str) -> None:
+    assert chosen(options(family)()) == {}
+
+
+def test_as_configured_is_the_same_as_not_set() -> None:
+    assert chosen(options("sft")(engine=AS_CONFIGURED, packing={"tail": AS_CONFIGURED, "row_len": None})) == {}
+
+
+@given(st.sets(st.sampled_from(sorted(VALUES))))
+@settings(max_examples=40, deadline=None)
+def test_what_is_not_set_stays_as_the_file_says(paths: set[str]) -> None:
+    workspace = Workspace.open()
+    given_values = {path: VALUES[path] for path in sorted(paths)}
+    plain, with_options = (
+        each.family(FAMILIES["sft"]).model_dump() for each in (workspace, workspace.overriding("sft", chosen(options("sft")(**nested(given_values)))))
+    )
+    for path in described(FAMILIES["sft"]):
+        before, after = plain, with_options
+        for key in path.split("."):
+            before, after = before[key], after[key]
+        if path == "mask":
+            assert after == {**before, **given_values.get(path, {})}
+        else:
+            assert after == given_values.get(path, before)
+
+
+# -- in a run ---------------------------------------------------------------------------------------------------------------------------
+
+
+def columns(stores: Path) -> int:
+    with h5py.File(stores / "sft_packed" / "current" / "sft_packed.h5") as file:
+        return int(file["tokens"].shape[1])
+
+
+def test_row_len_of_one_run(built: Path, instance: dg.DagsterInstance) -> None:
+    assert columns(built) == 1024
+    result = run(instance, "sft_packed", options={"sft_packed": {"packing": {"row_len": 256}}})
+    assert result.success
+    assert columns(built) == 256
+    # somebody asked for it, so it is not out of date; a run without options follows the file again
+    assert state(Workspace.open(), ASSETS["sft_packed"], "") == "current"
+    assert run(instance, "sft_packed").success
+    assert columns(built) == 1024
+
+
+def test_a_whole_section_may_be_set(built: Path, instance: dg.DagsterInstance) -> None:
+    chosen_options = {"packing": {"strategy": "bfd", "row_len": 128, "overlong": "split", "max_items": {"chats": 5}}, "output": {"storage_format": "bin"}}
+    assert run(instance, "sft_packed", options={"sft_packed": chosen_options}).success
+    published = Workspace.open().published("sft_packed")
+    assert published is not None
+    recipe = published.manifest.recipe
+    assert recipe["storage_format"] == "bin"
+    assert {key: recipe["packing"][key] for key in chosen_options["packing"]} == chosen_options["packing"]
+    assert recipe["packing"]["seed"] == 42
+    assert not list(published.directory.glob("*.h5"))
+
+
+@pytest.mark.parametrize(
+    ("asset", "partition", "values"),
+    [
+        ("sft_tokens", "chats", {"preprocessing": {"max_seq_len": 200}}),
+        ("sft_tokens", "dolly", {"preprocessing": {"deduplicate": False}, "mask": {"user": "train"}, "train_on_eos": "none"}),
+        ("sft_tokens", "gsm8k", {"template": "chatml"}),
+        ("sft_tokens", "gsm8k", {"test_fraction": 0.3, "engine": "reference"}),
+        ("pretrain_tokens", "docs", {"output": {"storage_format": "bin", "max_tokens_per_shard": 500}, "preprocessing": {"min_chars": 50}}),
+        ("preferences", None, {"test_fraction": 0.5, "seed": 3, "max_per_source": 10}),
+        ("rl_prompts", None, {"test_fraction": 0.5}),
+        ("arithmetic_prompts", None, {"arithmetic": {"n": 10, "largest": 5, "seed": 9}}),
+    ],
+)
+def test_checks_hold_for_what_a_run_chose(
+    built: Path, instance: dg.DagsterInstance, asset: str, partition: str | None, values: dict[str, Any]
+) -> None:
+    result = run(instance, asset, partition=partition, options={asset: values})
+    said = {check: evaluations(instance, asset, check)[0] for check in checks_of(asset) if evaluations(instance, asset, check)}
+    assert {check: evaluation.description for check, evaluation in said.items() if not evaluation.passed} == {}
+    assert result.success, failures(result)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asset", "config", "said"),
+    [
+        ("sft_packed", {"packing": {"strategy": "best"}}, "bfd_split"),
+        ("sft_packed", {"output": {"storage_format": "hdf5"}}, "h5"),
+        ("sft_packed", {"on_missing": "bild"}, "build"),
+        ("sft_packed", {"packing": {"row_length": 5}}, "row_len"),
+        ("sft_packed", {"packing": {"row_len": "long"}}, "row_len"),
+        ("sft_packed", {"packing": {"weights": {"gsm8k": "half"}}}, "weights"),
+        ("sft_packed", {"domains": {}}, "domains"),
+        ("preferences", {"form": "txt"}, "messages"),
+        ("rl_tokens", {"packing": {"row_len": 5}}, "packing"),
+    ],
+)
+def test_a_wrong_word_or_type_is_refused_at_launch(asset: str, config: dict[str, Any], said: str) -> None:
+    with pytest.raises(dg.DagsterInvalidConfigError, match=said):
+        dg.validate_run_config(JOB, {"ops": {asset: {"config": config}}})
+
+
+@pytest.mark.parametrize(
+    ("asset", "config", "key"),
+    [
+        ("sft_packed", {"packing": {"row_len": 0}}, "packing.row_len: Input should be greater than or equal to 2 (found 0)"),
+        ("sft_packed", {"test_fraction": 1.5}, "test_fraction: Input should be less than 1 (found 1.5)"),
+        ("sft_packed", {"mask": {"assistant": "trian"}}, "mask.assistant: Input should be 'train' or 'mask' (found 'trian')"),
+        ("arithmetic_prompts", {"arithmetic": {"n": 0}}, "arithmetic.n: Input should be greater than or equal to 1 (found 0)"),
+    ],
+)
+def test_a_number_out_of_bounds_is_a_failure_that_names_file_and_key(
+    built: Path, instance: dg.DagsterInstance, asset: str, config: dict[str, Any], key: str
+) -> None:
+    shutil.rmtree(built / asset)
+    result = run(instance, asset, options={asset: config})
+    assert not result.success
+    message = failures(result)
+    assert message.startswith(f"{asset}: ")
+    assert f"configs/{ASSETS[asset].family}.yaml with this run's options" in message
+    assert key in message
+    assert not (built / asset).exists()
+
+
+def test_an_option_of_one_asset_is_none_of_another(stores: Path, instance: dg.DagsterInstance) -> None:
+    between = (DOMAINS["sft"][0], DOMAINS["sft"][-1])
+    values = {"sft_packed": {"packing": {"row_len": 512}, "mask_default": "train"}}
+    assert run(instance, "sft_raw", "sft_tokens", "sft_packed", between=between, options=values).success
+    assert columns(stores) == 512
+    tokens = Workspace.open().published("sft_tokens", "dolly")
+    assert tokens is not None and tokens.manifest.recipe["mask_default"] == "mask"

@@ -1,0 +1,203 @@
+"""Engines give the reference's ids for ordinary text, and the gate lets no other through."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.tokenization import engines
+from prep_assets.tokenization.edge_set import edge_set
+from prep_assets.tokenization.engines import Engine, Flat, GigatokenEngine, ReferenceEngine, choose_engine
+from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.tokenization.loaded import TEXT_WITH_CONTROL, Loaded, variant
+
+Open = Callable[[str], Loaded]
+ROOT = Path(__file__).resolve().parents[2]
+FAST = ["shipped", "gpt2", "mistral_v3"]
+"""Tokenizers that gigatoken loads."""
+
+
+def lists(flat: Flat) -> list[list[int]]:
+    return [flat.ids[low:high].tolist() for low, high in zip(flat.offsets[:-1], flat.offsets[1:], strict=True)]
+
+
+@pytest.mark.parametrize("name", FAST)
+@settings(max_examples=60, deadline=None)
+@given(texts=st.lists(TEXT_WITH_CONTROL, max_size=4))
+def test_engines_agree_on_any_text(open_tokenizer: Open, name: str, texts: list[str]) -> None:
+    """With the `tokenizers` library, called directly."""
+    loaded = open_tokenizer(name)
+    expected = loaded.ordinary(texts)
+    for engine in (GigatokenEngine(loaded.vocabulary.spec), ReferenceEngine(loaded.vocabulary.spec)):
+        found = engine.encode(texts)
+        assert lists(found) == expected
+        assert (found.ids.dtype, found.offsets.dtype) == (np.uint32, np.int64)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_engines_agree_on_the_edge_set(open_tokenizer: Open, name: str) -> None:
+    loaded = open_tokenizer(name)
+    assert lists(GigatokenEngine(loaded.vocabulary.spec).encode(edge_set())) == loaded.ordinary(edge_set())
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_fast_engines_are_chosen_where_they_agree(open_tokenizer: Open, name: str) -> None:
+    loaded = open_tokenizer(name)
+    assert isinstance(loaded.engines.first, GigatokenEngine)
+    assert isinstance(loaded.engines.rest, GigatokenEngine)
+    assert loaded.engines.verdict.startswith(f"gigatoken: equal to tokenizers on {len(edge_set()):,} edge texts")
+
+
+def test_typed_control_tokens_are_ordinary_text(tokenizer: Loaded) -> None:
+    table = tokenizer.vocabulary.token_bytes
+    assert table is not None
+    control = set(tokenizer.vocabulary.control.values())
+    for text in list(tokenizer.vocabulary.control)[:40]:
+        for engine in (tokenizer.engines.first, tokenizer.engines.rest, tokenizer.engines.reference):
+            ids = engine.encode([f"a{text}b"]).ids.tolist()
+            assert control.isdisjoint(ids)
+            assert b"".join(table[token] for token in ids).removeprefix(b" ") == f"a{text}b".encode()
+
+
+def test_nothing_in_nothing_out(tokenizer: Loaded) -> None:
+    for engine in (tokenizer.engines.first, tokenizer.engines.rest, tokenizer.engines.reference):
+        assert lists(engine.encode([])) == []
+        assert lists(engine.encode([""])) == [[]]
+        assert lists(engine.encode(["", "a", ""])) == [[], engine.encode(["a"]).ids.tolist(), []]
+
+
+def test_text_after_a_control_token_has_no_space_in_front(open_tokenizer: Open) -> None:
+    loaded = open_tokenizer("mistral_v3")
+    vocab = loaded.vocabulary.spec["model"]["vocab"]
+    assert loaded.engines.first.encode(["Hello"]).ids.tolist() == [vocab["▁Hello"]]
+    assert loaded.engines.rest.encode(["Hello"]).ids.tolist() == [vocab["Hello"]]
+
+
+def test_a_renewed_engine_goes_on_as_before(shipped: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cache is thrown away now and then."""
+    engine = GigatokenEngine(shipped.vocabulary.spec)
+    first = engine._tokenizer
+    monkeypatch.setattr(GigatokenEngine, "RENEW_AFTER", 10)
+    texts = ["Hello there", "What is 2 + 2?", "é👍"]
+    assert [engine.encode([text]).ids.tolist() for text in texts] == shipped.ordinary(texts)
+    assert engine._tokenizer is not first
+
+
+def test_character_spans_are_those_of_the_text(shipped: Loaded) -> None:
+    ids, spans = shipped.engines.reference.char_spans("Hello  world\n")
+    assert ids == shipped.ordinary(["Hello  world\n"])[0]
+    assert "".join("Hello  world\n"[start:end] for start, end in spans) == "Hello  world\n"
+
+
+# the gate
+
+
+def altered(change: Callable[[Flat], Flat]) -> type[GigatokenEngine]:
+    class Altered(GigatokenEngine):
+        def encode(self, texts: Sequence[str]) -> Flat:
+            return change(super().encode(texts))
+
+    return Altered
+
+
+def one_id(flat: Flat) -> Flat:
+    ids = flat.ids.copy()
+    ids[-1] += 1
+    return Flat(ids, flat.offsets)
+
+
+def one_border(flat: Flat) -> Flat:
+    """The same ids, but one of them is counted to the text before."""
+    offsets = flat.offsets.copy()
+    offsets[100] += 1
+    return Flat(flat.ids, offsets)
+
+
+def one_less(flat: Flat) -> Flat:
+    return Flat(flat.ids[:-1], np.minimum(flat.offsets, len(flat.ids) - 1))
+
+
+@pytest.mark.parametrize(("change", "where"), [(one_id, -1), (one_border, 99), (one_less, -1)])
+def test_an_engine_that_differs_is_refused(
+    shipped: Loaded, monkeypatch: pytest.MonkeyPatch, change: Callable[[Flat], Flat], where: int
+) -> None:
+    monkeypatch.setattr(engines, "GigatokenEngine", altered(change))
+    chosen = choose_engine(shipped.vocabulary)
+    assert isinstance(chosen.first, ReferenceEngine)
+    assert chosen.rest is chosen.first
+    assert chosen.verdict == f"tokenizers: gigatoken differs on the edge set, first at {edge_set()[where]!r}"
+
+
+def test_an_engine_that_differs_after_control_tokens_is_refused_there(open_tokenizer: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Altered(GigatokenEngine):
+        def __init__(self, spec: dict[str, Any]) -> None:
+            super().__init__(spec)
+            self.alters = spec["pre_tokenizer"]["prepend_scheme"] == "never"
+
+        def encode(self, texts: Sequence[str]) -> Flat:
+            return one_id(super().encode(texts)) if self.alters else super().encode(texts)
+
+    monkeypatch.setattr(engines, "GigatokenEngine", Altered)
+    chosen = choose_engine(open_tokenizer("mistral_v3").vocabulary)
+    assert isinstance(chosen.first, GigatokenEngine)
+    assert isinstance(chosen.rest, ReferenceEngine)
+    assert "gigatoken differs on the edge set" in chosen.verdict
+
+
+def test_an_engine_that_fails_is_not_used(shipped: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(flat: Flat) -> Flat:
+        raise RuntimeError("no such byte")
+
+    monkeypatch.setattr(engines, "GigatokenEngine", altered(fails))
+    chosen = choose_engine(shipped.vocabulary)
+    assert isinstance(chosen.first, ReferenceEngine)
+    assert "RuntimeError: no such byte" in chosen.verdict
+
+
+def test_a_tokenizer_that_gigatoken_cannot_load(open_tokenizer: Open) -> None:
+    loaded = open_tokenizer("smollm")
+    assert isinstance(loaded.engines.first, ReferenceEngine)
+    assert loaded.engines.verdict.startswith("tokenizers: gigatoken cannot load this tokenizer (RuntimeError")
+
+
+def test_a_model_that_gigatoken_does_not_have() -> None:
+    from tokenizers import Tokenizer, models
+
+    pieces = Vocabulary("pieces", Tokenizer(models.WordPiece(vocab={"[UNK]": 0, "a": 1}, unk_token="[UNK]")), {}, None)
+    chosen: Engine = choose_engine(pieces).first
+    assert isinstance(chosen, ReferenceEngine)
+    assert choose_engine(pieces).verdict == "tokenizers: gigatoken has no WordPiece model"
+
+
+def test_the_reference_on_request(shipped: Loaded) -> None:
+    chosen = choose_engine(shipped.vocabulary, reference_only=True)
+    assert isinstance(chosen.first, ReferenceEngine)
+    assert chosen.verdict == "reference only, as configured"
+
+
+def test_a_normalizing_tokenizer_is_gated_too(shipped: Loaded) -> None:
+    """Whichever engine is chosen, its ids are those of the library."""
+    normalizing = variant(shipped.vocabulary, normalizer={"type": "NFC"})
+    texts = ["e\u0301", "é", "\u212b", "Hello"]
+    expected = [normalizing.backend.encode(text, add_special_tokens=False).ids for text in texts]
+    assert lists(choose_engine(normalizing).first.encode(texts)) == expected
+
+
+# the edge set
+
+
+def test_the_edge_set_is_text_and_the_same_everywhere() -> None:
+    """In another process, with another hash seed."""
+    code = "from prep_assets.tokenization.edge_set import edge_set; from hashlib import sha256; print(sha256(repr(edge_set()).encode()).hexdigest())"
+    other = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == sha256(repr(edge_set()).encode()).hexdigest()
+    assert len("".join(edge_set()).encode()) > 100_000

@@ -1,0 +1,63 @@
+"""Collators on small batches, written out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from prep_assets.training import PackedDataset, Pad, PaddingFree, PadGroups, PadPairs
+from prep_assets_tests.training.conftest import LENGTHS
+
+
+def t(*values: int) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+def test_pad() -> None:
+    batch = Pad(pad_id=9, multiple_of=4)([{"input_ids": t(0, 1, 2), "labels": t(-100, 1, 2)}, {"input_ids": t(5), "labels": t(5)}])
+    assert batch["input_ids"].tolist() == [[0, 1, 2, 9], [5, 9, 9, 9]]
+    assert batch["labels"].tolist() == [[-100, 1, 2, -100], [5, -100, -100, -100]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
+
+
+def test_padding_free() -> None:
+    batch = PaddingFree()([{"input_ids": t(0, 1, 2), "labels": t(0, 1, 2)}, {"input_ids": t(5, 6), "labels": t(-100, 6)}])
+    assert batch["input_ids"].tolist() == [[0, 1, 2, 5, 6]]
+    assert batch["labels"].tolist() == [[-100, 1, 2, -100, 6]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1]]
+    assert (batch["cu_seqlens"].tolist(), batch["cu_seqlens"].dtype, batch["max_seqlen"]) == ([0, 3, 5], torch.int32, 3)
+
+
+def test_padding_free_leaves_out_the_padding_of_packed_rows(table: Path) -> None:
+    items = list(PackedDataset(table))
+    batch = PaddingFree()(items)
+    lengths = [length for row in LENGTHS for length in row]
+    assert batch["cu_seqlens"].diff().tolist() == lengths
+    assert batch["position_ids"][0].tolist() == [place for length in lengths for place in range(length)]
+    assert batch["input_ids"][0].tolist() == [
+        token for item, row in zip(items, LENGTHS, strict=True) for token in item["input_ids"][: sum(row)].tolist()
+    ]
+
+
+def test_pairs_pad_to_one_length() -> None:
+    first = {"chosen": t(0, 1, 2), "chosen_mask": t(0, 0, 1).bool(), "rejected": t(0), "rejected_mask": t(1).bool()}
+    second = {"chosen": t(3), "chosen_mask": t(1).bool(), "rejected": t(4, 5), "rejected_mask": t(0, 1).bool()}
+    batch = PadPairs()([first, second])
+    assert batch["chosen"].tolist() == [[0, 1, 2], [3, 0, 0]]
+    assert batch["rejected"].tolist() == [[0, 0, 0], [4, 5, 0]]
+    assert batch["rejected_attention_mask"].int().tolist() == [[1, 0, 0], [1, 1, 0]]
+    assert batch["chosen_mask"].int().tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_groups() -> None:
+    first = {"prompts": t(7, 8, 9), "responses": [t(1), t(2, 3)], "masks": [t(1).bool(), t(1, 0).bool()], "rewards": torch.tensor([0.5, -1.0])}
+    second = {"prompts": t(10, 11), "responses": [t(0, 4, 5)], "masks": [t(1, 1, 1).bool()], "rewards": torch.tensor([2.0])}
+    batch = PadGroups()([first, second])
+    assert batch["prompts"].tolist() == [[7, 8, 9], [0, 10, 11]]
+    assert batch["prompt_mask"].tolist() == [[True, True, True], [False, True, True]]
+    assert batch["responses"].tolist() == [[[1, 0, 0], [2, 3, 0]], [[0, 4, 5], [0, 0, 0]]]
+    assert batch["masks"].int().tolist() == [[[1, 0, 0], [1, 0, 0]], [[1, 1, 1], [0, 0, 0]]]
+    assert batch["response_mask"].int().tolist() == [[[1, 0, 0], [1, 1, 0]], [[1, 1, 1], [0, 0, 0]]]
+    assert batch["rewards"].tolist() == [[0.5, -1.0], [2.0, 0.0]]
+    assert batch["group_mask"].tolist() == [[True, True], [True, False]]

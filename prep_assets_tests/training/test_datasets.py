@@ -1,0 +1,200 @@
+"""Data sets: keys, types, shifts and ends of AstrAI's training types, and rows of packed tables."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.open import open_store
+from prep_assets.training import DatasetFactory, PackedDataset, share_memory
+from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
+
+
+def test_seq(stream: Path) -> None:
+    dataset = DatasetFactory.load("seq", stream, 8, stride=5)
+    assert len(dataset) == (50 - 1 - 8) // 5 + 1
+    for i in (0, 3, len(dataset) - 1):
+        item = dataset[i]
+        assert sorted(item) == ["input_ids", "target_ids"]
+        assert item["input_ids"].tolist() == list(range(100 + 5 * i, 108 + 5 * i))
+        assert item["target_ids"].tolist() == list(range(101 + 5 * i, 109 + 5 * i))
+        assert item["input_ids"].dtype == item["target_ids"].dtype == torch.int64
+
+
+def test_sft(stream: Path) -> None:
+    dataset = DatasetFactory.load("sft", stream, window_size=10)
+    item = dataset[1]
+    assert item["input_ids"].tolist() == list(range(110, 120))
+    assert item["position_ids"].tolist() == [at % 7 for at in range(10, 20)]
+    assert item["loss_mask"].dtype == torch.bool
+    assert item["loss_mask"].tolist() == [at % 3 != 0 and at % 7 != 0 for at in range(11, 21)]
+
+
+@pytest.mark.parametrize("kind", ["seq", "sft"])
+def test_data_sets_end(stream: Path, kind: str) -> None:
+    dataset = DatasetFactory.load(kind, stream, 16)
+    assert len(list(dataset)) == len(dataset) == 3
+    assert dataset[-1]["input_ids"].tolist() == dataset[2]["input_ids"].tolist()
+    with pytest.raises(IndexError):
+        dataset[3]
+
+
+def test_too_short_is_empty(stream: Path) -> None:
+    assert len(DatasetFactory.load("seq", stream, 50)) == 0
+    assert len(DatasetFactory.load("seq", stream, 49)) == 1
+
+
+def test_what_is_given_out_cannot_change_the_store(stream: Path) -> None:
+    dataset = DatasetFactory.load("seq", stream, 8)
+    dataset[0]["input_ids"].fill_(7)
+    assert dataset[0]["input_ids"].tolist() == list(range(100, 108))
+
+
+def test_missing_keys_and_wrong_words(stream: Path) -> None:
+    with pytest.raises(KeyError, match="Required: chosen, rejected"):
+        DatasetFactory.load("dpo", stream)
+    with pytest.raises(ConfigError, match="did you mean 'sft'"):
+        DatasetFactory.load("stf", stream, 8)
+    with pytest.raises(ConfigError, match="needs window_size"):
+        DatasetFactory.load("seq", stream)
+    with pytest.raises(ConfigError, match="at least 1"):
+        DatasetFactory.load("seq", stream, 8, stride=0)
+
+
+def test_dpo(tmp_path: Path) -> None:
+    rows = [
+        {"chosen": [1, 2, 3], "rejected": [4], "chosen_mask": [0, 1, 1], "rejected_mask": [1]},
+        {"chosen": [5, 0], "rejected": [6, 7], "chosen_mask": [0, 1], "rejected_mask": [0, 1]},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dataset = DatasetFactory.load("dpo", tmp_path)
+    assert [{key: value.int().tolist() for key, value in item.items()} for item in dataset] == rows
+    assert {key: value.dtype for key, value in dataset[0].items()} == {
+        "chosen": torch.int64,
+        "rejected": torch.int64,
+        "chosen_mask": torch.bool,
+        "rejected_mask": torch.bool,
+    }
+
+
+def test_dpo_without_borders_is_refused(tmp_path: Path) -> None:
+    meta = {}
+    for key in ("chosen", "rejected", "chosen_mask", "rejected_mask"):
+        (tmp_path / f"{key}.bin").write_bytes(np.arange(4, dtype="int32").tobytes())
+        meta[key] = {"shape": [4], "dtype": "int32"}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(StoreError, match="offsets"):
+        DatasetFactory.load("dpo", tmp_path)
+
+
+GROUPS: list[dict[str, Any]] = [
+    {"prompts": [1, 2], "responses": [[3], [4, 5]], "masks": [[1], [1, 0]], "rewards": [0.8, -0.3]},
+    {"prompts": [6], "responses": [[7, 8]], "masks": [[1, 1]], "rewards": [1]},
+]
+
+
+def test_grpo_from_jsonl(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in GROUPS))
+    dataset = DatasetFactory.load("grpo", tmp_path)
+    item = dataset[0]
+    assert [part.tolist() for part in item["responses"]] == [[3], [4, 5]]
+    assert [part.tolist() for part in item["masks"]] == [[True], [True, False]]
+    assert (item["rewards"].dtype, item["rewards"].tolist()) == (torch.float32, pytest.approx([0.8, -0.3]))
+    assert dataset[1]["prompts"].tolist() == [6]
+
+
+def test_grpo_from_bin_with_response_lengths(tmp_path: Path) -> None:
+    flat: dict[str, list[list[Any]]] = {
+        "prompts": [row["prompts"] for row in GROUPS],
+        "responses": [sum(row["responses"], []) for row in GROUPS],
+        "masks": [sum(row["masks"], []) for row in GROUPS],
+        "rewards": [row["rewards"] for row in GROUPS],
+        "response_lengths": [[len(part) for part in row["responses"]] for row in GROUPS],
+    }
+    meta = {}
+    for key, records in flat.items():
+        array = np.array(sum(records, []), "float32" if key == "rewards" else "int32")
+        (tmp_path / f"{key}.bin").write_bytes(array.tobytes())
+        meta[key] = {"shape": [len(array)], "dtype": array.dtype.name, "offsets": [0, len(records[0]), len(array)]}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    item = DatasetFactory.load("grpo", tmp_path)[0]
+    assert [part.tolist() for part in item["responses"]] == [[3], [4, 5]]
+    (tmp_path / "meta.json").write_text(json.dumps({key: entry for key, entry in meta.items() if key != "response_lengths"}))
+    with pytest.raises(StoreError, match="response_lengths"):
+        DatasetFactory.load("grpo", tmp_path)[0]
+
+
+def test_packed_rows(table: Path) -> None:
+    dataset = PackedDataset(table)
+    stored = open_store(table)
+    assert len(dataset) == len(LENGTHS)
+    for row, (item, lengths) in enumerate(zip(dataset, LENGTHS, strict=True)):
+        tokens = stored.fetch_record(row, "sequence").tolist()
+        positions, labels = [0] * ROW_LEN, [-100] * ROW_LEN
+        at = 0
+        for length in lengths:
+            for place in range(length):
+                positions[at + place] = place
+                labels[at + place] = tokens[at + place] if place else -100
+            at += length
+        assert item["input_ids"].tolist() == tokens
+        assert item["labels"].tolist() == labels
+        assert item["position_ids"].tolist() == positions
+        assert item["seq_lengths"].tolist() == lengths
+        assert item["cu_seqlens"].tolist() == [sum(lengths[:k]) for k in range(len(lengths) + 1)]
+    with pytest.raises(IndexError):
+        dataset[len(dataset)]
+    assert dataset[-1]["seq_lengths"].tolist() == LENGTHS[-1]
+
+
+def test_packed_table_by_name(table: Path) -> None:
+    assert len(PackedDataset(table, "sft_packed")) == len(LENGTHS)
+    with pytest.raises(StoreError, match="no packed table sft_dev_packed; found sft_packed"):
+        PackedDataset(table, "sft_dev_packed")
+
+
+def test_packed_data_set_travels_as_its_path(table: Path) -> None:
+    data = pickle.dumps(PackedDataset(table))
+    assert len(data) < 500
+    assert pickle.loads(data)[2]["seq_lengths"].tolist() == LENGTHS[2]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers(stream: Path, method: str) -> None:
+    dataset = DatasetFactory.load("sft", stream, 16)
+    loader = DataLoader(dataset, batch_size=1, num_workers=1, multiprocessing_context=multiprocessing.get_context(method))
+    assert [batch["input_ids"][0].tolist() for batch in loader] == [item["input_ids"].tolist() for item in dataset]
+
+
+def _write(store: Any) -> None:
+    store.data.arrays["sequence"][:][0] = 7
+
+
+def test_shared_memory_is_one_memory(stream: Path) -> None:
+    store = share_memory(open_store(stream))
+    assert store.fetch(0, 50, "sequence").tolist() == list(range(100, 150))
+    child = torch.multiprocessing.get_context("spawn").Process(target=_write, args=(store,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert store.fetch(0, 2, "sequence").tolist() == [7, 101]
+    assert open_store(stream).fetch(0, 1, "sequence").tolist() == [100]
+
+
+def test_shared_memory_by_name(stream: Path) -> None:
+    assert len(DatasetFactory.load("sft", stream, 16, share_memory=True)) == 3
+
+
+def test_text_cannot_be_shared(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prompt": "x"}\n')
+    with pytest.raises(ConfigError, match="prompt"):
+        share_memory(open_store(tmp_path))
