@@ -70,14 +70,15 @@ def _schema(task: Task, draft: _Draft) -> tuple[str, dict[str, Any]]:
         _note(draft, "add_special_tokens: the template, or the end-of-text token after a completion, decides about special tokens")
     if task.single and len(sections) == 1 and sections[0].template and sections[0].action == "$role":
         return "messages", {"messages_key": sections[0].field}
+    bounds = task.pipeline.preprocessing.model_dump(include={"min_chars", "max_chars"})
     if task.is_text and len(sections) == 1:
-        steps = task.pipeline.preprocessing
-        return "text", {"text_key": sections[0].field, "min_chars": steps.min_chars, "max_chars": steps.max_chars}
+        return "text", {"text_key": sections[0].field, **bounds}
     if task.single and [(section.action, section.template) for section in sections] == [("mask", False), ("train", False)]:
         return "instruction", {"prompt_key": sections[0].field, "response_key": sections[1].field}
     keep = {"field", "action", "template"}
     if task.single:
-        return "sections", {"sections": [section.model_dump(include=keep) for section in sections]}
+        listed_sections = [section.model_dump(include=keep) for section in sections]
+        return "sections", {"sections": listed_sections, **(bounds if task.is_text else {})}
     listed = {key: {"sections": [section.model_dump(include=keep) for section in source.sections]} for key, source in task.sources.items()}
     return "sections", {"sources": listed}
 

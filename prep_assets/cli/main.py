@@ -9,12 +9,14 @@ import typer
 from typer.core import TyperGroup
 
 from prep_assets import __version__
+from prep_assets.cli.certify import certify
 from prep_assets.cli.console import complain, err
 from prep_assets.cli.demo import demo
 from prep_assets.cli.inspect import inspect
 from prep_assets.cli.path import path
 from prep_assets.cli.quarantine import quarantine
 from prep_assets.cli.schemas import schemas
+from prep_assets.cli.selftest import selftest
 from prep_assets.cli.sniff import sniff
 from prep_assets.cli.stats import stats
 from prep_assets.cli.status import status
@@ -68,7 +70,7 @@ def prep_assets(
     """
 
 
-for command in (demo, status, inspect, verify, stats, path, quarantine, schemas, sniff):
+for command in (demo, status, inspect, verify, stats, path, quarantine, schemas, sniff, certify, selftest):
     app.command()(command)
 
 if __name__ == "__main__":

@@ -17,6 +17,12 @@ def sft_raw(context: dg.AssetExecutionContext, config: Options) -> dg.Materializ
     return build(context, config)
 
 
+@declare("sft_template", kinds={"python", "json"})
+def sft_template(context: dg.AssetExecutionContext, config: Options) -> dg.MaterializeResult[Any]:
+    """Certificate of the chat template: what it does with system prompts, reasoning and tools, and how its masks can be proven."""
+    return build(context, config)
+
+
 @declare("sft_tokens", kinds={"python", "numpy"}, columns=MASKED_TOKENS)
 def sft_tokens(context: dg.AssetExecutionContext, config: Options) -> dg.MaterializeResult[Any]:
     """Token ids and loss mask of every conversation, one store per domain.

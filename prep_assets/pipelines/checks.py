@@ -164,6 +164,11 @@ def _pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
 # -- SFT --------------------------------------------------------------------------------------------------------------------------------
 
 
+def _policy(workspace: Workspace, published: Published) -> Verdict:
+    certificate = sft.check_policy(workspace)
+    return Verdict(True, f"masks are provable by {', '.join(certificate.proofs)}; turns end with {certificate.stop_token!r}", {})
+
+
 def _sft_mask(workspace: Workspace, published: Published) -> Verdict:
     vocabulary = workspace.vocabulary(workspace.family(Sft))
     return _all(prove_masks(sft_rows(workspace, published, name), vocabulary) for name in _streams(published))
@@ -339,6 +344,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check("row_integrity", "Ids are inside the vocabulary; each document ends with the end-of-text token and has no other.", _pretrain_rows),
         Check("tokenization_identity", "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.", _pretrain_texts),
     ),
+    "sft_template": (INTEGRITY, Check("policy_supported", "The chat template supports the mask policy that the configuration asks for.", _policy)),
     "sft_tokens": (
         INTEGRITY,
         ACCOUNTING,

@@ -62,6 +62,7 @@ ASSETS: Mapping[str, Asset] = {
         _raw("pretrain", Pretrain),
         Asset("pretrain_tokens", "pretrain", True, ("pretrain_raw",), pretrain.tokens_build, pretrain.tokens_recipe, pretrain.VERSION),
         _raw("sft", Sft),
+        Asset("sft_template", "sft", False, (), sft.certificate_build, sft.certificate_recipe, sft.VERSION),
         Asset("sft_tokens", "sft", True, ("sft_raw",), sft.tokens_build, sft.tokens_recipe, sft.VERSION),
         Asset("sft_packed", "sft", False, ("sft_tokens",), sft.packed_build, sft.packed_recipe, sft.VERSION),
         _raw("preference", Preference),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.models import Chat, Sft
-from prep_assets.errors import PrepAssetsError, Refused, StoreError
+from prep_assets.errors import PrepAssetsError, Refused, StoreError, TemplateError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out
@@ -27,6 +28,7 @@ from prep_assets.samples import Sample
 from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, Segmented, TokenStore, open_tokens, record_writer
+from prep_assets.templates.certify import Certificate, certify
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
 from prep_assets.templates.rendering import Rendered, render
@@ -37,6 +39,7 @@ from prep_assets.tokenization.truncation import rounds, without_oldest_rounds
 VERSION = "1"
 RAW = "sft_raw"
 TOKENS = "sft_tokens"
+CERTIFICATE = "sft_template"
 MASK_OPTIONS = (
     *("mask", "mask_default", "train_on_eos", "train_turns", "train_thinking", "train_tool_calls", "train_headers"),
     *("special_in_content", "truncation", "truncation_keeps_stop"),
@@ -69,6 +72,37 @@ def policy(family: Sft) -> MaskPolicy:
     )
 
 
+def check_policy(workspace: Workspace) -> Certificate:
+    """The certificate of the family's template.
+
+    Raises:
+        TemplateError: the template cannot support what the configuration asks of it; nothing has been read yet.
+    """
+    family = workspace.family(Sft)
+    certificate = certify(workspace.template(family))
+    faults = certificate.faults(train_on_eos=family.train_on_eos, train_headers=family.train_headers)
+    if faults:
+        raise TemplateError("; ".join(faults))
+    return certificate
+
+
+def certificate_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+    """What the certificate depends on."""
+    family = workspace.family(Sft)
+    return {"stage": CERTIFICATE, "version": VERSION, "tokenizer": tokenizer_recipe(workspace, family), "template": workspace.template(family).hash}
+
+
+def certificate_build(workspace: Workspace, _: str = "") -> Build:
+    """Write down what the family's chat template does with conversations."""
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        certificate = certify(workspace.template(workspace.family(Sft))).as_dict()
+        (payload / "certificate.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        return Draft({}, {}, ())
+
+    return Build(workspace.place(CERTIFICATE), certificate_recipe(workspace), certificate_recipe(workspace.plain), write, lambda payload: None)
+
+
 def chat_recipe(workspace: Workspace, family: Chat, raw: str, name: str) -> dict[str, Any]:
     """What the tokens of a conversation depend on, whatever the family."""
     domain = domain_of(family, name)
@@ -95,6 +129,7 @@ def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
 def tokens_build(workspace: Workspace, name: str) -> Build:
     """Render, tokenize and mask one domain. The store is always `bin`: the canonical, memory-mapped one that packs and exports read."""
     vocabulary, names = workspace.vocabulary(workspace.family(Sft)), splits(workspace, name)
+    check_policy(workspace)
 
     def write(payload: Path, quarantine: Path) -> Draft:
         try:
@@ -156,6 +191,7 @@ def _encode_domain(
             done += size
             workspace.progress(f"tokenize {name}", done, sources.bytes)
         counts["read"] += tally.read
+    counts["control_tokens_in_content"] = conversations.control_tokens
     return counts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     BYE,
@@ -37,7 +39,7 @@ WRITTEN: tuple[Message, ...] = (
 
 class TestDeepseekR1(NamedTemplateTests):
     model = DEEPSEEK_R1
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>«Hello!<｜end▁of▁sentence｜>»"),
         "two rounds with system": Golden(
             (SYSTEM, *TWO_ROUNDS),
@@ -66,7 +68,7 @@ class TestDeepseekR1(NamedTemplateTests):
             options={"keep_last_thinking": False},
         ),
     }
-    refusals = {
+    refusals: ClassVar[dict[str, Refusal]] = {
         "unknown role": Refusal(({"role": "critic", "content": "No."},), "knows the roles system, user and assistant, not 'critic'"),
         "tools": Refusal(ONE_ROUND, "has no tools", tools=(SQUARE,)),
         "tool call": Refusal((ASK, CALL), "has no tools"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     CALL,
@@ -23,7 +25,7 @@ GEMMA = Model("gemma", control=("<start_of_turn>", "<end_of_turn>"), stops=("<en
 
 class TestGemma(NamedTemplateTests):
     model = GEMMA
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n«Hello!<end_of_turn>»\n"),
         "two rounds": Golden(
             TWO_ROUNDS,
@@ -41,7 +43,7 @@ class TestGemma(NamedTemplateTests):
             "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n«Hello!<end_of_turn>»\n",
         ),
     }
-    refusals = {
+    refusals: ClassVar[dict[str, Refusal]] = {
         "unknown role": Refusal(({"role": "critic", "content": "No."},), "knows the roles user and assistant, not 'critic'"),
         "system": Refusal((SYSTEM, *ONE_ROUND), "knows the roles user and assistant, not 'system'; the option system_in_first_turn"),
         "two users": Refusal((HI, HI), "needs roles that alternate user/assistant/user/assistant/..."),

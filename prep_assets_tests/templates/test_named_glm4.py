@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     CALL,
@@ -54,7 +56,7 @@ TOOLS = """\
 
 class TestGlm4(NamedTemplateTests):
     model = GLM4
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, "[gMASK]<sop><|user|>\nHi<|assistant|>«\nHello!<|user|>»"),
         "two rounds with system": Golden(
             (SYSTEM, *TWO_ROUNDS),
@@ -84,7 +86,7 @@ class TestGlm4(NamedTemplateTests):
             "\n9<|observation|>\n9<|assistant|>«\nIt is 9.<|user|>»",
         ),
     }
-    refusals = {
+    refusals: ClassVar[dict[str, Refusal]] = {
         "unknown role": Refusal(
             ({"role": "critic", "content": "No."},), "knows the roles system, user, assistant and tool (or observation), not 'critic'"
         ),

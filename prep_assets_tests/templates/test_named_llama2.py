@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     CALL,
@@ -23,7 +25,7 @@ LLAMA2 = Model("llama2", control=("[INST]", "[/INST]"), stops=("</s>",), bos="<s
 
 class TestLlama2(NamedTemplateTests):
     model = LLAMA2
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, "<s>[INST] Hi [/INST]« Hello! </s>»"),
         "two rounds": Golden(TWO_ROUNDS, "<s>[INST] Hi [/INST]« Hello! </s>»<s>[INST] Bye [/INST]« Ciao. </s>»"),
         "two rounds with system": Golden(
@@ -40,7 +42,7 @@ class TestLlama2(NamedTemplateTests):
             "<s>[INST] <<SYS>>\n Be brief. \n<</SYS>>\n\n Hi [/INST]« Hello! </s>»",
         ),
     }
-    refusals = {
+    refusals: ClassVar[dict[str, Refusal]] = {
         "unknown role": Refusal(
             ({"role": "critic", "content": "No."},), "knows the roles system (first message only), user and assistant, not 'critic'"
         ),

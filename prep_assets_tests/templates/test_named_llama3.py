@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     BYE,
@@ -54,7 +56,7 @@ Respond in the format {"name": function name, "parameters": dictionary of argume
 
 class TestLlama3(NamedTemplateTests):
     model = LLAMA3
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(
             ONE_ROUND,
             "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
@@ -112,7 +114,7 @@ class TestLlama3(NamedTemplateTests):
             options={"dates": True},
         ),
     }
-    refusals = {
+    refusals: ClassVar[dict[str, Refusal]] = {
         "unknown role": Refusal(
             ({"role": "critic", "content": "No."},), "knows the roles system, user, assistant and tool (or ipython), not 'critic'"
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     CALL,
@@ -48,7 +50,7 @@ CALL_WITH_ID: Message = {"role": "assistant", "tool_calls": [{"type": "function"
 
 class TestMistral(NamedTemplateTests):
     model = MISTRAL
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, "<s>[INST] Hi[/INST]« Hello!</s>»"),
         "two rounds": Golden(TWO_ROUNDS, "<s>[INST] Hi[/INST]« Hello!</s>»[INST] Bye[/INST]« Ciao.</s>»"),
         "system stands in the last user turn": Golden(
@@ -87,7 +89,7 @@ class TestMistral(NamedTemplateTests):
             options={"place": "first"},
         ),
     }
-    refusals = {
+    refusals: ClassVar[dict[str, Refusal]] = {
         "unknown role": Refusal(
             ({"role": "critic", "content": "No."},), "knows the roles system (first message only), user, assistant and tool, not 'critic'"
         ),

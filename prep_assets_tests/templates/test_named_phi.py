@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     CALL,
@@ -22,7 +24,7 @@ PHI = Model("phi", control=("<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 
 class TestPhi(NamedTemplateTests):
     model = PHI
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, "<|user|>\nHi<|end|>\n<|assistant|>\n«Hello!<|end|>»\n<|endoftext|>"),
         "two rounds with system": Golden(
             (SYSTEM, *TWO_ROUNDS),
@@ -39,7 +41,7 @@ class TestPhi(NamedTemplateTests):
             "<|user|>\n Hi\n<|end|>\n<|assistant|>\n«\nHello! <|end|>»\n<|endoftext|>",
         ),
     }
-    refusals = {
+    refusals: ClassVar[dict[str, Refusal]] = {
         "unknown role": Refusal(({"role": "critic", "content": "No."},), "knows the roles system, user and assistant, not 'critic'"),
         "tools": Refusal(ONE_ROUND, "has no tools", tools=(SQUARE,)),
         "tool call": Refusal((ASK, CALL), "has no tools"),

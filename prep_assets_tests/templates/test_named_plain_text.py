@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     CALL,
@@ -50,7 +52,7 @@ ALTERNATION = {
 
 class TestAlpaca(NamedTemplateTests):
     model = ALPACA
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, f"{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n«Hello!\n</s>»"),
         "two rounds": Golden(
             TWO_ROUNDS,
@@ -75,7 +77,7 @@ class TestAlpaca(NamedTemplateTests):
         "no default system": Golden(ONE_ROUND, "### Instruction:\nHi\n### Response:\n«Hello!\n</s>»", options={"default_system": ""}),
         "generation prompt": Golden((HI,), f"{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n", prompt=True),
     }
-    refusals = {
+    refusals: ClassVar[dict[str, Refusal]] = {
         **REFUSALS,
         "option": Refusal(ONE_ROUND, "has the option end_with_eos true, 'last' or false, not 'all'", options={"end_with_eos": "all"}),
     }
@@ -83,23 +85,23 @@ class TestAlpaca(NamedTemplateTests):
 
 class TestVicuna(NamedTemplateTests):
     model = VICUNA
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, f"<s>{VICUNA_SYSTEM} USER: Hi ASSISTANT:« Hello!</s>»"),
         "two rounds": Golden(TWO_ROUNDS, f"<s>{VICUNA_SYSTEM} USER: Hi ASSISTANT:« Hello!</s>»USER: Bye ASSISTANT:« Ciao.</s>»"),
         "system": Golden((SYSTEM, *ONE_ROUND), "<s>Be brief. USER: Hi ASSISTANT:« Hello!</s>»"),
         "no default system": Golden(ONE_ROUND, "<s>USER: Hi ASSISTANT:« Hello!</s>»", options={"default_system": ""}),
         "generation prompt": Golden((HI,), f"<s>{VICUNA_SYSTEM} USER: Hi ASSISTANT:", prompt=True),
     }
-    refusals = {**REFUSALS, **ALTERNATION}
+    refusals: ClassVar[dict[str, Refusal]] = {**REFUSALS, **ALTERNATION}
 
 
 class TestDefault(NamedTemplateTests):
     model = DEFAULT
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, "Human: Hi\nAssistant:«Hello!</s>»"),
         "two rounds with system": Golden(
             (SYSTEM, *TWO_ROUNDS), "Be brief.\nHuman: Hi\nAssistant:«Hello!</s>»\nHuman: Bye\nAssistant:«Ciao.</s>»"
         ),
         "generation prompt": Golden((HI,), "Human: Hi\nAssistant:", prompt=True),
     }
-    refusals = {**REFUSALS, **ALTERNATION}
+    refusals: ClassVar[dict[str, Refusal]] = {**REFUSALS, **ALTERNATION}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from prep_assets_tests.templates.goldens import (
     ASK,
     BYE,
@@ -52,7 +54,7 @@ UNKNOWN = Refusal(({"role": "critic", "content": "No."},), "knows the roles syst
 
 class TestQwen(NamedTemplateTests):
     model = QWEN
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, f"{QWEN_SYSTEM}<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«Hello!<|im_end|>»\n"),
         "two rounds with system": Golden(
             (SYSTEM, *TWO_ROUNDS),
@@ -82,12 +84,12 @@ class TestQwen(NamedTemplateTests):
             tools=(SQUARE,),
         ),
     }
-    refusals = {"unknown role": UNKNOWN, "reasoning": Refusal((HI, THOUGHT), "has no place for reasoning")}
+    refusals: ClassVar[dict[str, Refusal]] = {"unknown role": UNKNOWN, "reasoning": Refusal((HI, THOUGHT), "has no place for reasoning")}
 
 
 class TestQwen3(NamedTemplateTests):
     model = QWEN3
-    goldens = {
+    goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(
             ONE_ROUND, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«<think>\n\n</think>\n\nHello!<|im_end|>»\n"
         ),
@@ -152,4 +154,4 @@ class TestQwen3(NamedTemplateTests):
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«<think>\n\n</think>\n\nHello!<|im_end|>»\n",
         ),
     }
-    refusals = {"unknown role": UNKNOWN}
+    refusals: ClassVar[dict[str, Refusal]] = {"unknown role": UNKNOWN}

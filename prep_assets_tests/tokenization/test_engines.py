@@ -37,7 +37,8 @@ def test_engines_agree_on_any_text(open_tokenizer: Open, name: str, texts: list[
     """With the `tokenizers` library, called directly."""
     loaded = open_tokenizer(name)
     expected = loaded.ordinary(texts)
-    for engine in (GigatokenEngine(loaded.vocabulary.spec), ReferenceEngine(loaded.vocabulary.spec)):
+    assert isinstance(loaded.engines.first, GigatokenEngine)
+    for engine in (loaded.engines.first, loaded.engines.reference):
         found = engine.encode(texts)
         assert lists(found) == expected
         assert (found.ids.dtype, found.offsets.dtype) == (np.uint32, np.int64)

@@ -1,0 +1,48 @@
+"""`prep-assets certify`: what a chat template can be trusted with, for one tokenizer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prep_assets.cli.console import out, table
+
+
+def certify(
+    template: Annotated[str, typer.Argument(help="tokenizer (its own), a shipped template's name, or a .jinja file.")],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", "-t", help="A tokenizer's directory or hub id.")],
+    revision: Annotated[str | None, typer.Option(help="Commit of the hub repository.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Render probes with a chat template and say what it does: stop token, system prompt, reasoning, tools, provable masks. Exit code 1 when
+    no answer can be trained with it."""
+    from prep_assets.templates.certify import certify as certified
+    from prep_assets.templates.chat_template import load_template
+    from prep_assets.tokenization.vocabulary import load_vocabulary
+
+    vocabulary = load_vocabulary(tokenizer, base=Path.cwd(), revision=revision)
+    certificate = certified(load_template(template, vocabulary, base=Path.cwd()))
+    faults = certificate.faults(train_on_eos="turn", train_headers=False)
+    console = out()
+    if as_json:
+        typer.echo(json.dumps({**certificate.as_dict(), "faults": faults}, indent=1, ensure_ascii=False))
+    else:
+        shown = table("", "", title=f"{template} with {tokenizer}")
+        for field, value in certificate.as_dict().items():
+            shown.add_row(field.replace("_", " "), _said(value))
+        console.print(shown)
+        for fault in faults:
+            console.print(fault, style="red", soft_wrap=True)
+    if faults:
+        raise typer.Exit(1)
+
+
+def _said(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(value)
+    return str(value).replace("\n", "⏎") or "–"

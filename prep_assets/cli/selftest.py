@@ -1,0 +1,51 @@
+"""`prep-assets selftest`: corrupt copies of the user's own rows and see that the checks notice."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from prep_assets.cli.console import out, table
+from prep_assets.cli.find import Partition, asset_and_partitions
+from prep_assets.errors import StoreError
+
+MASKED = ("sft_tokens", "sft_packed", "preference_tokens")
+
+
+def selftest(
+    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset with a loss mask; all when left out.")] = None,
+    partition: Partition = None,
+) -> None:
+    """Shift masks, train headers, drop stop tokens … on copies of your rows: each must be caught by its check. Exit code 1 when one is not.
+
+    The stores themselves are only read.
+    """
+    from prep_assets.pipelines.selftest import selftest as tried
+    from prep_assets.pipelines.workspace import Workspace
+
+    workspace = Workspace.open()
+    console = out()
+    missed = stores = 0
+    for name in (asset,) if asset else MASKED:
+        node, partitions = asset_and_partitions(workspace, name, partition)
+        for key in partitions:
+            published = workspace.published(node.name, key)
+            if published is None:
+                continue
+            stores += 1
+            trials = tried(workspace, published)
+            shown = table("corruption", "must be caught by", "caught", "what the check says", title=f"{name}[{key}]" if key else name)
+            for trial in trials:
+                missed += not trial.passed
+                style = None if trial.passed else "bold red"
+                label = trial.mutation or "none (the clean rows)"
+                caught = f"{trial.caught} of {trial.tried}" if trial.mutation else "passes" if trial.passed else "fails"
+                shown.add_row(label, trial.check, caught, trial.shown[:100], style=style)
+            console.print(shown)
+    if not stores:
+        raise StoreError("no store with a loss mask is built. Build one with:\n  dagster asset materialize --select sft_packed")
+    if missed:
+        console.print(f"{missed} corruptions were not caught", style="bold red")
+        raise typer.Exit(1)
+    console.print("every corruption was caught by its check, and the clean rows pass", style="bold green")

@@ -1,0 +1,140 @@
+"""Stores of known content, and what is in them as plain lists."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.stores.lines import LinesWriter
+from prep_assets.stores.packed import PackedWriter, write_documents
+from prep_assets.stores.tokens import record_writer
+
+ROW_LEN, PAD = 32, 99
+Document = tuple[list[int], list[int]]
+"""Tokens and loss mask."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A packed table on disk, and its rows as lists of documents."""
+
+    folder: Path
+    rows: list[list[Document]]
+
+    @property
+    def documents(self) -> list[Document]:
+        return [document for row in self.rows for document in row]
+
+    def tokens(self, row: int) -> list[int]:
+        """Without padding."""
+        return [token for tokens, _ in self.rows[row] for token in tokens]
+
+    def labels(self, row: int) -> list[int]:
+        """Unshifted; -100 at the first token of each document."""
+        return [label for document in self.rows[row] for label in labels_of(document)]
+
+    def lengths(self, row: int) -> list[int]:
+        return [len(tokens) for tokens, _ in self.rows[row]]
+
+
+def labels_of(document: Document) -> list[int]:
+    return [-100 if place == 0 or not mask else token for place, (token, mask) in enumerate(zip(*document, strict=True))]
+
+
+def draw_document(rng: random.Random, length: int) -> Document:
+    return [rng.randrange(0, 90) for _ in range(length)], [rng.randrange(2) for _ in range(length)]
+
+
+def some(count: int) -> list[int]:
+    """First, last and random places."""
+    return sorted({0, count - 1, *random.Random(1).sample(range(count), min(5, count))})
+
+
+@pytest.fixture(params=["h5", "bin"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    """Rows of documents that fill them, that leave padding, and one document alone; documents of one token; masks from the first token on."""
+    rng = random.Random(0)
+    lengths = [[20, 12], [32], [1, 1, 30], [7], [31], [10, 10, 10]] + [[rng.randint(1, 8) for _ in range(4)] for _ in range(20)]
+    rows = [[draw_document(rng, length) for length in row] for row in lengths]
+    folder = tmp_path / "sft_packed"
+    folder.mkdir()
+    fields: dict[str, list[int]] = {"row": [], "row_offset": [], "length": []}
+    arrays = {key: np.full((len(rows), ROW_LEN), fill, dtype) for key, fill, dtype in (("tokens", PAD, "int32"), ("loss_mask", 0, "int8"))}
+    for number, row in enumerate(rows):
+        at = 0
+        for tokens, mask in row:
+            arrays["tokens"][number, at : at + len(tokens)] = tokens
+            arrays["loss_mask"][number, at : at + len(tokens)] = mask
+            for field, value in (("row", number), ("row_offset", at), ("length", len(tokens))):
+                fields[field].append(value)
+            at += len(tokens)
+    with PackedWriter(request.param, folder, "sft_packed", len(rows), ROW_LEN) as writer:
+        writer.append({**arrays, "position_ids": np.zeros_like(arrays["tokens"])})
+    count = len(fields["row"])
+    extra = {"source": np.zeros(count), "record": np.arange(count), "start": np.zeros(count)}
+    write_documents(folder, "sft_packed", {**{key: np.array(value) for key, value in fields.items()}, **extra}, ("d",), ROW_LEN)
+    return Table(folder, rows)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A token stream on disk, and its documents."""
+
+    folder: Path
+    documents: list[Document]
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for tokens, _ in self.documents for token in tokens]
+
+
+def write_stream(folder: Path, name: str, documents: list[Document], *, masked: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    dtypes = {"tokens": "int32", **({"loss_mask": "uint8"} if masked else {})}
+    with record_writer("bin", folder, name, dtypes, max_tokens_per_shard=200) as writer:
+        for number, (tokens, mask) in enumerate(documents):
+            block = {"tokens": np.array(tokens, "int32"), "loss_mask": np.array(mask, "uint8")}
+            writer.append({key: block[key] for key in dtypes}, np.array([len(tokens)]), [0], [number])
+
+
+def draw_documents(seed: int, count: int = 40) -> list[Document]:
+    rng = random.Random(seed)
+    return [draw_document(rng, rng.randint(1, 30)) for _ in range(count)]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Stream:
+    """A pretraining stream: no loss mask."""
+    found = Stream(tmp_path / "pretrain", draw_documents(1))
+    write_stream(found.folder, "train", found.documents, masked=False)
+    return found
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Stream:
+    """A stream of SFT documents with a loss mask."""
+    found = Stream(tmp_path / "chats", draw_documents(2))
+    write_stream(found.folder, "train", found.documents, masked=True)
+    return found
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> tuple[Path, list[Document], list[Document]]:
+    """Preference pairs: folder, chosen, rejected."""
+    sides = draw_documents(3), draw_documents(4)
+    for name, documents in zip(("chosen", "rejected"), sides, strict=True):
+        write_stream(tmp_path / "pairs", name, documents, masked=True)
+    return tmp_path / "pairs", *sides
+
+
+def write_lines(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
+    folder.mkdir()
+    with LinesWriter(folder, name, ("d",)) as lines:
+        for number, row in enumerate(rows):
+            lines.append(row, source=0, file=0, at=number)
+    return folder
