@@ -208,8 +208,8 @@ class SectionsPipeline(_Pipeline):
             return self
         if self.preprocessing.packing_strategy != "simple":
             raise ValueError(f"packing_strategy {self.preprocessing.packing_strategy!r} means nothing with sources: records stay apart")
-        if "position_ids_mode" in self.output.model_fields_set and self.output.position_ids_mode != "none":
-            raise ValueError("position_ids_mode means nothing with sources: each record is a sequence of its own. Leave it out")
+        if self.output.position_ids_mode == "continuous":  # doc_reset is the default, which AstrAI writes out
+            raise ValueError("position_ids_mode continuous means nothing with sources: each record is a sequence of its own. Leave it out")
         return self
 
 

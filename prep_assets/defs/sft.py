@@ -19,7 +19,7 @@ def sft_raw(context: dg.AssetExecutionContext, config: Options) -> dg.Materializ
 
 @declare("sft_template", kinds={"python", "json"})
 def sft_template(context: dg.AssetExecutionContext, config: Options) -> dg.MaterializeResult[Any]:
-    """Certificate of the chat template: what it does with system prompts, reasoning and tools, and how its masks can be proven."""
+    """Certificate of the chat template: what it makes of system prompts, reasoning and tools, and how masks are proven."""
     return build(context, config)
 
 

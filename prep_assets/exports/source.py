@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from prep_assets.errors import StoreError, nearest
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import PackedStore, open_packed
@@ -20,6 +22,17 @@ class Pairs:
 
     chosen: TokenStore
     rejected: TokenStore
+
+    def __post_init__(self) -> None:
+        if (
+            not np.array_equal(self.chosen.row, self.rejected.row)
+            or "loss_mask" not in self.chosen.arrays
+            or "loss_mask" not in self.rejected.arrays
+        ):
+            raise StoreError(
+                f"these are no pairs: {len(self.chosen):,} chosen and {len(self.rejected):,} rejected records, which must be of the same rows "
+                "and have a loss_mask. Build the store again"
+            )
 
     def __len__(self) -> int:
         return len(self.chosen)

@@ -66,7 +66,7 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
         return check.run(workspace, published)
     except PrepAssetsError as error:
         return Verdict(False, str(error), {}, Worst(str(published.directory), str(error)))
-    except (OSError, ValueError, KeyError, IndexError, EOFError) as error:
+    except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError) as error:
         detail = f"the store cannot be read ({type(error).__name__}: {error})"
         return Verdict(False, detail, {}, Worst(str(published.directory), detail))
 

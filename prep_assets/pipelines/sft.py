@@ -16,15 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.models import Chat, Sft
-from prep_assets.errors import PrepAssetsError, Refused, StoreError, TemplateError
+from prep_assets.errors import CheckFailed, PrepAssetsError, Refused, StoreError, TemplateError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out
 from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import Sample
+from prep_assets.samples import THINKING, TOOL_CALL, Sample
 from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, Segmented, TokenStore, open_tokens, record_writer
@@ -239,7 +240,17 @@ class Conversations:
         treated, count = treat(sample, self._pattern, self.special_in_content)
         self.control_tokens += count
         rendered = render(treated, self.template)
+        self._prove_growth(treated)
         return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+
+    def _prove_growth(self, sample: Sample) -> None:
+        """Refuse a conversation whose reasoning or tool calls are not where a growing render has them: its mask could not be proven."""
+        if not any(region.kind in (THINKING, TOOL_CALL) for turn in sample.turns for region in turn.regions):
+            return
+        try:
+            expected_texts(sample, MaskOptions(), self.template)
+        except CheckFailed as error:
+            raise Refused("mask_not_provable", str(error), stage="render") from error
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:

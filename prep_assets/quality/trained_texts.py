@@ -136,8 +136,11 @@ def _untemplated(sample: Sample, turns: Sequence[list[_Segment]], stops: Sequenc
 
 def _as_rendered(sample: Sample, number: int, segments: list[_Segment], template: ChatTemplate) -> list[_Segment]:
     """The turn's segments with the text that the template makes of them; reasoning that it leaves out of history is gone."""
-    if all(segment.kind == TEXT for segment in segments) or not any(segment.weight for segment in segments):
+    if sample.turns[number].role != ASSISTANT or not any(segment.weight for segment in segments):
         return segments
+    lead = template.answer_lead
+    if all(segment.kind == TEXT for segment in segments) and (not lead or lead.isspace()):
+        return [replace(segments[0], text=lead + segments[0].text), *segments[1:]]
     generated = _generated(sample, number, template)
     shown: list[_Segment] = []
     bounds: list[tuple[int, int]] = []
@@ -155,14 +158,12 @@ def _as_rendered(sample: Sample, number: int, segments: list[_Segment], template
     end = generated.find(template.stop_token, at) if template.stop_token else -1
     if end < 0:
         raise CheckFailed(f"turn {number}: no stop token {template.stop_token!r} after {generated[-60:]!r}")
-    if all(segment.kind == TEXT for segment in shown):
-        return shown
     return _divide(shown, bounds, generated[:end])
 
 
 def _divide(segments: list[_Segment], bounds: list[tuple[int, int]], text: str) -> list[_Segment]:
     """Cut what a model generates into the turn's segments: tags of reasoning go to the reasoning, all around tool calls to the calls."""
-    cuts = [bounds[0][0] if segments[0].kind == TEXT else 0]
+    cuts = [0]
     for i in range(1, len(segments)):
         kinds, end = (segments[i - 1].kind, segments[i].kind), bounds[i - 1][1]
         if kinds == (THINKING, TOOL_CALL) and "</think>" in text[end:]:

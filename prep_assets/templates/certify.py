@@ -152,7 +152,7 @@ def _grows(template: ChatTemplate) -> bool:
     turns = (_Q1, _A1, _Q2, _A2)
     whole = _plain(template, turns)
     heads = [_plain(template, turns[:count], generation_prompt=True) for count in (1, 3)]
-    return whole is not None and bool(template.generation_prompt) and all(head is not None and whole.startswith(head) for head in heads)
+    return whole is not None and all(head is not None and whole.startswith(head) for head in heads)
 
 
 def _system(template: ChatTemplate) -> tuple[str, str]:

@@ -62,6 +62,16 @@ class ChatTemplate:
         return prompted.removeprefix(asked) if prompted.startswith(asked) else ""
 
     @cached_property
+    def answer_lead(self) -> str:
+        """What the template writes between the generation prompt and the words of an answer: often nothing, a space or a line break, or an empty
+        block for reasoning. The model has to generate it, so it is trained with the answer."""
+        try:
+            prompted, answered = self.render(_QUESTION, generation_prompt=True), self.render(_ANSWERED)
+        except Refused:
+            return ""
+        return answered[len(prompted) :].partition(_ANSWERED[1]["content"])[0] if answered.startswith(prompted) else ""
+
+    @cached_property
     def stop_token(self) -> str:
         """The control token with which the template ends an assistant's turn; ``""`` where there is none, so that a model never learns to stop."""
         try:

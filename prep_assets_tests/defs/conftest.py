@@ -31,7 +31,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everything]
     stores = tmp_path_factory.mktemp("stores")
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
         patch.setenv("PREP_ASSETS_STORE_DIR", str(stores))
-        for last in ("sft_packed", "preference_tokens", "rl_tokens"):
+        for last in ("sft_template", "sft_packed", "preference_tokens", "rl_tokens"):
             assert run(instance, last).success
         assert run(instance, "pretrain_raw", "pretrain_tokens", between=DOMAINS["pretrain"]).success
         patch.undo()

@@ -11,7 +11,12 @@ from prep_assets.definitions import defs
 from prep_assets.pipelines.checks import CHECKS
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-DOMAINS = {"pretrain": ("docs", "notes"), "sft": ("gsm8k", "alpaca", "dolly", "chats"), "preference": ("hh", "ultrafeedback"), "rl": ("gsm8k",)}
+DOMAINS = {
+    "pretrain": ("docs", "notes"),
+    "sft": ("gsm8k", "alpaca", "dolly", "chats"),
+    "preference": ("hh", "ultrafeedback"),
+    "rl": ("gsm8k",),
+}
 
 
 def run(

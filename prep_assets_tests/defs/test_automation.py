@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from prep_assets.defs import checks as module
 from prep_assets.definitions import defs
+from prep_assets.defs import checks as module
 from prep_assets.pipelines.checks import Check, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict

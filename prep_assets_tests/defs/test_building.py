@@ -92,7 +92,9 @@ def test_on_missing_fail_lists_all_layers_in_the_order_to_build_them(stores: Pat
     ]
 
 
-def test_a_build_that_fails_upstream_says_so_downstream(stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_fails_upstream_says_so_downstream(
+    stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unreadable(*_: object, **__: object) -> None:
         raise PermissionError("the samples are locked")
 

@@ -11,8 +11,8 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from prep_assets.defs import checks as module
 from prep_assets.definitions import defs
+from prep_assets.defs import checks as module
 from prep_assets.pipelines.checks import Check, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict, Worst
@@ -102,7 +102,9 @@ def test_an_id_outside_the_vocabulary_is_shown_as_what_it_is(
     built: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worst = Worst("row 7", "id 99,999,999 is outside the vocabulary", (1, 99_999_999, -1), (0.0, 1.0, 1.0))
-    monkeypatch.setattr(module, "run_check", wrong("row_integrity", "sft_packed", Verdict(False, "1 row is wrong", {"rows_failed": 1}, worst)))
+    monkeypatch.setattr(
+        module, "run_check", wrong("row_integrity", "sft_packed", Verdict(False, "1 row is wrong", {"rows_failed": 1}, worst))
+    )
     run(instance, "sft_packed")
     [evaluation] = evaluations(instance, "sft_packed", "row_integrity")
     assert "⟨id 99999999⟩⟨id -1⟩" in evaluation.metadata["worst_row"].value

@@ -118,7 +118,9 @@ def builds(workspace: Workspace, *partitions: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("given", [("gsm8k",), ("gsm8k", "alpaca", "dolly"), ("gsm8k", "dolly"), ()], ids=len)
-def test_other_partitions_than_asked_for_are_refused_before_anything_is_written(output: Output, stores: Path, given: tuple[str, ...]) -> None:
+def test_other_partitions_than_asked_for_are_refused_before_anything_is_written(
+    output: Output, stores: Path, given: tuple[str, ...]
+) -> None:
     result = output.of(lambda workspace: builds(workspace, *given), tags={RANGE_START: "gsm8k", RANGE_END: "alpaca"})
     assert not result.success
     assert f"sft_raw: asked for partitions ['alpaca', 'gsm8k'], got {sorted(given)}" in failures(result)

@@ -18,6 +18,7 @@ from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import materializations, plain
 from prep_assets_tests.pipelines.workspaces import build, jsonl, minimal, workspace_in
 
+TABLES = [name for name in ASSETS if name != "sft_template"]
 TOKENS = ["pretrain_tokens", "sft_tokens", "sft_packed", "preference_tokens", "rl_tokens"]
 
 
@@ -26,11 +27,10 @@ def all_of(everything: Everything, asset: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("asset", ASSETS)
-def test_every_materialization_says_how_much_and_where(everything: Everything, asset: str) -> None:
+def test_every_materialization_says_what_it_is_and_where(everything: Everything, asset: str) -> None:
     found = all_of(everything, asset)
     assert found
     for metadata in found:
-        assert metadata["dagster/row_count"] > 0
         assert metadata["bytes"] > 0
         assert Path(metadata["path"]).is_dir() and Path(metadata["path"]).is_relative_to(everything.stores)
         assert (Path(metadata["path"]) / "manifest.json").is_file()
@@ -39,11 +39,12 @@ def test_every_materialization_says_how_much_and_where(everything: Everything, a
         assert len(json.dumps(metadata)) < 200_000
 
 
-@pytest.mark.parametrize("asset", ASSETS)
+@pytest.mark.parametrize("asset", TABLES)
 def test_figures_are_numbers_so_that_the_page_plots_them(everything: Everything, asset: str) -> None:
     for each in materializations(everything.instance, asset):
         numbers = {key for key, value in each.metadata.items() if isinstance(value, dg.IntMetadataValue | dg.FloatMetadataValue)}
         assert {"dagster/row_count", "bytes", "refused_records"} <= numbers
+        assert each.metadata["dagster/row_count"].value > 0
         assert len(numbers) > 3
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.options import AS_CONFIGURED, chosen, options
 from prep_assets.definitions import defs
+from prep_assets.defs.options import AS_CONFIGURED, chosen, options
 from prep_assets.pipelines.graph import ASSETS, state
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, run
@@ -114,7 +114,8 @@ def test_what_is_not_set_stays_as_the_file_says(paths: set[str]) -> None:
     workspace = Workspace.open()
     given_values = {path: VALUES[path] for path in sorted(paths)}
     plain, with_options = (
-        each.family(FAMILIES["sft"]).model_dump() for each in (workspace, workspace.overriding("sft", chosen(options("sft")(**nested(given_values)))))
+        each.family(FAMILIES["sft"]).model_dump()
+        for each in (workspace, workspace.overriding("sft", chosen(options("sft")(**nested(given_values)))))
     )
     for path in described(FAMILIES["sft"]):
         before, after = plain, with_options
@@ -146,7 +147,10 @@ def test_row_len_of_one_run(built: Path, instance: dg.DagsterInstance) -> None:
 
 
 def test_a_whole_section_may_be_set(built: Path, instance: dg.DagsterInstance) -> None:
-    chosen_options = {"packing": {"strategy": "bfd", "row_len": 128, "overlong": "split", "max_items": {"chats": 5}}, "output": {"storage_format": "bin"}}
+    chosen_options = {
+        "packing": {"strategy": "bfd", "row_len": 128, "overlong": "split", "max_items": {"chats": 5}},
+        "output": {"storage_format": "bin"},
+    }
     assert run(instance, "sft_packed", options={"sft_packed": chosen_options}).success
     published = Workspace.open().published("sft_packed")
     assert published is not None

@@ -15,7 +15,7 @@ from prep_assets.pipelines.previews import Preview
 
 HOSTILE = [
     "<script>alert(1)</script>",
-    '"quoted" & \'single\'',
+    "\"quoted\" & 'single'",
     "</text></svg>",
     "]]>",
     "&lt;",

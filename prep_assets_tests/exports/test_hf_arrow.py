@@ -27,8 +27,8 @@ def test_trl_packed(table: Table, tmp_path: Path) -> None:
 
 def test_trl_collator_finds_the_documents(table: Table, tmp_path: Path) -> None:
     trainer = pytest.importorskip("trl.trainer.sft_trainer", reason="pip install trl")
-    rows = [load(export(table.folder, "hf_arrow", tmp_path / "out"))[row] for row in range(6)]
-    batch = trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)(rows)
+    found = load(export(table.folder, "hf_arrow", tmp_path / "out"))
+    batch = trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)([found[row] for row in range(6)])
     lengths = [length for row in range(6) for length in table.lengths(row)]
     assert batch["position_ids"][0].tolist() == [place for length in lengths for place in range(length)]
     assert batch["labels"][0].tolist() == [label for row in range(6) for label in table.labels(row)]
@@ -94,7 +94,9 @@ def test_pairs(pairs: tuple[Path, list[Document], list[Document]], tmp_path: Pat
         assert other[row]["chosen_labels"] == labels_of(chosen[row])
         assert other[row]["rejected_input_ids"] == rejected[row][0]
         assert other[row]["rejected_attention_mask"] == [1] * len(rejected[row][0])
-    assert sorted(other.column_names) == [f"{side}_{key}" for side in ("chosen", "rejected") for key in ("attention_mask", "input_ids", "labels")]
+    assert sorted(other.column_names) == [
+        f"{side}_{key}" for side in ("chosen", "rejected") for key in ("attention_mask", "input_ids", "labels")
+    ]
     with pytest.raises(ConfigError, match="axolotl reads preference pairs as text"):
         export(folder, "hf_arrow", tmp_path / "ax", layout="axolotl")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports import export, exports
 from prep_assets.exports import blocks as blocks_module
+from prep_assets.exports import export, exports
 from prep_assets.exports.source import open_source
 from prep_assets_tests.exports.conftest import PAD, Stream, Table, write_lines, write_stream
 
@@ -117,6 +117,13 @@ def test_a_folder_with_several_streams_needs_one_named(tmp_path: Path) -> None:
     export(tmp_path / "s", "tlfs", tmp_path / "out", stream="dev")
     with pytest.raises(StoreError, match="found none of ours"):
         open_source(tmp_path / "out")
+
+
+def test_sides_of_different_rows_are_no_pairs(tmp_path: Path) -> None:
+    for name, count in (("chosen", 2), ("rejected", 1)):
+        write_stream(tmp_path / "s", name, [([1], [1])] * count, masked=True)
+    with pytest.raises(StoreError, match="2 chosen and 1 rejected"):
+        open_source(tmp_path / "s")
 
 
 def test_nothing_to_export(tmp_path: Path) -> None:

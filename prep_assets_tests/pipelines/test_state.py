@@ -115,7 +115,7 @@ def test_rebuilding_what_is_stale_makes_everything_current(local: Workspace) -> 
         ({"mask": {"user": "train"}}, EVERY_SFT_TOKENS),
         ({"train_on_eos": "none"}, EVERY_SFT_TOKENS),
         ({"preprocessing": {"max_seq_len": 200}}, EVERY_SFT_TOKENS),
-        ({"template": "plain"}, EVERY_SFT_TOKENS),
+        ({"template": "plain"}, EVERY_SFT_TOKENS | {"sft_template"}),
         ({"refresh": {"every": "0 4 * * *"}}, set()),
         ({"on_missing": "fail"}, set()),
     ],
@@ -154,14 +154,14 @@ def test_a_domain_that_is_added_or_removed_changes_the_mixture_alone(local: Work
 def test_another_template_makes_the_tokens_stale(local: Workspace) -> None:
     path = local.configs / "mine.jinja"
     path.write_text(path.read_text() + "\n")
-    assert stale(local) == EVERY_SFT_TOKENS | {"sft_packed"}
+    assert stale(local) == EVERY_SFT_TOKENS | {"sft_packed", "sft_template"}
 
 
 def test_another_tokenizer_makes_all_tokens_stale_even_in_a_process_that_has_read_the_old_one(local: Workspace) -> None:
     path = local.configs.parent / "tokenizer" / "tokenizer_config.json"
     assert stale(local) == set()
     path.write_text(path.read_text().replace('"pad_token": "<|pad|>"', '"pad_token": "<|endoftext|>"'))
-    everything = {"pretrain_tokens[docs]", "pretrain_tokens[notes]", "sft_packed"} | EVERY_SFT_TOKENS
+    everything = {"pretrain_tokens[docs]", "pretrain_tokens[notes]", "sft_packed", "sft_template"} | EVERY_SFT_TOKENS
     assert stale(local) == everything
 
 

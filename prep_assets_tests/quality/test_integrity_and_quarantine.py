@@ -3,21 +3,55 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from prep_assets.pipelines.checks import CHECKS
+from prep_assets.pipelines.checks import CHECKS, INTEGRITY, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.published import Published
-from prep_assets_tests.pipelines.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, verdicts, workspace_in
+from prep_assets_tests.pipelines.workspaces import (
+    build,
+    build_all,
+    domain,
+    failing,
+    jsonl,
+    minimal,
+    refusals,
+    resealed,
+    shipped,
+    verdicts,
+    workspace_in,
+)
 from prep_assets_tests.quality.corruption import quarantine_file
 
 STORES = {
     **{"pretrain_raw": "docs", "sft_raw": "chats", "preference_raw": "hh", "rl_raw": "gsm8k", "pretrain_tokens": "docs", "sft_tokens": "chats"},
-    **dict.fromkeys(("sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens"), ""),
+    **dict.fromkeys(("sft_template", "sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens"), ""),
 }
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """All stores of all families, a few records each, because each file of each store is harmed in turn."""
+    families = shipped("bin")
+    for options in families.values():
+        for each in options["domains"].values():
+            each["max_items"] = 12
+    families["rl"]["arithmetic"] = {"n": 12}
+    workspace = workspace_in(tmp_path_factory.mktemp("small"), families)
+    build_all(workspace)
+    return workspace
+
+
+@pytest.fixture
+def few(small: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of the small stores."""
+    shutil.copytree(small.configs.parent, tmp_path / "copy", symlinks=True)
+    return Workspace(tmp_path / "copy" / "configs", tmp_path / "copy" / "stores")
 
 
 def flip(path: Path) -> None:
@@ -41,8 +75,8 @@ def test_the_table_names_every_asset() -> None:
 
 @pytest.mark.parametrize("harm", HARM)
 @pytest.mark.parametrize("asset", STORES)
-def test_harm_to_any_file_is_seen_and_named(stores: Workspace, asset: str, harm: str) -> None:
-    published = stores.published(asset, STORES[asset])
+def test_harm_to_any_file_is_seen_and_named(few: Workspace, asset: str, harm: str) -> None:
+    published = few.published(asset, STORES[asset])
     assert published is not None
     for name in published.manifest.files:
         path = published.directory / name
@@ -50,27 +84,27 @@ def test_harm_to_any_file_is_seen_and_named(stores: Workspace, asset: str, harm:
         if not whole:
             continue
         HARM[harm](path)
-        verdict = verdicts(stores, published)["file_hashes"]
+        verdict = run_check(INTEGRITY, few, published)
         assert not verdict.passed and name in verdict.summary
         assert f"--select {asset}" in verdict.summary, "the remedy"
         path.write_bytes(whole)
-    assert failing(stores, published) == []
+    assert failing(few, published) == []
 
 
 @pytest.mark.parametrize("asset", STORES)
-def test_a_foreign_file_is_seen_and_named(stores: Workspace, asset: str) -> None:
-    published = stores.published(asset, STORES[asset])
+def test_a_foreign_file_is_seen_and_named(few: Workspace, asset: str) -> None:
+    published = few.published(asset, STORES[asset])
     assert published is not None
     (published.directory / "notes.txt").write_text("mine")
-    verdict = verdicts(stores, published)["file_hashes"]
+    verdict = verdicts(few, published)["file_hashes"]
     assert not verdict.passed and "notes.txt: not in the manifest" in verdict.summary
 
 
 @pytest.mark.parametrize("harm", HARM)
 @pytest.mark.parametrize("asset", STORES)
-def test_no_harm_makes_a_check_crash(stores: Workspace, asset: str, harm: str) -> None:
+def test_no_harm_makes_a_check_crash(few: Workspace, asset: str, harm: str) -> None:
     """Even where the manifest says that the harmed file is right."""
-    published = stores.published(asset, STORES[asset])
+    published = few.published(asset, STORES[asset])
     assert published is not None
     for name in published.manifest.files:
         path = published.directory / name
@@ -78,19 +112,19 @@ def test_no_harm_makes_a_check_crash(stores: Workspace, asset: str, harm: str) -
         if not whole:
             continue
         HARM[harm](path)
-        for verdict in verdicts(stores, resealed(published)).values():
+        for verdict in verdicts(few, resealed(published)).values():
             assert verdict.passed or verdict.worst is not None
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(whole)
 
 
-def test_a_damaged_store_is_built_anew(stores: Workspace) -> None:
-    published = stores.published("sft_packed")
+def test_a_damaged_store_is_built_anew(few: Workspace) -> None:
+    published = few.published("sft_packed")
     assert published is not None
     flip(published.directory / "sft_packed" / "shard_0000" / "sequence.bin")
-    again = build(stores, "sft_packed")
+    again = build(few, "sft_packed")
     assert not again.reused and again.manifest == published.manifest
-    assert failing(stores, again) == []
+    assert failing(few, again) == []
 
 
 @pytest.fixture
@@ -131,8 +165,6 @@ def test_a_quarantine_that_is_gone(refusing: tuple[Workspace, Published]) -> Non
 
 def test_a_record_that_the_schema_refuses_cannot_be_in_the_store(refusing: tuple[Workspace, Published]) -> None:
     """An index that points at a refused row is a failed check, not an exception."""
-    import numpy as np
-
     workspace, published = refusing
     np.save(published.directory / "a_train.index" / "row.npy", np.array([0, 1]))
     verdict = verdicts(workspace, resealed(published))["tokenization_identity"]

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import yaml
+from tokenizers import Tokenizer
 
 from prep_assets.pipelines.checks import CHECKS
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Published
-from prep_assets_tests.pipelines.workspaces import SHIPPED, resealed, verdicts
+from prep_assets_tests.pipelines.workspaces import SHIPPED, TOKENIZER, resealed, verdicts
 from prep_assets_tests.quality import corruption
 from prep_assets_tests.quality.corruption import Ragged, Spoil
 
@@ -161,6 +163,20 @@ def swapped_tokens(ids: npt.NDArray[Any], _: Any) -> npt.NDArray[Any]:
     at = int(np.flatnonzero(np.diff(ids[:-1]))[0])
     ids[at], ids[at + 1] = ids[at + 1], ids[at]
     return ids
+
+
+def other_tokens_of_the_same_text(ids: npt.NDArray[Any], _: Any) -> npt.NDArray[Any]:
+    """Two neighbouring tokens become two others that spell the same, which decoding cannot see."""
+    vocabulary = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json").get_vocab()
+    text = {number: piece for piece, number in vocabulary.items()}
+    for at in range(1, len(ids) - 1):
+        if min(ids[at], ids[at + 1]) > PAD:
+            joined, border = text[int(ids[at])] + text[int(ids[at + 1])], len(text[int(ids[at])])
+            for cut in range(1, len(joined)):
+                if cut != border and joined[:cut] in vocabulary and joined[cut:] in vocabulary:
+                    ids[at], ids[at + 1] = vocabulary[joined[:cut]], vocabulary[joined[cut:]]
+                    return ids
+    raise AssertionError("no such neighbours")
 
 
 def moved_border(stream: str) -> Spoil:
@@ -396,13 +412,21 @@ MUTATIONS = [
     ),
     Mutation("eos doubled", "pretrain_tokens", "row_integrity", on_tokens("docs_train", put(-2, EOS)), "docs"),
     Mutation("eos missing", "pretrain_tokens", "row_integrity", on_tokens("docs_train", put(-1, 100)), "docs"),
-    Mutation("eos in the middle", "pretrain_tokens", "row_integrity", on_tokens("notes_dev", put(1, EOS)), "notes")
-    if False
-    else Mutation("eos in the middle", "pretrain_tokens", "row_integrity", on_tokens("docs_dev", put(1, EOS)), "docs"),
+    Mutation("eos in the middle", "pretrain_tokens", "row_integrity", on_tokens("docs_dev", put(1, EOS)), "docs"),
     Mutation("border moved", "pretrain_tokens", "row_integrity", moved_border("docs_train"), "docs"),
     Mutation("token replaced", "pretrain_tokens", "tokenization_identity", on_tokens("docs_train", put(1, 300)), "docs"),
     Mutation("tokens swapped", "pretrain_tokens", "tokenization_identity", on_tokens("docs_dev", swapped_tokens), "docs"),
     Mutation("another document's row", "pretrain_tokens", "tokenization_identity", other_origin("docs_train"), "docs"),
+    *(
+        Mutation(name, asset, "tokenization_identity", on_tokens(stream, change), partition)
+        for asset, stream, partition in (("sft_tokens", "dev", "chats"), ("preference_tokens", "chosen", ""))
+        for name, change in (
+            ("token of the question replaced", put(4, 300)),
+            ("header replaced", put(0, END)),
+            ("tokens swapped", swapped_tokens),
+            ("same text in other tokens", other_tokens_of_the_same_text),
+        )
+    ),
     Mutation("token replaced", "sft_packed", "mask_alignment", on_packed("sequence", assign(0, 7, 300))),
     Mutation("tokens swapped", "sft_packed", "mask_alignment", on_packed("sequence", swap_two)),
     Mutation("rows swapped", "sft_packed", "mask_alignment", on_packed("sequence", swap_rows)),
@@ -476,6 +500,15 @@ def test_clean_stores_pass_and_say_how_much_they_looked_at(pristine: Workspace) 
 
 
 def test_every_check_has_a_corruption() -> None:
-    """`file_hashes` has its own tests below this kit, because here it is made to hold."""
-    covered = {(mutation.asset, mutation.check) for mutation in MUTATIONS}
+    """`file_hashes`, which is made to hold here, has tests of its own; `policy_supported` is about the configuration and not about a payload."""
+    covered = {(mutation.asset, mutation.check) for mutation in MUTATIONS} | {("sft_template", "policy_supported")}
     assert covered == {(asset, check.name) for asset, checks in CHECKS.items() for check in checks if check.name != "file_hashes"}
+
+
+def test_a_template_without_a_stop_token_cannot_support_a_mask_that_trains_it(stores: Workspace) -> None:
+    published = stores.published("sft_template")
+    assert published is not None and verdicts(stores, published)["policy_supported"].passed
+    path = stores.configs / "sft.yaml"
+    (stores.configs / "endless.jinja").write_text("{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}")
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "template": "endless.jinja"}))
+    assert not verdicts(Workspace(stores.configs, stores.stores), published)["policy_supported"].passed

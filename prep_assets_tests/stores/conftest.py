@@ -47,4 +47,3 @@ def publish(place: Place) -> Callable[..., Published]:
 def contents() -> Callable[[Path], dict[str, bytes]]:
     """Every file below a folder, by relative path."""
     return lambda folder: {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-

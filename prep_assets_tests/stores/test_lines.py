@@ -55,7 +55,9 @@ def test_the_index_has_its_dtypes(tmp_path: Path) -> None:
 
 def test_nothing_but_lines_and_index_is_left(tmp_path: Path, contents: Contents) -> None:
     write(tmp_path, [{"a": number} for number in range(20)], seed=0)
-    assert sorted(contents(tmp_path)) == sorted(["pairs.jsonl", *(f"pairs.index/{part}" for part in ("file.npy", "row.npy", "source.npy", "sources.json"))])
+    assert sorted(contents(tmp_path)) == sorted(
+        ["pairs.jsonl", *(f"pairs.index/{part}" for part in ("file.npy", "row.npy", "source.npy", "sources.json"))]
+    )
 
 
 def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents) -> None:

@@ -19,7 +19,7 @@ from prep_assets.stores.published import Published
 FILES = {"a.bin": bytes(range(200)), "sub/b.bin": b"x" * 1234, "sub/manifest.json": b"the payload's own", "empty": b""}
 
 
-def hash_of(content: bytes) -> str:
+def hash_of(content: bytes | bytearray) -> str:
     return sha256(content).hexdigest()
 
 

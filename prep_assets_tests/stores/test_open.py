@@ -176,7 +176,8 @@ def test_jsonl_numbers_and_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"), [("{", "line 2: no JSON"), ("[1]", "must be an object"), ('{"b": 1}', "has the keys"), ('{"a": "x"}', "list of numbers")]
+    ("line", "complaint"),
+    [("{", "line 2: no JSON"), ("[1]", "must be an object"), ('{"b": 1}', "has the keys"), ('{"a": "x"}', "list of numbers")],
 )
 def test_bad_lines_are_named(tmp_path: Path, line: str, complaint: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": [1]}\n' + line + "\n")

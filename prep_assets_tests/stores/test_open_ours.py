@@ -90,7 +90,14 @@ def test_packed_table(tmp_path: Path, storage: Storage) -> None:
     with PackedWriter(storage, tmp_path, "sft_packed", 2, 5) as writer:
         positions = np.array([[0, 1, 2, 0, 0], [0, 1, 0, 1, 2]], "int32")
         writer.append({"tokens": tokens, "loss_mask": tokens % 2, "position_ids": positions})
-    fields = {"row": [0, 0, 1, 1], "row_offset": [0, 3, 0, 2], "length": [3, 1, 2, 3], "source": [0] * 4, "record": [0, 1, 2, 3], "start": [0] * 4}
+    fields = {
+        "row": [0, 0, 1, 1],
+        "row_offset": [0, 3, 0, 2],
+        "length": [3, 1, 2, 3],
+        "source": [0] * 4,
+        "record": [0, 1, 2, 3],
+        "start": [0] * 4,
+    }
     write_documents(tmp_path, "sft_packed", {key: np.array(value) for key, value in fields.items()}, ("d",), 5)
     store = open_store(tmp_path)
     assert (len(store), store.num_records) == (10, 2)

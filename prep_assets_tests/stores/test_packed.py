@@ -51,7 +51,13 @@ def write(
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 9), st.integers(1, 5), st.lists(st.integers(0, 4), max_size=3), st.sampled_from(STORAGE), st.sampled_from(["int8", "float32"]))
+@given(
+    st.integers(0, 9),
+    st.integers(1, 5),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.sampled_from(STORAGE),
+    st.sampled_from(["int8", "float32"]),
+)
 def test_rows_come_back(rows: int, row_len: int, sizes: list[int], storage: StorageFormat, loss_dtype: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         written = write(Path(name), storage, rows, row_len, sizes=tuple(sizes), loss_dtype=loss_dtype)
@@ -127,7 +133,7 @@ def test_fewer_rows_than_planned_are_an_error(tmp_path: Path) -> None:
 
 
 def test_no_table(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no packed table 'sft_packed': sft_packed.documents is missing"):
+    with pytest.raises(StoreError, match=r"no packed table 'sft_packed': sft_packed\.documents is missing"):
         open_packed(tmp_path, "sft_packed")
 
 
@@ -145,7 +151,7 @@ def test_another_row_length_is_found_at_open(tmp_path: Path, storage: StorageFor
     write(tmp_path, storage)
     about = tmp_path / "sft_packed.documents" / "sources.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "row_len": 3}))
-    with pytest.raises(StoreError, match="do not fit together|rows of 3"):
+    with pytest.raises(StoreError, match=r"do not fit together|rows of 3"):
         open_packed(tmp_path, "sft_packed")
 
 

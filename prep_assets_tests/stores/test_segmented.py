@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ EDGE = st.none() | st.integers(-40, 40)
 
 def parts(lengths: list[int]) -> list[npt.NDArray[Any]]:
     bounds = np.cumsum([0, *lengths])
-    return [np.arange(low, high, dtype=np.uint16) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [np.arange(low, high, dtype=np.uint16) for low, high in pairwise(bounds)]
 
 
 @given(LENGTHS, EDGE, EDGE)
@@ -35,7 +36,8 @@ def test_slices_are_those_of_the_joined_array(lengths: list[int], start: int | N
 @given(st.lists(LENGTHS, min_size=1, max_size=4), EDGE, EDGE)
 def test_segmented_arrays_nest(nested: list[list[int]], start: int | None, stop: int | None) -> None:
     flat = parts([length for lengths in nested for length in lengths])
-    pieces, at = [], 0
+    pieces: list[Any] = []
+    at = 0
     for lengths in nested:
         pieces.append(Segmented(flat[at : at + len(lengths)]))
         at += len(lengths)

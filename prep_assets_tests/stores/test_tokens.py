@@ -38,6 +38,10 @@ def mask_of(records: Records) -> Records:
     return [[token % 2 for token in record] for record in records]
 
 
+def flat(records: Records) -> list[int]:
+    return [token for record in records for token in record]
+
+
 def cut(records: Records, sizes: Sequence[int]) -> list[Records]:
     """`records` in successive batches of the sizes given, in turn, and what is left."""
     batches, at = [], 0
@@ -47,15 +51,21 @@ def cut(records: Records, sizes: Sequence[int]) -> list[Records]:
     return [*batches, records[at:]]
 
 
-def write(directory: Path, storage: StorageFormat, records: Records, *, sizes: Sequence[int] = (), limit: int = 10**9, block: int = 10**9) -> None:
+def write(
+    directory: Path, storage: StorageFormat, records: Records, *, sizes: Sequence[int] = (), limit: int = 10**9, block: int = 10**9
+) -> None:
     made: BinWriter | H5Writer
-    made = H5Writer(directory / "train.h5", DTYPES) if storage == "h5" else BinWriter(directory / "train", DTYPES, max_tokens_per_shard=limit)
+    made = (
+        H5Writer(directory / "train.h5", DTYPES) if storage == "h5" else BinWriter(directory / "train", DTYPES, max_tokens_per_shard=limit)
+    )
     row = 0
     with RecordWriter(made, directory / "train.index", block_tokens=block) as writer:
         for batch in cut(records, sizes):
-            flat = {"tokens": np.array(sum(batch, []), np.uint32), "loss_mask": np.array(sum(mask_of(batch), []), np.float32)}
+            block_of = {"tokens": np.array(flat(batch), np.uint32), "loss_mask": np.array(flat(mask_of(batch)), np.float32)}
             numbers = range(row, row + len(batch))
-            writer.append(flat, np.array([len(record) for record in batch], np.int64), [number % 3 for number in numbers], list(numbers))
+            writer.append(
+                block_of, np.array([len(record) for record in batch], np.int64), [number % 3 for number in numbers], list(numbers)
+            )
             row += len(batch)
 
 
@@ -74,7 +84,7 @@ def test_records_come_back(records: Records, sizes: list[int], limit: int, block
         assert [store.record(i, "tokens").tolist() for i in range(len(store))] == records
         assert [store.record(i, "loss_mask").tolist() for i in range(len(store))] == mask_of(records)
         assert {key: array.dtype.name for key, array in store.arrays.items()} == DTYPES
-        assert np.asarray(store.arrays["tokens"][:]).tolist() == sum(records, [])
+        assert np.asarray(store.arrays["tokens"][:]).tolist() == flat(records)
         assert store.starts.tolist() == [sum(map(len, records[:i])) for i in range(len(records))]
         assert store.row.tolist() == list(range(len(records)))
         assert store.file.tolist() == [i % 3 for i in range(len(records))]
@@ -152,7 +162,10 @@ def test_an_empty_stream_has_its_keys(tmp_path: Path, storage: StorageFormat) ->
     write(tmp_path, storage, [])
     store = open_tokens(tmp_path, "train")
     assert (len(store), store.tokens, store.starts.tolist()) == (0, 0, [])
-    assert {key: (len(array), array.dtype.name) for key, array in store.arrays.items()} == {"tokens": (0, "int32"), "loss_mask": (0, "uint8")}
+    assert {key: (len(array), array.dtype.name) for key, array in store.arrays.items()} == {
+        "tokens": (0, "int32"),
+        "loss_mask": (0, "uint8"),
+    }
 
 
 # what does not fit together

@@ -64,11 +64,16 @@ def _moved_system(chat: Chat) -> Pieces:
 
 
 def _reversed(chat: Chat) -> Pieces:
-    return [piece for turn, (role, content) in reversed(list(enumerate(chat))) for piece in [(f"[{role}] ", None), (content, turn), ("<end>\n", None)]]
+    return [
+        piece
+        for turn, (role, content) in reversed(list(enumerate(chat)))
+        for piece in [(f"[{role}] ", None), (content, turn), ("<end>\n", None)]
+    ]
 
 
 def _without_system(chat: Chat) -> Pieces:
-    return [piece for piece in _around("[{role}] ", "<end>\n")([("system", "") if role == "system" else (role, text) for role, text in chat])]
+    shown = [(role, "" if role == "system" else content) for role, content in chat]
+    return _around("[{role}] ", "<end>\n")(shown)
 
 
 MOVED = """{%- if messages[0].role == 'system' -%}{%- set system = messages[0].content + '\n\n' -%}{%- set rest = messages[1:] -%}
@@ -101,7 +106,9 @@ LAYOUTS = {
     "cuts off": Layout(_loop("m.content[:6]"), _around("[{role}] ", "<end>\n", lambda text: text[:6]), always=False),
     "drops the system turn": Layout(_loop("m.content if m.role != 'system' else ''"), _without_system, always=False),
     "repeats": Layout(
-        _loop("m.content + ' ' + m.content"), _each(lambda role, content, turn: [(f"[{role}] {content} {content}<end>\n", None)]), always=False
+        _loop("m.content + ' ' + m.content"),
+        _each(lambda role, content, turn: [(f"[{role}] {content} {content}<end>\n", None)]),
+        always=False,
     ),
     "tells contents apart": Layout(
         _loop("('!' if m.content == 'Hello' else '') + m.content"),

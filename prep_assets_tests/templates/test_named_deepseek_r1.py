@@ -10,9 +10,11 @@ from prep_assets_tests.templates.goldens import (
     CALL,
     HI,
     ONE_ROUND,
+    PARTING,
     REASONED,
     SQUARE,
     SYSTEM,
+    THOUGHT,
     TWO_ROUNDS,
     Golden,
     Message,
@@ -60,6 +62,15 @@ class TestDeepseekR1(NamedTemplateTests):
             WRITTEN,
             "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>«\n\nHello!<｜end▁of▁sentence｜>»"
             "<｜User｜>Bye<｜Assistant｜><think>\n«They leave.\n</think>\n\nCiao.<｜end▁of▁sentence｜>»",
+        ),
+        "every answer to the last user turn keeps its reasoning": Golden(
+            (HI, THOUGHT, {**PARTING, "reasoning_content": "\nThey leave.\n", "content": "\n\nCiao.\n"}),
+            "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜><think>\n«A greeting.\n</think>\n\nHello!<｜end▁of▁sentence｜>»"
+            "<｜Assistant｜><think>\n«They leave.\n</think>\n\nCiao.\n<｜end▁of▁sentence｜>»",
+        ),
+        "reasoning that does not follow the generation prompt": Golden(
+            (HI, {"role": "assistant", "content": "<think>A greeting.</think>Hello!"}),
+            "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>«<think>A greeting.</think>Hello!<｜end▁of▁sentence｜>»",
         ),
         "published template to the letter": Golden(
             WRITTEN,

@@ -42,7 +42,8 @@ def test_a_page_lists_exactly_the_options_that_the_template_reads(name: str) -> 
     environment = _compile_jinja_template("").environment
     tree = environment.parse(named_templates()[name])
     names = [(found.name, found.ctx) for found in tree.find_all(nodes.Name)]
-    own = {name for name, context in names if context != "load"} | {"loop", *environment.globals}
+    macros = {found.name for found in tree.find_all(nodes.Macro)}
+    own = {name for name, context in names if context != "load"} | macros | {"loop", *environment.globals}
     with_default = {found.node.name for found in tree.find_all(nodes.Filter) if found.name == "default"}
     read = {name for name, _ in names} - VARIABLES - own | with_default
     assert read == set(re.findall(r"^\| `(\w+)` \|", page_of(name), re.MULTILINE))

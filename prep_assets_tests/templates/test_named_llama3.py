@@ -105,10 +105,10 @@ class TestLlama3(NamedTemplateTests):
             tools=(SQUARE,),
             options={"tools_in_user_message": False, "date_string": "01 Jan 2025", "tool_result_as_json": False},
         ),
-        "dates as in Llama 3.1": Golden(
-            ONE_ROUND,
+        "dates as in Llama 3.1, system prompt trimmed": Golden(
+            ({"role": "system", "content": " Be brief.\n"}, *ONE_ROUND),
             "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
-            "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|>"
+            "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\nBe brief.<|eot_id|>"
             "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n«Hello!<|eot_id|>»",
             options={"dates": True},

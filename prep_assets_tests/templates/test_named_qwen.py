@@ -130,6 +130,33 @@ class TestQwen3(NamedTemplateTests):
             (BYE, {**PARTING, "reasoning_content": "\nThey leave.\n", "content": "\n\nCiao.\n"}),
             "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«<think>\nThey leave.\n</think>\n\nCiao.\n<|im_end|>»\n",
         ),
+        "thinking allowed": Golden(
+            (BYE, PARTING),
+            "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«<think>\nThey leave.\n</think>\n\nCiao.<|im_end|>»\n",
+            options={"enable_thinking": True},
+        ),
+        "thinking allowed, none given": Golden(
+            ONE_ROUND,
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«<think>\n\n</think>\n\nHello!<|im_end|>»\n",
+            options={"enable_thinking": True},
+        ),
+        "reasoning without thinking": Golden(
+            (BYE, PARTING),
+            "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«<think>\nThey leave.\n</think>\n\nCiao.<|im_end|>»\n",
+            options={"enable_thinking": False},
+        ),
+        "a tool response in a user turn is no query": Golden(
+            (HI, THOUGHT, {"role": "user", "content": "<tool_response>\n9\n</tool_response>"}, NINE),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«<think>\nA greeting.\n</think>\n\nHello!<|im_end|>»\n"
+            "<|im_start|>user\n<tool_response>\n9\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\n«<think>\n\n</think>\n\nIt is 9.<|im_end|>»\n",
+        ),
+        "empty reasoning before a call is left out": Golden(
+            (ASK, {**CALL, "content": "<think>\n\n</think>\n\nOne."}, RESULT, NINE),
+            f"<|im_start|>user\n3 squared?<|im_end|>\n<|im_start|>assistant\n«One.\n{CALLED}<|im_end|>»\n"
+            "<|im_start|>user\n<tool_response>\n9\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\n«<think>\n\n</think>\n\nIt is 9.<|im_end|>»\n",
+        ),
         "tool round": Golden(
             (SYSTEM, *TOOL_ROUND),
             f"<|im_start|>system\nBe brief.\n\n{TOOLS}"

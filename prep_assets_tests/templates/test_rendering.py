@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, document, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, document, turn
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -18,7 +18,28 @@ from prep_assets_tests.templates.layouts import EOS, LAYOUTS, Chat, Pieces, chat
 SPECIAL = {"bos_token": EOS, "eos_token": EOS, "pad_token": "<|pad|>"}
 NOT_TEXT = ["\ufdd0", "\ufdef", "\ud83d", "\udc00"]
 PIECES = [
-    *("", " ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u2003", "\x1c", "Hello", "Hello", "a", "A", "12", "é", "👍", "e\u0301", "中文", "ß", "ŉ"),
+    *(
+        "",
+        " ",
+        "  ",
+        "\n",
+        "\t",
+        "\r\n",
+        "\u00a0",
+        "\u2003",
+        "\x1c",
+        "Hello",
+        "Hello",
+        "a",
+        "A",
+        "12",
+        "é",
+        "👍",
+        "e\u0301",
+        "中文",
+        "ß",
+        "ŉ",
+    ),
     *("<|im_start|>", "<|im_end|>", EOS, "<|user|>\n", "<|assistant|>\n", "<end>\n", "[user] ", "[INST]"),
     *("{{ x }}", "{% endfor %}", "{# #}", "{{ messages }}", "\\n", "'", '"', "&lt;", "<", "\ufffe", "\uffff", "\ufdcf", "\ufdf0"),
 ]
@@ -81,6 +102,7 @@ def test_templates_that_keep_contents(vocabulary: Vocabulary, chat: Chat) -> Non
 @example(chat=[(USER, "  "), (ASSISTANT, " b "), (USER, " "), (ASSISTANT, "c")])
 @example(chat=[(SYSTEM, " s "), (USER, " u "), (ASSISTANT, " ")])
 @example(chat=[(USER, "Hello"), (ASSISTANT, "Hello")])
+@example(chat=[(USER, "a "), (ASSISTANT, " ")])
 def test_own_templates_are_followed_exactly_or_refused(name: str, chat: Chat) -> None:
     layout = LAYOUTS[name]
     found = attempt(chat, own(layout.jinja))
@@ -112,7 +134,9 @@ WORD = st.text("abcdefghij", min_size=1, max_size=3)
 @given(_chat(WORD))
 def test_unique_contents_stand_where_a_search_finds_them(vocabulary: Vocabulary, chat: Chat) -> None:
     unique = [(role, f"<{number}:{content}>") for number, (role, content) in enumerate(chat)]
-    for template in [load_template(name, vocabulary) for name in ("plain", "chatml", "tokenizer")] + [own(LAYOUTS["moves the system turn"].jinja)]:
+    for template in [load_template(name, vocabulary) for name in ("plain", "chatml", "tokenizer")] + [
+        own(LAYOUTS["moves the system turn"].jinja)
+    ]:
         found = render(sample_of(unique), template)
         expected = sorted((found.text.index(content), number) for number, (_, content) in enumerate(unique))
         assert [(span.start, span.turn) for span in found.spans] == expected
@@ -165,7 +189,9 @@ def test_what_is_no_text_is_refused(vocabulary: Vocabulary, bad: str, role: str)
 @pytest.mark.parametrize("bad", [*NOT_TEXT, "<|im_end|>", EOS])
 def test_names_and_roles_cannot_smuggle_in_what_contents_cannot(vocabulary: Vocabulary, bad: str) -> None:
     """They reach the render without marks around them."""
-    template = replace(load_template("chatml", vocabulary), source="{% for m in messages %}{{ m.role }}{{ m.name }}: {{ m.content }}<|im_end|>{% endfor %}")
+    template = replace(
+        load_template("chatml", vocabulary), source="{% for m in messages %}{{ m.role }}{{ m.name }}: {{ m.content }}<|im_end|>{% endfor %}"
+    )
     for smuggler in (Turn(USER, (Region(TEXT, "Hi"),), name=f"Ann{bad}"), Turn(f"user{bad}", (Region(TEXT, "Hi"),))):
         with pytest.raises(Refused) as caught:
             render(Sample((smuggler, turn(ASSISTANT, "Hello"))), template)
@@ -174,7 +200,9 @@ def test_names_and_roles_cannot_smuggle_in_what_contents_cannot(vocabulary: Voca
 
 @pytest.mark.parametrize("bad", NOT_TEXT)
 def test_tools_cannot_smuggle_in_what_contents_cannot(vocabulary: Vocabulary, bad: str) -> None:
-    template = replace(load_template("chatml", vocabulary), source="{{ tools | tojson }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}")
+    template = replace(
+        load_template("chatml", vocabulary), source="{{ tools | tojson }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    )
     sample = Sample((turn(USER, "Hi"), turn(ASSISTANT, "Hello")), tools=({"name": f"add{bad}"},))
     with pytest.raises(Refused):
         render(sample, template)

@@ -44,7 +44,9 @@ def expected(loaded: Loaded, parts: Sequence[Weighted | tuple[int, float]]) -> E
     return Expected(ids, loss, border)
 
 
-def _weigh(vocabulary: Vocabulary, tokens: Sequence[int], segment: Sequence[Weighted], weights: Sequence[float]) -> list[tuple[float, bool]]:
+def _weigh(
+    vocabulary: Vocabulary, tokens: Sequence[int], segment: Sequence[Weighted], weights: Sequence[float]
+) -> list[tuple[float, bool]]:
     """Weight of each token, and whether its bytes do not agree on one."""
     data = "".join(text for text, _ in segment).encode()
     table = vocabulary.token_bytes
@@ -67,5 +69,11 @@ def chatml(loaded: Loaded, chat: Chat, *, trained: Sequence[str] = ("assistant",
     parts: list[Weighted | tuple[int, float]] = []
     for role, content in chat:
         weight = float(role in trained and bool(content.strip()))
-        parts += [(control["<|im_start|>"], 0.0), (f"{role}\n", 0.0), (content, weight), (control["<|im_end|>"], weight * stop), ("\n", 0.0)]
+        parts += [
+            (control["<|im_start|>"], 0.0),
+            (f"{role}\n", 0.0),
+            (content, weight),
+            (control["<|im_end|>"], weight * stop),
+            ("\n", 0.0),
+        ]
     return expected(loaded, parts)

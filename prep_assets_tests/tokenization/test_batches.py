@@ -44,7 +44,11 @@ def rendered(samples: Sequence[Sample], template: ChatTemplate) -> list[Rendered
 
 @settings(max_examples=60, deadline=None)
 @given(samples=EXAMPLES, limit=st.none() | st.integers(1, 60), trains=st.booleans())
-@example(samples=[Sample((turn(PROMPT, "a"), turn(COMPLETION, "▁"))), Sample((turn(PROMPT, "Hi"), turn(COMPLETION, "\x04")))] * 2, limit=None, trains=True)
+@example(
+    samples=[Sample((turn(PROMPT, "a"), turn(COMPLETION, "▁"))), Sample((turn(PROMPT, "Hi"), turn(COMPLETION, "\x04")))] * 2,
+    limit=None,
+    trains=True,
+)
 @example(samples=[document(""), document("a"), document("")], limit=None, trains=False)
 def test_a_batch_is_its_examples_one_after_the_other(
     tools: tuple[Vocabulary, Engines], samples: list[Sample], limit: int | None, trains: bool
@@ -78,7 +82,9 @@ def cut_word(loaded: Loaded) -> tuple[str, str, str]:
     """A word that is one token, in three parts."""
     table = loaded.vocabulary.token_bytes
     assert table is not None
-    word = next(text.decode() for text in table if len(text) >= 5 and text.isalpha() and loaded.ordinary([text.decode()]) == [[table.index(text)]])
+    word = next(
+        text.decode() for text in table if len(text) >= 5 and text.isalpha() and loaded.ordinary([text.decode()]) == [[table.index(text)]]
+    )
     return word[:1], word[1:3], word[3:]
 
 

@@ -62,7 +62,7 @@ def test_control_tokens_are_the_templates_alone(shipped: Loaded, chat: Chat) -> 
 @settings(max_examples=60, deadline=None)
 @given(chat=chats(TEXT_WITH_CONTROL), trained=st.sets(st.sampled_from(["system", "user", "assistant"])), stop=st.booleans())
 def test_policies(shipped: Loaded, chat: Chat, trained: set[str], stop: bool) -> None:
-    policy = MaskPolicy({role: "train" for role in sorted(trained)}, train_on_eos="turn" if stop else "none")
+    policy = MaskPolicy(dict.fromkeys(sorted(trained), "train"), train_on_eos="turn" if stop else "none")
     assert_is(encode_chatml(shipped, chat, policy), chatml(shipped, chat, trained=sorted(trained), stop=stop))
 
 
@@ -88,7 +88,9 @@ def test_a_multi_byte_character_is_trained_as_a_whole(shipped: Loaded) -> None:
 # regions of any weight
 
 WEIGHT = st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0])
-REGIONS = st.lists(st.tuples(st.sampled_from([word for word in WORDS if word.strip()]) | st.text(NO_NONCHARACTERS, min_size=1, max_size=4), WEIGHT), min_size=1, max_size=4)
+FULL_WORDS = [word for word in WORDS if word.strip()]
+REGION_TEXT = st.sampled_from(FULL_WORDS) | st.text(NO_NONCHARACTERS, min_size=1, max_size=4)
+REGIONS = st.lists(st.tuples(REGION_TEXT, WEIGHT), min_size=1, max_size=4)
 
 
 @settings(max_examples=120, deadline=None)
@@ -124,9 +126,11 @@ def test_fractions_are_kept_exactly(shipped: Loaded) -> None:
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.lists(st.sampled_from([word for word in WORDS if word]) | st.text(NO_NONCHARACTERS, min_size=1, max_size=4), min_size=2, max_size=6))
+@given(
+    st.lists(st.sampled_from([word for word in WORDS if word]) | st.text(NO_NONCHARACTERS, min_size=1, max_size=4), min_size=2, max_size=6)
+)
 @example(["Hel", "lo"])
-@example(["(", "x", ")"])
+@example([" ", "t", "he"])
 @example(["Question: ", "4"])
 def test_borders_without_control_tokens(shipped: Loaded, texts: list[str]) -> None:
     """A token that lies across a border is refused, but for white space in front of an answer, also where a whole answer is inside it."""
@@ -137,7 +141,9 @@ def test_borders_without_control_tokens(shipped: Loaded, texts: list[str]) -> No
 
 
 def test_white_space_before_an_answer_is_trained_with_its_first_word(shipped: Loaded) -> None:
-    template = ChatTemplate("own", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}<|endoftext|>", shipped.vocabulary.special)
+    template = ChatTemplate(
+        "own", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}<|endoftext|>", shipped.vocabulary.special
+    )
     rendered = render(sample_of([("user", "the"), ("assistant", "the")]), template)
     found = Encoder(shipped.vocabulary, shipped.engines, MaskPolicy()).encode([rendered])
     assert len(shipped.ordinary([" the"])[0]) == 1

@@ -53,7 +53,7 @@ def test_ids_with_a_hole() -> None:
 
 def test_a_missing_end_of_text_token_is_named(shipped: Loaded) -> None:
     bare = replace(shipped.vocabulary, special={})
-    with pytest.raises(ConfigError, match="has no eos_token; set it in its tokenizer_config.json"):
+    with pytest.raises(ConfigError, match=r"has no eos_token; set it in its tokenizer_config\.json"):
         _ = bare.eos_id
     with pytest.raises(ConfigError, match="has no eos_token"):
         _ = bare.pad_id

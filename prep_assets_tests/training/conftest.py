@@ -28,8 +28,8 @@ def stream(tmp_path: Path) -> Path:
     return folder.parent
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
+@pytest.fixture(params=["h5", "bin"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A packed table of `LENGTHS`; token ids from 1 on, 0 in the padding, every token trained."""
     rng = np.random.default_rng(0)
     tokens = np.zeros((len(LENGTHS), ROW_LEN), "int32")
@@ -41,9 +41,12 @@ def table(tmp_path: Path) -> Path:
                 fields[field].append(value)
     folder = tmp_path / "packed"
     folder.mkdir()
-    with PackedWriter("h5", folder, "sft_packed", len(LENGTHS), ROW_LEN) as writer:
+    with PackedWriter(request.param, folder, "sft_packed", len(LENGTHS), ROW_LEN) as writer:
         used = np.arange(ROW_LEN) < np.array([sum(lengths) for lengths in LENGTHS])[:, None]
-        writer.append({"tokens": tokens, "loss_mask": used.astype("int8")})
+        positions = np.zeros_like(tokens)
+        for row, lengths in enumerate(LENGTHS):
+            positions[row, : sum(lengths)] = np.concatenate([np.arange(length) for length in lengths])
+        writer.append({"tokens": tokens, "loss_mask": used.astype("int8"), "position_ids": positions})
     count = len(fields["row"])
     extra = {"source": np.zeros(count), "record": np.arange(count), "start": np.zeros(count)}
     write_documents(folder, "sft_packed", {**{key: np.array(value) for key, value in fields.items()}, **extra}, ("d",), ROW_LEN)

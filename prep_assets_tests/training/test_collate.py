@@ -51,7 +51,12 @@ def test_pairs_pad_to_one_length() -> None:
 
 
 def test_groups() -> None:
-    first = {"prompts": t(7, 8, 9), "responses": [t(1), t(2, 3)], "masks": [t(1).bool(), t(1, 0).bool()], "rewards": torch.tensor([0.5, -1.0])}
+    first = {
+        "prompts": t(7, 8, 9),
+        "responses": [t(1), t(2, 3)],
+        "masks": [t(1).bool(), t(1, 0).bool()],
+        "rewards": torch.tensor([0.5, -1.0]),
+    }
     second = {"prompts": t(10, 11), "responses": [t(0, 4, 5)], "masks": [t(1, 1, 1).bool()], "rewards": torch.tensor([2.0])}
     batch = PadGroups()([first, second])
     assert batch["prompts"].tolist() == [[7, 8, 9], [0, 10, 11]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +116,14 @@ def test_grpo_from_jsonl(tmp_path: Path) -> None:
 def test_grpo_from_bin_with_response_lengths(tmp_path: Path) -> None:
     flat: dict[str, list[list[Any]]] = {
         "prompts": [row["prompts"] for row in GROUPS],
-        "responses": [sum(row["responses"], []) for row in GROUPS],
-        "masks": [sum(row["masks"], []) for row in GROUPS],
+        "responses": [[*chain(*row["responses"])] for row in GROUPS],
+        "masks": [[*chain(*row["masks"])] for row in GROUPS],
         "rewards": [row["rewards"] for row in GROUPS],
         "response_lengths": [[len(part) for part in row["responses"]] for row in GROUPS],
     }
     meta = {}
     for key, records in flat.items():
-        array = np.array(sum(records, []), "float32" if key == "rewards" else "int32")
+        array = np.array([*chain(*records)], "float32" if key == "rewards" else "int32")
         (tmp_path / f"{key}.bin").write_bytes(array.tobytes())
         meta[key] = {"shape": [len(array)], "dtype": array.dtype.name, "offsets": [0, len(records[0]), len(array)]}
     (tmp_path / "meta.json").write_text(json.dumps(meta))

@@ -1,0 +1,25 @@
+"""Write one packed table in every format that takes packed tables.
+
+python examples/export_for_trainers.py stores/sft_packed/current out
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from prep_assets.exports import export, exports
+from prep_assets.stores.packed import PackedStore
+
+
+def main(store: str, out: str) -> None:
+    """One folder for each format."""
+    for name, each in exports().items():
+        if PackedStore in each.takes:
+            folder = export(store, name, Path(out) / name)
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            print(f"{name:16} {size:12,} bytes   {each.summary}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

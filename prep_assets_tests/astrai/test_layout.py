@@ -1,0 +1,190 @@
+"""Bytes on disk: folders, ``meta.json``, shards, offsets, HDF5."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from prep_assets.errors import ConfigError
+from prep_assets_tests.astrai.conftest import Run, chat, ids, message
+from prep_assets_tests.astrai.pipelines import CHAT, DPO, GRPO, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
+from prep_assets_tests.astrai.reference import read_bin, read_domain
+
+TEXTS = changed(TEXT, preprocessing={"min_chars": 0, "deduplicate": False})
+SHORT = changed(SECTIONS_TEXT, preprocessing={"min_chars": 0})
+ROWS = [{"content": text, "text": text} for text in ("a b c", "d", "e f g h", "i j")]
+
+
+def shard(tmp_path: Path, name: str = "__default__/shard_0000") -> Path:
+    return tmp_path / "out" / name
+
+
+def test_meta_of_the_typed_dialect_to_the_byte(run: Run, tmp_path: Path) -> None:
+    run([chat(("user", "a"), ("assistant", "b"))], CHAT)
+    expected = b'{"sequence": {"shape": [9], "dtype": "int64"}, "loss_mask": {"shape": [9], "dtype": "int64"}}'
+    assert (shard(tmp_path) / "meta.json").read_bytes() == expected
+    assert (shard(tmp_path) / "sequence.bin").read_bytes()[:16] == bytes([1, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0])
+
+
+def test_meta_of_the_sections_dialect_to_the_byte(run: Run, tmp_path: Path) -> None:
+    run([chat(("user", "a"), ("assistant", "b"))], SECTIONS_CHAT)
+    expected = (
+        b'{"sequence": {"shape": [9], "dtype": "int32"}, "loss_mask": {"shape": [9], "dtype": "bool"}, '
+        b'"position_ids": {"shape": [9], "dtype": "int32"}}'
+    )
+    assert (shard(tmp_path) / "meta.json").read_bytes() == expected
+
+
+def test_a_text_store_has_no_mask_and_one_with_any_mask_always_has_it(run: Run, tmp_path: Path) -> None:
+    run(ROWS, TEXTS)
+    assert list(read_bin(shard(tmp_path))) == ["sequence"]
+    fields = {"input": {"sections": [{"field": "x", "action": "mask"}, {"field": "y", "action": "train"}]}}
+    run([{"x": "", "y": "a"}, {"x": "b", "y": "c d"}, {"x": "", "y": "e"}], fields, overwrite=True)
+    found = read_bin(shard(tmp_path))
+    assert found["sequence"].tolist() == ids("a b c d e")
+    assert found["loss_mask"].tolist() == [1, 0, 1, 1, 1]
+    assert found["position_ids"].tolist() == [0, 0, 1, 2, 0]
+
+
+def test_shards_hold_whole_records_and_at_most_the_limit(run: Run, tmp_path: Path) -> None:
+    outcome = run(ROWS, changed(TEXTS, output={"max_tokens_per_shard": 4}))
+    sizes = [len(read_bin(shard(tmp_path, f"__default__/shard_{number:04d}"))["sequence"]) for number in range(3)]
+    assert sizes == [4, 4, 2]
+    assert read_domain(tmp_path / "out" / "__default__")["sequence"].tolist() == ids("a b c d e f g h i j")
+    assert [entry["records"] for entry in outcome.totals.shards.values()] == [2, 1, 1]
+
+
+def test_a_record_over_the_limit_has_a_shard_of_its_own(run: Run, tmp_path: Path) -> None:
+    run(ROWS, changed(TEXTS, output={"max_tokens_per_shard": 2}))
+    sizes = [len(read_bin(path)["sequence"]) for path in sorted((tmp_path / "out" / "__default__").iterdir())]
+    assert sizes == [3, 1, 4, 2]
+
+
+def test_each_domain_has_its_own_budget_of_tokens(run: Run, tmp_path: Path) -> None:
+    rows = [{"content": text, "source": source} for source, text in (("x", "a b c"), ("y", "d"), ("x", "e f g"), ("y", "h i"))]
+    run(rows, changed(TEXTS, output={"domain_key": "source", "max_tokens_per_shard": 3}))
+    assert sorted(path.name for path in (tmp_path / "out" / "x").iterdir()) == ["shard_0000", "shard_0001"]
+    assert [path.name for path in (tmp_path / "out" / "y").iterdir()] == ["shard_0000"]
+    assert read_domain(tmp_path / "out" / "y")["sequence"].tolist() == ids("d h i")
+
+
+def test_memory_blocks_leave_no_trace(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(ROWS, SHORT)
+    whole = read_bin(shard(tmp_path))
+    monkeypatch.setattr("prep_assets.astrai.shards.FLUSH_TOKENS", 2)
+    monkeypatch.setattr("prep_assets.astrai.arrange.BLOCK", 3)
+    run(ROWS, SHORT, overwrite=True)
+    found = read_bin(shard(tmp_path))
+    assert {key: values.tolist() for key, values in found.items()} == {key: values.tolist() for key, values in whole.items()}
+    assert not (tmp_path / "out" / ".raw").exists()
+
+
+def test_position_ids_begin_anew_in_each_document_or_run_through_the_shard(run: Run, tmp_path: Path) -> None:
+    run(ROWS, SHORT)
+    assert read_bin(shard(tmp_path))["position_ids"].tolist() == [0, 1, 2, 0, 0, 1, 2, 3, 0, 1]
+    run(ROWS, changed(SHORT, output={"position_ids_mode": "continuous"}), overwrite=True)
+    assert read_bin(shard(tmp_path))["position_ids"].tolist() == list(range(10))
+
+
+def test_positions_that_do_not_fit_their_type_stop_the_run(run: Run) -> None:
+    narrow = changed(SHORT, output={"position_ids_mode": "continuous", "dtype": {"position_ids": "int8"}}, preprocessing={"max_seq_len": 999})
+    with pytest.raises(ConfigError, match="position_ids reach 199"):
+        run([{"text": "a " * 200}], narrow)
+
+
+def test_ids_that_do_not_fit_their_type_stop_the_run_before_it_begins(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("prep_assets.tokenization.vocabulary.Vocabulary.size", 300)
+    with pytest.raises(ConfigError, match="int8 holds ids to 127, the vocabulary has 300"):
+        run(ROWS, changed(SHORT, output={"dtype": {"sequence": "int8"}}))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "float32"])
+def test_masks_of_every_type(dtype: str, run: Run, tmp_path: Path) -> None:
+    run([chat(("user", "a"), ("assistant", "b"))], changed(SECTIONS_CHAT, output={"dtype": {"loss_mask": dtype}}))
+    assert read_bin(shard(tmp_path))["loss_mask"].astype(int).tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_the_flat_layout_has_no_shard_folder(run: Run, tmp_path: Path) -> None:
+    run(ROWS, TEXTS, layout="flat")
+    assert read_bin(shard(tmp_path, "__default__"))["sequence"].tolist() == ids("a b c d e f g h i j")
+
+
+def test_the_flat_layout_has_one_shard(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="max_tokens_per_shard"):
+        run(ROWS, changed(TEXTS, output={"max_tokens_per_shard": 4}), layout="flat")
+    with pytest.raises(ConfigError, match="h5"):
+        run(ROWS, changed(TEXTS, output={"storage_format": "h5"}), layout="flat")
+    assert not (tmp_path / "out").exists()
+
+
+def test_h5_has_one_flat_dataset_in_each_keys_group(run: Run, tmp_path: Path) -> None:
+    run([chat(("user", "a"), ("assistant", "b"))], changed(CHAT, output={"storage_format": "h5"}))
+    assert sorted(path.name for path in (tmp_path / "out" / "__default__").iterdir()) == ["data_0000.h5"]
+    with h5py.File(shard(tmp_path, "__default__/data_0000.h5")) as file:
+        assert {key: list(file[key]) for key in file} == {"loss_mask": ["data_0"], "sequence": ["data_0"]}
+        sequence = file["sequence/data_0"]
+        assert (sequence.dtype, sequence.chunks, sequence.compression, len(sequence.attrs)) == (np.int64, None, None, 0)
+        assert sequence[:].tolist() == ids("<s> <|im_start|> user a <|im_end|> <|im_start|> assistant b <|im_end|>")
+        assert file["loss_mask/data_0"][:].tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_h5_files_are_numbered(run: Run, tmp_path: Path) -> None:
+    run(ROWS, changed(TEXTS, output={"storage_format": "h5", "max_tokens_per_shard": 4}))
+    assert sorted(path.name for path in (tmp_path / "out" / "__default__").iterdir()) == ["data_0000.h5", "data_0001.h5", "data_0002.h5"]
+
+
+def pair(chosen: str, rejected: str) -> dict[str, Any]:
+    return {"chosen": chat(("user", "a"), ("assistant", chosen))["messages"], "rejected": chat(("user", "a"), ("assistant", rejected))["messages"]}
+
+
+def test_pairs_survive_by_their_offsets(run: Run, tmp_path: Path) -> None:
+    run([pair("b", "c d e"), pair("f g", "h")], DPO)
+    meta = json.loads((shard(tmp_path) / "meta.json").read_text())
+    assert meta["chosen"] == {"shape": [19], "dtype": "int32", "offsets": [0, 9, 19]}
+    assert meta["rejected_mask"] == {"shape": [20], "dtype": "int32", "offsets": [0, 11, 20]}
+    found = read_bin(shard(tmp_path))
+    start, end = meta["rejected"]["offsets"][1:]
+    assert found["rejected"][start:end].tolist() == ids("<s> <|im_start|> user a <|im_end|> <|im_start|> assistant h <|im_end|>")
+
+
+GROUPS = [
+    {"prompt": [message("user", "a")], "responses": ["b c", "d"], "rewards": [0.8, -0.3]},
+    {"prompt": [message("user", "e f")], "responses": ["g"], "rewards": 1},
+]
+
+
+def test_groups_their_responses_and_rewards_survive(run: Run, tmp_path: Path) -> None:
+    run(GROUPS, GRPO)
+    meta = json.loads((shard(tmp_path) / "meta.json").read_text())
+    assert meta["responses"] == {"shape": [4], "dtype": "int32", "offsets": [0, 3, 4], "element_offsets": [0, 2, 3, 4]}
+    assert meta["masks"] == meta["responses"]
+    assert meta["rewards"] == {"shape": [3], "dtype": "float32", "offsets": [0, 2, 3]}
+    assert read_bin(shard(tmp_path))["rewards"].tolist() == np.array([0.8, -0.3, 1], np.float32).tolist()
+
+
+def test_groups_in_h5_have_their_offsets_beside_them(run: Run, tmp_path: Path) -> None:
+    run(GROUPS, changed(GRPO, output={"storage_format": "h5"}))
+    offsets = json.loads(shard(tmp_path, "__default__/data_0000.offsets.json").read_text())
+    assert offsets["responses"] == {"offsets": [0, 3, 4], "element_offsets": [0, 2, 3, 4]}
+    with h5py.File(shard(tmp_path, "__default__/data_0000.h5")) as file:
+        assert file["responses/data_0"][:].tolist() == ids("b c d g")
+
+
+def test_the_first_flat_output_counts_towards_a_shard(run: Run, tmp_path: Path) -> None:
+    run(GROUPS, changed(GRPO, output={"max_tokens_per_shard": 5}))
+    assert sorted(path.name for path in (tmp_path / "out" / "__default__").iterdir()) == ["shard_0000", "shard_0001"]
+
+
+def test_the_summary_states_what_astrais_document_promises_of_meta(run: Run, tmp_path: Path) -> None:
+    run(ROWS, SHORT)
+    about = json.loads((tmp_path / "out" / "preprocess.json").read_text())
+    assert about["storage_format"] == "bin"
+    assert about["counts"]["tokens"] == 10
+    keys = {"sequence": {"shape": [10], "dtype": "int32"}, "position_ids": {"shape": [10], "dtype": "int32"}}
+    assert about["shards"] == {"__default__/shard_0000": {"records": 4, "tokens": 10, "keys": keys}}

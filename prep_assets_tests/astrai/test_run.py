@@ -1,0 +1,209 @@
+"""Whole runs: accounting, quarantine, limits, order, atomicity."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.astrai.load import parse_pipeline
+from prep_assets.astrai.preprocess import preprocess
+from prep_assets.astrai.tokenizer import load_tokenizer
+from prep_assets.errors import PrepAssetsError, SourceError, StoreError
+from prep_assets.records.quarantine import read_quarantine
+from prep_assets.stores.manifest import file_hash
+from prep_assets_tests.astrai.conftest import Run, chat, ids, write_rows
+from prep_assets_tests.astrai.pipelines import CHAT, SECTIONS_TEXT, TEXT, changed
+from prep_assets_tests.astrai.reference import Documented, read_bin
+
+SAMPLES = Path(__file__).resolve().parents[2] / "configs"
+SHORT = changed(TEXT, preprocessing={"min_chars": 0})
+GOOD = chat(("user", "a"), ("assistant", "b"))
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): file_hash(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_bad_records_are_refused_in_order_and_everything_adds_up(run: Run, tmp_path: Path) -> None:
+    rows = [GOOD, "{not json", {"messages": []}, "[1]", {"messages": ["x"]}, GOOD, chat(("user", "c"), ("assistant", "d"))]
+    counts = run(rows, CHAT).counts
+    assert counts.refused == {
+        "deduplicate/duplicate": 1,
+        "records/invalid_json": 1,
+        "records/not_an_object": 1,
+        "schema/empty": 1,
+        "schema/wrong_type": 1,
+    }
+    assert (counts.read, counts.kept) == (7, 2) and counts.read == counts.kept + sum(counts.refused.values())
+    listed = list(read_quarantine(tmp_path / "out" / "quarantine.jsonl"))
+    assert [refusal.id for refusal in listed] == [f"rows.jsonl:{row}" for row in (1, 2, 3, 4, 5)]
+    assert listed[0].payload == "{not json"
+
+
+def test_nothing_refused_leaves_no_quarantine(run: Run, tmp_path: Path) -> None:
+    run([GOOD], CHAT)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["__default__", "domains.json", "preprocess.json"]
+
+
+def test_no_kept_record_is_an_error_that_says_why(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(PrepAssetsError, match=r"all 2 records were refused \(schema/empty: 2\).*rows.jsonl:0: no text under 'messages'.*'text'"):
+        run([{"text": "a"}, {"text": "b"}], CHAT)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mask_that_trains_nothing_is_an_error(run: Run) -> None:
+    with pytest.raises(PrepAssetsError, match="none of the 9 tokens of 1 records is trained.*'asistant'"):
+        run([GOOD], {**CHAT, "mask": {"asistant": "train"}})
+
+
+def test_records_without_a_trained_token_are_kept_and_counted(run: Run) -> None:
+    counts = run([GOOD, chat(("user", "only"))], CHAT).counts
+    assert (counts.kept, counts.untrained) == (2, 1)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 256])
+def test_max_items_counts_kept_records_and_leaves_the_rest_unread(batch: int, run: Run) -> None:
+    rows = [{"text": "a"}, {"text": " "}, {"text": "b"}, {"text": "c"}, {"text": " "}]
+    steps = {"min_chars": 0, "max_items": 2, "batch_size": batch}
+    counts = run(rows, changed(SECTIONS_TEXT, preprocessing=steps)).counts
+    assert (counts.read, counts.kept, counts.refused) == (3, 2, {"schema/empty": 1})
+
+
+def test_no_max_items_is_null_or_0_in_the_typed_dialect(run: Run) -> None:
+    rows = [{"content": letter} for letter in "abc"]
+    for number, limit in enumerate((None, 0)):
+        pipeline = changed(SHORT, preprocessing={"max_items": limit})
+        assert run(rows, pipeline, overwrite=bool(number)).counts.kept == 3
+
+
+def test_files_are_read_in_the_order_given_and_each_once(tmp_path: Path, tokenizer: Path) -> None:
+    for name, text in (("b.jsonl", "b"), ("a.jsonl", "a")):
+        write_rows(tmp_path / name, [{"content": text}])
+    (tmp_path / "c.json").write_text('[{"content": "c"}, {"content": "d"}]', "utf-8")
+    inputs = [str(tmp_path / name) for name in ("b.jsonl", "c.json", "*.jsonl")]
+    preprocess(inputs, tmp_path / "out", parse_pipeline(SHORT, "p"), load_tokenizer(tokenizer))
+    assert read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"].tolist() == ids("b c d a")
+
+
+def test_a_missing_input_stops_the_run(tmp_path: Path, tokenizer: Path) -> None:
+    with pytest.raises(SourceError, match=r"no\.jsonl"):
+        preprocess([str(tmp_path / "no.jsonl")], tmp_path / "out", parse_pipeline(SHORT, "p"), load_tokenizer(tokenizer))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_input_gives_the_same_bytes_for_any_batch_size(run: Run, tmp_path: Path) -> None:
+    rows = [{"text": f"{letter} b c"} for letter in "adefgh"] + ["{"]
+    found = []
+    for batch in (1, 4):
+        run(rows, changed(SECTIONS_TEXT, preprocessing={"min_chars": 0, "batch_size": batch}), overwrite=batch > 1)
+        found.append({name: digest for name, digest in contents(tmp_path / "out").items() if name != "preprocess.json"})
+    assert found[0] == found[1]
+
+
+def test_progress_ends_at_the_whole(run: Run, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    run([GOOD], CHAT, progress=lambda done, total: told.append((done, total)))
+    size = (tmp_path / "rows.jsonl").stat().st_size
+    assert told[-1] == (size, size)
+
+
+# -- the output directory ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_output_that_holds_something_is_refused(run: Run, tmp_path: Path) -> None:
+    run([GOOD], CHAT)
+    before = contents(tmp_path / "out")
+    with pytest.raises(StoreError, match="--overwrite"):
+        run([GOOD], CHAT)
+    assert contents(tmp_path / "out") == before
+
+
+def test_an_empty_directory_is_filled(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    run([GOOD], CHAT)
+    assert (tmp_path / "out" / "preprocess.json").is_file()
+
+
+def test_overwriting_leaves_no_stale_shard(run: Run, tmp_path: Path) -> None:
+    rows = [{"content": f"{letter} b"} for letter in "acdef"]
+    run(rows, changed(SHORT, output={"max_tokens_per_shard": 2}))
+    assert len(list((tmp_path / "out" / "__default__").iterdir())) == 5
+    run(rows[:1], SHORT, overwrite=True)
+    assert [path.name for path in (tmp_path / "out" / "__default__").iterdir()] == ["shard_0000"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "rows.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "deep/model.bin", "data.h5"])
+def test_overwriting_never_deletes_what_is_somebody_elses(name: str, run: Run, tmp_path: Path) -> None:
+    foreign = tmp_path / "out" / name
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("mine")
+    with pytest.raises(StoreError, match=foreign.name):
+        run([GOOD], CHAT, overwrite=True)
+    assert foreign.read_text() == "mine"
+
+
+def test_a_failed_run_leaves_the_old_output_and_nothing_else(run: Run, tmp_path: Path) -> None:
+    run([GOOD], CHAT)
+    before = contents(tmp_path / "out")
+    with pytest.raises(PrepAssetsError):
+        run([{"no": "messages"}], CHAT, overwrite=True)
+    assert contents(tmp_path / "out") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "rows.jsonl"]
+
+
+def test_a_run_that_dies_while_writing_leaves_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("prep_assets.astrai.shards.arrange", full)
+    with pytest.raises(OSError, match="No space"):
+        run([GOOD], CHAT)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_what_a_killed_run_left_is_not_read(run: Run, tmp_path: Path) -> None:
+    left = tmp_path / ".out.writing" / "__default__" / "shard_0007"
+    left.mkdir(parents=True)
+    (left / "meta.json").write_text("{}")
+    run([GOOD], CHAT)
+    assert [path.name for path in (tmp_path / "out" / "__default__").iterdir()] == ["shard_0000"]
+    assert not (tmp_path / ".out.writing").exists()
+
+
+def test_two_runs_into_one_directory_do_not_mix(run: Run, tmp_path: Path) -> None:
+    import fcntl
+
+    work = tmp_path / ".out.writing"
+    work.mkdir()
+    handle = os.open(work, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match="another run"):
+            run([GOOD], CHAT)
+    finally:
+        os.close(handle)
+
+
+# -- the shipped samples ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_chats_with_the_shipped_tokenizer(tmp_path: Path) -> None:
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes((SAMPLES / "tokenizer" / "tokenizer.json").read_bytes())
+    template = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}\n"
+    config = {"special_tokens": {"bos_token": "<|endoftext|>"}, "chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    source = SAMPLES / "samples" / "chats.jsonl"
+    preprocess([str(source)], tmp_path / "out", parse_pipeline(CHAT, "p"), load_tokenizer(folder))
+    documented = Documented(folder)
+    rows = [json.loads(line) for line in source.read_text("utf-8").splitlines()]
+    pairs = [documented.chat(row, CHAT["mask"], "mask", 2048) for row in rows]
+    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")
+    assert found["sequence"].tolist() == [token for pair in pairs if pair for token in pair[0]]
+    assert found["loss_mask"].tolist() == [trained for pair in pairs if pair for trained in pair[1]]

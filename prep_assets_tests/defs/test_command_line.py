@@ -1,0 +1,141 @@
+"""The user's commands, in a process of their own, from a fresh copy of the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import h5py
+import pytest
+
+from prep_assets.stores.manifest import Manifest
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.defs.conftest import Everything
+from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, materializations
+
+pytestmark = pytest.mark.cli
+
+HEAVY = ("torch", "transformers", "h5py", "pyarrow", "tokenizers", "gigatoken", "datasets", "huggingface_hub", "ray")
+OWN = ("DAGSTER_HOME", "DAGSTER_MODULE_NAME", "PREP_ASSETS_CONFIG_DIR", "PREP_ASSETS_STORE_DIR", "PYTHONPATH", "PYTHONHASHSEED")
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """The environment of somebody who has set nothing, and finds the package in `folder`."""
+    return {**{key: value for key, value in os.environ.items() if key not in OWN}, "PYTHONPATH": str(folder), **more}
+
+
+def materialize(folder: Path, asset: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dagster", "asset", "materialize", "-m", "prep_assets.definitions", "--select", asset]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+
+
+def copy_checkout(folder: Path) -> None:
+    """Whatever git tracks, and nothing else: no stores, no history, no caches."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this is no git checkout, so a fresh clone cannot be made from it")
+    for name in listed.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh clone in which `sft_packed` was materialized once."""
+    folder = tmp_path_factory.mktemp("clone")
+    copy_checkout(folder)
+    said = materialize(folder, "sft_packed", environment(folder, PYTHONHASHSEED="1"))
+    assert said.returncode == 0, said.stderr
+    return folder
+
+
+@pytest.fixture
+def history(clone: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    """What the clone remembers: `dagster.yaml` is read from the working directory."""
+    monkeypatch.chdir(clone)
+    with dg.DagsterInstance.from_config(str(clone)) as instance:
+        yield instance
+
+
+def test_a_fresh_clone_has_the_packed_table(clone: Path) -> None:
+    with h5py.File(clone / "data" / "stores" / "sft_packed" / "current" / "sft_packed.h5") as file:
+        assert file["tokens"].shape == file["loss_mask"].shape
+        assert file["tokens"].shape[1] == 1024
+        assert file["loss_mask"][:].any(axis=1).all()
+
+
+def test_what_is_upstream_was_built_by_recorded_runs_with_their_checks(history: dg.DagsterInstance) -> None:
+    runs = history.get_runs()
+    assert len(runs) == 3 and all(run.is_success for run in runs)
+    assert sum("prep_assets/built_for" in run.tags for run in runs) == 2
+    for name, partitions in {"sft_raw": DOMAINS["sft"], "sft_tokens": DOMAINS["sft"], "sft_packed": (None,)}.items():
+        assert {each.partition for each in materializations(history, name)} == set(partitions)
+        assert all([each.passed for each in evaluations(history, name, check)] == [True] for check in checks_of(name))
+
+
+def test_nothing_is_left_beside_history_and_stores(clone: Path) -> None:
+    tracked = {
+        path.split("/")[0] for path in subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split("\n")
+    }
+    left = {path.name for path in clone.iterdir()} - tracked
+    assert left <= {".dagster", "data"}
+
+
+def test_another_process_gives_the_same_bytes(clone: Path, everything: Everything) -> None:
+    here, there = (Manifest.read(stores / "sft_packed" / "current") for stores in (everything.stores, clone / "data" / "stores"))
+    assert here.content_hash == there.content_hash
+
+
+def test_on_missing_fail_in_the_file_stops_with_the_command(tmp_path: Path) -> None:
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", configs)
+    text = (configs / "rl.yaml").read_text("utf-8")
+    (configs / "rl.yaml").write_text("on_missing: fail\n" + text.replace("gsm8k:", "sums:"), "utf-8")
+    env = environment(ROOT, PREP_ASSETS_CONFIG_DIR=str(configs), PREP_ASSETS_STORE_DIR=str(tmp_path / "stores"))
+    said = materialize(tmp_path, "rl_prompts", env)
+    assert said.returncode == 1
+    assert "rl_prompts is made from rl_raw[sums] (missing), and on_missing is fail. Build that first:" in said.stderr
+    assert "  dagster asset materialize --select rl_raw --partition sums" in said.stderr
+    assert not (tmp_path / "stores" / "rl_raw").exists()
+
+
+def test_the_second_time_there_is_nothing_to_do_and_an_installed_command_needs_no_flag(clone: Path, tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("dagster")
+    if not program.is_file():
+        pytest.skip(f"no dagster command beside {sys.executable}")
+    # as an installed package does: a .pth file that `site` reads when the interpreter starts
+    shutil.copyfile(ROOT / "prep_assets" / "cli" / "prep_assets_dagster_cli.pth", tmp_path / "prep_assets_dagster_cli.pth")
+    (tmp_path / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(tmp_path)!r})\n", "utf-8")
+    env = environment(clone, PYTHONPATH=os.pathsep.join([str(tmp_path), str(clone)]))
+    said = subprocess.run([program, "asset", "materialize", "--select", "sft_packed"], cwd=clone, env=env, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert "sft_packed: nothing to do, the store is there" in said.stderr
+    assert "building first" not in said.stderr
+
+
+def test_dg_shows_its_options() -> None:
+    # a typer that is too new leaves the help empty
+    program = Path(sys.executable).with_name("dg")
+    if not program.is_file():
+        pytest.skip(f"no dg command beside {sys.executable}")
+    said = subprocess.run([program, "launch", "--help"], cwd=ROOT, env=environment(ROOT), capture_output=True, text=True)
+    assert "--assets" in said.stdout and "--partition-range" in said.stdout
+
+
+def test_loading_the_definitions_is_light_and_the_package_does_without_dagster() -> None:
+    code = (
+        "import json, sys, prep_assets; alone = 'dagster' in sys.modules; import prep_assets.definitions; "
+        f"print(json.dumps([alone, [name for name in {HEAVY!r} if name in sys.modules]]))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(ROOT), capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout) == [False, []]
+    assert said.stderr == ""

@@ -1,0 +1,267 @@
+"""Sensors and schedules: what they ask for after each look at the sources."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from prep_assets.definitions import defs
+from prep_assets.defs.refresh import look
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.files import SourceFile, fingerprint
+from prep_assets_tests.defs.conftest import Everything
+from prep_assets_tests.defs.runs import DOMAINS, materializations
+from prep_assets_tests.pipelines.workspaces import build, jsonl, minimal, workspace_in
+
+Row = dict[str, str]
+
+
+def rows(*answers: str) -> list[Row]:
+    return [{"instruction": "Say it.", "output": answer} for answer in answers]
+
+
+class Watch:
+    """A sensor with its cursor, over the domains `a` (a glob) and `b` of one configuration."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, 1_700_000_000
+        self.cursor: str | None = None
+        self.skipped = ""
+        for name in ("a1", "b1"):
+            self.write(name, name)
+        self.configure("a", "b")
+
+    def configure(self, *domains: str) -> None:
+        listed = {name: {"files": [str(self.folder / f"{name}*.jsonl")], "schema": "alpaca"} for name in domains}
+        self.workspace = workspace_in(self.folder, minimal("sft", listed))
+
+    def write(self, name: str, *answers: str) -> Path:
+        """Write a file whose time of change is unlike that of any earlier one."""
+        path = jsonl(self.folder / f"{name}.jsonl", rows(*answers))
+        self.clock += 1
+        os.utime(path, (self.clock, self.clock))
+        return path
+
+    def look(self, **how: Any) -> list[dg.RunRequest]:
+        result = look(self.workspace, "sft", self.cursor, **how)
+        assert result.cursor is not None
+        self.cursor, self.skipped = result.cursor, (result.skip_reason.skip_message or "") if result.skip_reason else ""
+        requests = list(result.run_requests or [])
+        assert bool(requests) != bool(self.skipped)
+        return requests
+
+    def settle(self, **how: Any) -> list[str]:
+        """Partitions asked for by two looks: the first sees a change, the second that it is over."""
+        return [str(request.partition_key) for request in (*self.look(**how), *self.look(**how))]
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(tmp_path)
+
+
+def test_new_files_are_built_at_the_second_look(watch: Watch) -> None:
+    assert watch.look() == []
+    assert "a: new or changed, waits for the next look" in watch.skipped
+    assert [request.partition_key for request in watch.look()] == ["a", "b"]
+    assert watch.look() == [] and watch.skipped == "no new or changed source files"
+
+
+def test_only_the_domain_that_changed_is_asked_for(watch: Watch) -> None:
+    watch.settle()
+    watch.write("b1", "another answer")
+    assert watch.settle() == ["b"]
+    assert watch.settle() == []
+
+
+def test_the_same_content_with_a_new_time_is_not_asked_for(watch: Watch) -> None:
+    watch.settle()
+    watch.write("a1", "a1")
+    assert watch.look() == [] and "a: new or changed" in watch.skipped
+    assert watch.look() == []
+    assert watch.settle() == []
+
+
+def test_a_file_that_is_being_written_waits_until_it_has_stopped_growing(watch: Watch) -> None:
+    watch.settle()
+    for size in range(1, 4):
+        watch.write("a1", *["row"] * size)
+        assert watch.look() == []
+    assert [request.partition_key for request in watch.look()] == ["a"]
+
+
+def test_a_sign_that_differs_at_each_look_is_never_built(watch: Watch) -> None:
+    clock = iter(range(1000))
+    assert [watch.look(sign=lambda file: str(next(clock))) for _ in range(4)] == [[]] * 4
+
+
+def test_a_file_that_is_added_or_removed_changes_its_domain(watch: Watch) -> None:
+    watch.settle()
+    added = watch.write("a2", "more")
+    assert watch.settle() == ["a"]
+    added.unlink()
+    assert watch.settle() == ["a"]
+
+
+def test_a_missing_source_is_said_and_does_not_keep_others_waiting(watch: Watch) -> None:
+    watch.settle()
+    (watch.folder / "a1.jsonl").unlink()
+    assert watch.look() == []
+    assert "a1" in watch.skipped or "a*" in watch.skipped
+    watch.write("b1", "other")
+    assert watch.settle() == ["b"]
+
+
+def test_a_source_that_comes_back_as_it_was_is_not_built_again(watch: Watch) -> None:
+    watch.settle()
+    (watch.folder / "a1.jsonl").unlink()
+    watch.look()
+    watch.write("a1", "a1")
+    assert watch.settle() == []
+    watch.write("a1", "new")
+    assert watch.settle() == ["a"]
+
+
+def test_a_source_that_vanishes_while_it_is_hashed_does_not_keep_others_waiting(watch: Watch) -> None:
+    watch.look()
+
+    def sign(file: SourceFile) -> str:
+        found = fingerprint(file)
+        if file.name.startswith("a"):
+            Path(file.url).unlink()
+        return found
+
+    assert [request.partition_key for request in watch.look(sign=sign)] == ["b"]
+    watch.write("a1", "a1")
+    assert watch.settle() == ["a"]
+
+
+def test_a_restart_does_not_ask_again(watch: Watch) -> None:
+    assert watch.settle() == ["a", "b"]
+    again = Watch(watch.folder)  # another process: the files are written anew, the cursor is what Dagster has kept
+    again.cursor = watch.cursor
+    assert again.settle() == []
+
+
+def test_the_order_of_domains_does_not_matter(watch: Watch) -> None:
+    watch.settle()
+    watch.configure("b", "a")
+    assert watch.settle() == []
+
+
+def test_a_domain_that_is_new_in_the_configuration_waits_for_the_definitions(watch: Watch) -> None:
+    watch.settle()
+    watch.write("c1", "new")
+    watch.configure("a", "b", "c")
+    assert watch.settle(partitions=["a", "b"]) == []
+    assert "c: new in the configuration" in watch.skipped
+    assert watch.settle(partitions=["a", "b", "c"]) == ["c"]
+
+
+def test_a_source_without_a_sign_is_hashed_at_each_look(watch: Watch) -> None:
+    # a web server that tells neither time nor ETag
+    watch.settle(sign=lambda file: "")
+    assert watch.settle(sign=lambda file: "") == []
+    watch.write("a1", "changed")
+    assert watch.settle(sign=lambda file: "") == ["a"]
+
+
+def test_what_the_raw_asset_already_holds_is_not_asked_for(watch: Watch) -> None:
+    build(watch.workspace, "sft_raw", "a")
+    assert watch.settle() == ["b"]
+
+
+def test_run_keys_carry_the_content(watch: Watch) -> None:
+    watch.look()
+    first = {request.partition_key: str(request.run_key) for request in watch.look()}
+    watch.write("a1", "other")
+    watch.look()
+    [second] = watch.look()
+    assert all(key.startswith(f"sft:{name}:") for name, key in first.items())
+    assert second.run_key not in first.values()
+
+
+def test_content_that_comes_back_has_a_new_run_key(watch: Watch) -> None:
+    # Dagster never starts a second run with the same key
+    keys = []
+    for answer in ("one", "two", "one", "two", "one"):
+        watch.write("a1", answer)
+        watch.look()
+        keys += [request.run_key for request in watch.look() if request.partition_key == "a"]
+    assert len(keys) == 5 == len(set(keys))
+
+
+# -- the sensors themselves -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", DOMAINS)
+def test_a_sensor_asks_for_every_domain_once(stores: Path, instance: dg.DagsterInstance, family: str) -> None:
+    sensor, cursor, asked = defs.resolve_sensor_def(f"{family}_sources"), None, []
+    for _ in range(3):
+        with dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=defs.get_repository_def()) as context:
+            result = sensor.evaluate_tick(context)
+        cursor = result.cursor
+        asked.append([request.partition_key for request in result.run_requests or []])
+    assert asked == [[], list(DOMAINS[family]), []]
+
+
+def test_a_sensor_asks_for_nothing_that_is_built(
+    everything: Everything, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(everything.stores))
+    sensor, cursor = defs.resolve_sensor_def("sft_sources"), None
+    for _ in range(2):
+        with dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=defs.get_repository_def()) as context:
+            result = sensor.evaluate_tick(context)
+        cursor = result.cursor
+        assert not result.run_requests
+    assert result.skip_message == "no new or changed source files"
+
+
+def test_what_a_sensor_asks_for_can_be_run(stores: Path, instance: dg.DagsterInstance) -> None:
+    _, second = (look(Workspace.open(), "rl", cursor) for cursor in (None, look(Workspace.open(), "rl", None).cursor))
+    [request] = second.run_requests or []
+    job = defs.resolve_job_def(defs.resolve_sensor_def("rl_sources").job_name)
+    assert job.execute_in_process(instance=instance, partition_key=request.partition_key, run_config=request.run_config).success
+    assert [each.partition for each in materializations(instance, "rl_raw")] == ["gsm8k"]
+
+
+# -- schedules --------------------------------------------------------------------------------------------------------------------------
+
+
+def tick(name: str, instance: dg.DagsterInstance, when: datetime) -> list[dg.RunRequest]:
+    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=when, repository_def=defs.get_repository_def())
+    return list(defs.resolve_schedule_def(name).evaluate_tick(context).run_requests or [])
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions"), [("nightly_sft", [None]), ("nightly_preference", [None]), ("nightly_pretrain", ["docs", "notes"])]
+)
+def test_each_night_has_run_keys_of_its_own(instance: dg.DagsterInstance, name: str, partitions: list[str | None]) -> None:
+    nights = [datetime(2026, 3, day, 3, tzinfo=UTC) for day in (1, 2)]
+    first, second = (tick(name, instance, night) for night in nights)
+    assert [request.partition_key for request in first] == partitions
+    assert tick(name, instance, nights[0])[0].run_key == first[0].run_key
+    keys = [str(request.run_key) for request in (*first, *second)]
+    assert len(set(keys)) == len(keys)
+    assert all("2026-03-0" in key for key in keys)
+
+
+def test_a_night_without_a_change_writes_nothing(built: Path, instance: dg.DagsterInstance) -> None:
+    before = sorted(str(path) for path in built.rglob("manifest.json"))
+    [request] = tick("nightly_preference", instance, datetime(2026, 3, 1, 3, tzinfo=UTC))
+    job = defs.resolve_job_def(defs.resolve_schedule_def("nightly_preference").job_name)
+    assert job.execute_in_process(instance=instance, run_config=request.run_config).success
+    assert all(each.metadata["reused"].value for name in ("preferences", "preference_tokens") for each in materializations(instance, name))
+    assert sorted(str(path) for path in built.rglob("manifest.json")) == before
+
+
+def test_a_night_from_nothing_builds_a_whole_family(stores: Path, instance: dg.DagsterInstance) -> None:
+    job = defs.resolve_job_def(defs.resolve_schedule_def("nightly_rl").job_name)
+    assert job.execute_in_process(instance=instance).success
+    assert [len(materializations(instance, name)) for name in ("rl_raw", "rl_prompts", "arithmetic_prompts", "rl_tokens")] == [1, 1, 1, 1]

@@ -1,0 +1,81 @@
+"""The pages of docs/formats say what the code does: every row on them is read from a fresh export."""
+
+from __future__ import annotations
+
+import doctest
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from prep_assets.exports import export, exports
+from prep_assets.stores.open import open_store
+from prep_assets.stores.packed import PackedWriter, write_documents
+from prep_assets.training import DatasetFactory
+from prep_assets_tests.exports.conftest import write_lines, write_stream
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs" / "formats").glob("*.md"))
+DOCUMENTS = [([10, 11, 12, 13, 14], [0, 0, 1, 1, 1]), ([20, 21, 22], [0, 1, 1])]
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stores that the pages talk of, in the working directory."""
+    write_stream(tmp_path / "pretrain_tokens", "train", DOCUMENTS, masked=False)
+    write_lines(tmp_path / "rl_prompts", "rl_prompts_train", [{"prompt": "What is 2 + 2?", "gold": 4.0}])
+    folder = tmp_path / "sft_packed"
+    folder.mkdir()
+    rows = [[token for tokens, _ in DOCUMENTS for token in tokens], [mask for _, masks in DOCUMENTS for mask in masks]]
+    table = {key: np.array([[*row, 0, 0, 0, 0]] * 2) for key, row in zip(("tokens", "loss_mask"), rows, strict=True)}
+    with PackedWriter("h5", folder, "sft_packed", 2, 12) as writer:
+        writer.append(table)
+    fields = {
+        "row": [0, 0, 1, 1],
+        "row_offset": [0, 5, 0, 5],
+        "length": [5, 3, 5, 3],
+        "source": [0] * 4,
+        "record": range(4),
+        "start": [0] * 4,
+    }
+    write_documents(folder, "sft_packed", {key: np.array(value) for key, value in fields.items()}, ("d",), 12)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_rows_on_the_page(page: Path, small: Path) -> None:
+    names: dict[str, Any] = {"export": export, "open_store": open_store, "DatasetFactory": DatasetFactory, "np": np, "pq": pq}
+    names |= {"h5py": h5py, "gzip": gzip, "json": json}
+    if "load_from_disk" in page.read_text("utf-8"):
+        names["load_from_disk"] = pytest.importorskip("datasets", reason="pip install datasets").load_from_disk
+    failed, tried = doctest.testfile(str(page), module_relative=False, globs=names, encoding="utf-8")
+    assert tried > 0
+    assert failed == 0
+
+
+def test_every_format_has_a_page_that_names_its_shift_and_options() -> None:
+    index = (ROOT / "docs" / "formats" / "README.md").read_text("utf-8")
+    assert {page.stem for page in PAGES} == {*exports(), "README"}
+    for name, each in exports().items():
+        page = (ROOT / "docs" / "formats" / f"{name}.md").read_text("utf-8")
+        assert f"({name}.md)" in index
+        assert "shifted" in page
+        assert [option for option in each.options if f"`{option}`" not in page] == []
+
+
+@pytest.mark.cli
+@pytest.mark.parametrize("script", ["train_packed.py", "export_for_trainers.py"])
+def test_examples_run(script: str, small: Path) -> None:
+    arguments = ["sft_packed"] if script.startswith("train") else ["sft_packed", "out"]
+    command = [sys.executable, str(ROOT / "examples" / script), *arguments]
+    done = subprocess.run(command, cwd=small, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ("second run stops at" in done.stdout) if script.startswith("train") else ("packed_parquet" in done.stdout)

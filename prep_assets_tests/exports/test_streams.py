@@ -1,0 +1,156 @@
+"""Formats of token streams: OLMo-core, nanotron, litdata, MDS."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports import export
+from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some
+
+
+def trained(document: Document) -> list[bool]:
+    return [label != -100 for label in labels_of(document)]
+
+
+def olmo_documents(out: Path, dtype: str) -> tuple[list[list[int]], list[list[bool]]]:
+    """Documents by the borders of each part, and their label masks where there are any."""
+    tokens, masks = [], []
+    for path in sorted(out.glob("token_ids_part_*.npy")):
+        ids = np.memmap(path, dtype, "r")
+        mask_path = path.with_name(path.name.replace("token_ids", "labels_mask"))
+        mask = np.memmap(mask_path, bool, "r") if mask_path.is_file() else np.ones(len(ids), bool)
+        with gzip.open(path.with_suffix(".csv.gz"), "rt") as lines:
+            borders = [tuple(map(int, line.split(","))) for line in lines]
+        assert [0, *[end for _, end in borders]] == [*[start for start, _ in borders], len(ids)]
+        assert len(mask) == len(ids)
+        tokens += [ids[start:end].tolist() for start, end in borders]
+        masks += [mask[start:end].tolist() for start, end in borders]
+    return tokens, masks
+
+
+@pytest.mark.parametrize(("vocab_size", "dtype"), [(None, "uint32"), (256, "uint8"), (257, "uint16"), (65_537, "uint32")])
+def test_olmo_text(text: Stream, tmp_path: Path, vocab_size: int | None, dtype: str) -> None:
+    out = export(text.folder, "olmo", tmp_path / "out", vocab_size=vocab_size)
+    assert olmo_documents(out, dtype)[0] == [tokens for tokens, _ in text.documents]
+    assert not list(out.glob("labels_mask*"))
+
+
+@pytest.mark.parametrize("part_bytes", [1, 150, 10_000])
+def test_olmo_parts_are_cut_between_documents(table: Table, tmp_path: Path, part_bytes: int) -> None:
+    out = export(table.folder, "olmo", tmp_path / "out", part_bytes=part_bytes, vocab_size=100)
+    tokens, masks = olmo_documents(out, "uint8")
+    assert tokens == [tokens for tokens, _ in table.documents]
+    assert masks == [trained(document) for document in table.documents]
+    longest = max(len(tokens) for tokens, _ in table.documents)
+    sizes = [path.stat().st_size for path in out.glob("token_ids_part_*.npy")]
+    assert max(sizes) <= max(part_bytes, longest)
+    statistics = json.loads((out / "dataset_statistics.json").read_text())["overall_statistics"]
+    assert statistics == {"total_instances": len(tokens), "total_tokens": sum(map(len, tokens)), "trainable_tokens": sum(map(sum, masks))}
+
+
+def test_nanotron_read_by_datatrove(text: Stream, tmp_path: Path) -> None:
+    module = pytest.importorskip("datatrove.utils.dataset", reason="pip install datatrove")
+    out = export(text.folder, "nanotron", tmp_path / "out", vocab_size=50_257, tokenizer="gpt2")
+    found = module.DatatroveFolderDataset(str(out), seq_len=15, token_size=2, filename_pattern="*.ds", return_positions=True)
+    assert len(found) == len(text.tokens) // 16
+    positions = [place for tokens, _ in text.documents for place in range(len(tokens))]
+    for window in some(len(found)):
+        at = slice(window * 16, window * 16 + 16)
+        assert found[window]["input_ids"].tolist() == text.tokens[at]
+        # positions of the first document of a window count from the window's start
+        first = text.tokens[at], positions[at]
+        cut = next((i for i in range(1, 16) if first[1][i] == 0), 16)
+        assert found[window]["positions"].tolist() == [*range(cut), *first[1][cut:]]
+
+
+def test_nanotron_files(table: Table, tmp_path: Path) -> None:
+    out = export(table.folder, "nanotron", tmp_path / "out", tokenizer="gpt2")
+    ends = np.cumsum([len(tokens) for tokens, _ in table.documents])
+    assert np.fromfile(out / "00000_tokens.ds", "<u4").tolist() == [token for tokens, _ in table.documents for token in tokens]
+    assert np.fromfile(out / "00000_tokens.ds.index", "<u8").tolist() == ends.tolist()
+    assert np.fromfile(out / "00000_tokens.ds.loss", bool).tolist() == [
+        value for document in table.documents for value in trained(document)
+    ]
+    assert (out / "00000_tokens.ds.metadata").read_text().split("\n")[:2] == ["gpt2|4", str(ends[-1])]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 300, 1 << 20])
+def test_litdata(text: Stream, tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    package = pytest.importorskip("litdata", reason="pip install --no-deps litdata lightning-utilities")
+    loader = pytest.importorskip("litdata.streaming.item_loader")
+    out = export(text.folder, "litdata", tmp_path / "out", block_size=9, chunk_bytes=chunk_bytes)
+    found = package.StreamingDataset(str(out), item_loader=loader.TokensLoader(block_size=9), shuffle=False)
+    assert len(found) == len(text.tokens) // 9
+    assert [found[i].tolist() for i in range(len(found))] == [text.tokens[9 * i : 9 * i + 9] for i in range(len(found))]
+
+
+def test_litdata_refuses_what_it_would_train_wrongly(chats: Stream, text: Stream, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="have no loss mask"):
+        export(chats.folder, "litdata", tmp_path / "out", block_size=9)
+    with pytest.raises(ConfigError, match="no whole block"):
+        export(text.folder, "litdata", tmp_path / "out", block_size=100_000)
+
+
+def mds_samples(out: Path) -> list[dict[str, list[int]]]:
+    """Every sample, by the text of the format."""
+    samples = []
+    for shard in json.loads((out / "index.json").read_text())["shards"]:
+        data = (out / shard["raw_data"]["basename"]).read_bytes()
+        assert len(data) == shard["raw_data"]["bytes"]
+        (count,) = struct.unpack_from("<I", data)
+        offsets = struct.unpack_from(f"<{count + 1}I", data, 4)
+        config = json.loads(data[4 + 4 * (count + 1) : offsets[0]])
+        assert (count, offsets[-1]) == (shard["samples"], len(data))
+        assert config["column_names"] == sorted(config["column_names"]) == shard["column_names"]
+        for begin, end in pairwise(offsets):
+            samples.append(mds_sample(data[begin:end], config["column_names"]))
+    return samples
+
+
+def mds_sample(sample: bytes, names: list[str]) -> dict[str, list[int]]:
+    found, at = {}, 4 * len(names)
+    for name, size in zip(names, struct.unpack_from(f"<{len(names)}I", sample), strict=True):
+        column = sample[at : at + size]
+        assert column[0] >> 2 == 1
+        width = 1 << (column[0] & 3)
+        values = np.frombuffer(column[1 + width :], "<i4")
+        assert int.from_bytes(column[1 : 1 + width], "little") == len(values)
+        found[name], at = values.tolist(), at + size
+    assert at == len(sample)
+    return found
+
+
+@pytest.mark.parametrize("size_limit", [1, 2000, 1 << 20])
+def test_mds_rows(table: Table, tmp_path: Path, size_limit: int) -> None:
+    found = mds_samples(export(table.folder, "mds", tmp_path / "out", size_limit=size_limit))
+    assert len(found) == len(table.rows)
+    for row, sample in enumerate(found):
+        positions = [place for length in table.lengths(row) for place in range(length)]
+        assert sample == {"input_ids": table.tokens(row), "labels": table.labels(row), "position_ids": positions}
+
+
+def test_mds_text_with_long_documents(tmp_path: Path) -> None:
+    from prep_assets_tests.exports.conftest import write_stream
+
+    documents: list[Any] = [([1] * length, [1] * length) for length in (255, 256, 70_000)]
+    write_stream(tmp_path / "s", "train", documents, masked=False)
+    assert mds_samples(export(tmp_path / "s", "mds", tmp_path / "out")) == [{"tokens": tokens} for tokens, _ in documents]
+
+
+def test_mds_read_by_streaming(table: Table, tmp_path: Path) -> None:
+    streaming = pytest.importorskip("streaming", reason="pip install mosaicml-streaming, and torchvision, which it imports")
+    out = export(table.folder, "mds", tmp_path / "out")
+    found = streaming.StreamingDataset(local=str(out), batch_size=1, shuffle=False)
+    for row in some(len(table.rows)):
+        assert found[row]["input_ids"].tolist() == table.tokens(row)
+        assert found[row]["labels"].tolist() == table.labels(row)

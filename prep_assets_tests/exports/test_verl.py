@@ -1,0 +1,38 @@
+"""verl's Parquet files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports import export
+from prep_assets_tests.exports.conftest import write_lines
+
+
+@pytest.mark.parametrize(("gold", "truth"), [(72.0, "72"), (-3.0, "-3"), (0.5, "0.5"), ("2*x", "2*x"), (12345678.0, "12345678")])
+def test_rl(gold: Any, truth: str, tmp_path: Path) -> None:
+    rows = [{"prompt": "What?", "gold": gold}, {"prompt": [{"role": "system", "content": "s"}], "gold": gold}]
+    out = export(write_lines(tmp_path / "l", "rl_prompts_train", rows), "verl", tmp_path / "out", data_source="openai/gsm8k")
+    found = pq.read_table(out / "train.parquet").to_pylist()
+    common = {"data_source": "openai/gsm8k", "ability": "math", "reward_model": {"style": "rule", "ground_truth": truth}}
+    assert found == [
+        {**common, "prompt": [{"role": "user", "content": "What?"}], "extra_info": {"split": "train", "index": 0}},
+        {**common, "prompt": [{"role": "system", "content": "s"}], "extra_info": {"split": "train", "index": 1}},
+    ]
+
+
+def test_sft(tmp_path: Path) -> None:
+    rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "source": "x"}]
+    out = export(write_lines(tmp_path / "l", "chats", rows), "verl", tmp_path / "out", split="val")
+    assert pq.read_table(out / "val.parquet").to_pylist() == [{"messages": rows[0]["messages"]}]
+
+
+def test_what_it_cannot_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="data_source"):
+        export(write_lines(tmp_path / "a", "x", [{"prompt": "p", "gold": 1.0}]), "verl", tmp_path / "out")
+    with pytest.raises(ConfigError, match="verl needs messages"):
+        export(write_lines(tmp_path / "b", "x", [{"text": "p"}]), "verl", tmp_path / "out")
