@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
         return check.run(workspace, published)
     except PrepAssetsError as error:
         return Verdict(False, str(error), {}, Worst(str(published.directory), str(error)))
-    except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError) as error:
+    except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers
         detail = f"the store cannot be read ({type(error).__name__}: {error})"
         return Verdict(False, detail, {}, Worst(str(published.directory), detail))
 

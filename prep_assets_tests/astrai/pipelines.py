@@ -35,9 +35,7 @@ SECTIONS_CHAT: dict[str, Any] = {
     "output": {"storage_format": "bin", "dtype": {"loss_mask": "bool"}},
 }
 SECTIONS_INSTRUCTION: dict[str, Any] = {
-    "input": {
-        "sections": [{"field": "prompt", "action": "mask", "add_special_tokens": True}, {"field": "response", "action": "train"}]
-    },
+    "input": {"sections": [{"field": "prompt", "action": "mask", "add_special_tokens": True}, {"field": "response", "action": "train"}]},
     "mask_default": "mask",
     "preprocessing": {"max_seq_len": 2048},
 }

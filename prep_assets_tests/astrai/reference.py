@@ -55,7 +55,9 @@ def read_bin(shard: Path) -> dict[str, np.ndarray[Any, Any]]:
     for key, entry in meta.items():
         raw = (shard / f"{key}.bin").read_bytes()
         (count,) = entry["shape"]
-        width = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "float16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8}[entry["dtype"]]
+        width = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "float16": 2, "int32": 4, "float32": 4, "int64": 8, "float64": 8}[
+            entry["dtype"]
+        ]
         assert len(raw) == count * width, f"{key}: {len(raw)} bytes for {count} x {width}"
         found[key] = np.frombuffer(raw, np.dtype(entry["dtype"]).newbyteorder("<"))
     assert {path.name for path in shard.iterdir()} == {"meta.json", *(f"{key}.bin" for key in meta)}

@@ -92,7 +92,9 @@ def test_position_ids_begin_anew_in_each_document_or_run_through_the_shard(run: 
 
 
 def test_positions_that_do_not_fit_their_type_stop_the_run(run: Run) -> None:
-    narrow = changed(SHORT, output={"position_ids_mode": "continuous", "dtype": {"position_ids": "int8"}}, preprocessing={"max_seq_len": 999})
+    narrow = changed(
+        SHORT, output={"position_ids_mode": "continuous", "dtype": {"position_ids": "int8"}}, preprocessing={"max_seq_len": 999}
+    )
     with pytest.raises(ConfigError, match="position_ids reach 199"):
         run([{"text": "a " * 200}], narrow)
 
@@ -140,7 +142,10 @@ def test_h5_files_are_numbered(run: Run, tmp_path: Path) -> None:
 
 
 def pair(chosen: str, rejected: str) -> dict[str, Any]:
-    return {"chosen": chat(("user", "a"), ("assistant", chosen))["messages"], "rejected": chat(("user", "a"), ("assistant", rejected))["messages"]}
+    return {
+        "chosen": chat(("user", "a"), ("assistant", chosen))["messages"],
+        "rejected": chat(("user", "a"), ("assistant", rejected))["messages"],
+    }
 
 
 def test_pairs_survive_by_their_offsets(run: Run, tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ def test_nothing_refused_leaves_no_quarantine(run: Run, tmp_path: Path) -> None:
 
 
 def test_no_kept_record_is_an_error_that_says_why(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(PrepAssetsError, match=r"all 2 records were refused \(schema/empty: 2\).*rows.jsonl:0: no text under 'messages'.*'text'"):
+    with pytest.raises(
+        PrepAssetsError, match=r"all 2 records were refused \(schema/empty: 2\).*rows.jsonl:0: no text under 'messages'.*'text'"
+    ):
         run([{"text": "a"}, {"text": "b"}], CHAT)
     assert not (tmp_path / "out").exists()
 

@@ -105,7 +105,9 @@ def test_a_domain_whose_name_is_no_text_in_yaml(fault: Fault, name: str) -> None
 
 def test_all_faults_of_a_file_are_named_at_once(fault: Fault) -> None:
     message = fault("domains: {a: {files: [a], shema: text}}\npacking: {row_len: x}\n")
-    assert all(path in message for path in ("tokenizer: missing", "domains.a.schema: missing", "domains.a.shema: unknown", "packing.row_len: "))
+    assert all(
+        path in message for path in ("tokenizer: missing", "domains.a.schema: missing", "domains.a.shema: unknown", "packing.row_len: ")
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,9 @@ def test_a_file_that_is_no_mapping(fault: Fault, text: str) -> None:
     assert "needs keys such as tokenizer and domains" in fault(text)
 
 
-@pytest.mark.parametrize("text", ["a: [1\n", "a: 'x\n", "a: !!python/object:os.system x\n", "a: 2024-13-45\n", "a: &x [*x]\n? [b]\n: c\n", "\x01: 1\n"])
+@pytest.mark.parametrize(
+    "text", ["a: [1\n", "a: 'x\n", "a: !!python/object:os.system x\n", "a: 2024-13-45\n", "a: &x [*x]\n? [b]\n: c\n", "\x01: 1\n"]
+)
 def test_a_file_that_is_no_yaml(fault: Fault, text: str) -> None:
     assert "is not YAML" in fault(text)
 

@@ -35,7 +35,11 @@ def test_the_keys_as_written(load: Load) -> None:
     family = load(WRITTEN)
     assert isinstance(family, Sft)
     assert (family.tokenizer, family.template) == ("some/directory", "plain")
-    assert (family.mask, family.mask_default, family.train_on_eos) == ({"system": "mask", "user": "train", "critic": "train"}, "train", "none")
+    assert (family.mask, family.mask_default, family.train_on_eos) == (
+        {"system": "mask", "user": "train", "critic": "train"},
+        "train",
+        "none",
+    )
     assert (family.preprocessing.max_seq_len, family.preprocessing.deduplicate) == (77, False)
     assert (family.packing.strategy, family.packing.row_len) == ("ffd", 99)
     assert family.output.storage_format == "bin"
@@ -71,7 +75,12 @@ def test_a_merged_anchor_gives_its_keys_and_yields_to_those_beside_it(load: Load
 def test_models_are_frozen(load: Load) -> None:
     family = load(WRITTEN)
     assert isinstance(family, Sft)
-    for model, field in ((family, "tokenizer"), (family.packing, "row_len"), (family.output, "storage_format"), (family.domains["one"], "files")):
+    for model, field in (
+        (family, "tokenizer"),
+        (family.packing, "row_len"),
+        (family.output, "storage_format"),
+        (family.domains["one"], "files"),
+    ):
         with pytest.raises(pydantic.ValidationError, match="frozen"):
             setattr(model, field, getattr(model, field))
 
@@ -80,7 +89,11 @@ def test_every_field_of_every_model_has_a_description() -> None:
     """The launchpad and the reference page show them. A field that is a model is described by its own fields."""
 
     def fields(model: type[pydantic.BaseModel]) -> list[str]:
-        return [name for name, field in model.model_fields.items() if not field.description and not isinstance(field.default, pydantic.BaseModel)]
+        return [
+            name
+            for name, field in model.model_fields.items()
+            if not field.description and not isinstance(field.default, pydantic.BaseModel)
+        ]
 
     for family in FAMILIES.values():
         nested = [type(field.default) for field in family.model_fields.values() if isinstance(field.default, pydantic.BaseModel)]

@@ -189,7 +189,9 @@ def test_a_source_that_changes_after_it_was_pinned_stops_the_build(make: Make, t
     workspace = pretrain(make, file)
     build(workspace, "pretrain_raw", "a")
     file.write_bytes(GOOD + GOOD)
-    with pytest.raises(SourceError, match=r"a\.jsonl: expected 25 bytes.*found 50 bytes.*\n +dagster asset materialize --select pretrain_raw"):
+    with pytest.raises(
+        SourceError, match=r"a\.jsonl: expected 25 bytes.*found 50 bytes.*\n +dagster asset materialize --select pretrain_raw"
+    ):
         build(workspace, "pretrain_tokens", "a")
     assert_nothing_published(workspace, "pretrain_tokens")
 

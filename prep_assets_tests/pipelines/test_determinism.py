@@ -55,7 +55,9 @@ def test_building_again_rewrites_nothing(copied: Workspace) -> None:
     before = {path: path.stat().st_mtime_ns for path in copied.stores.rglob("*") if path.is_file() and "versions" in path.parts}
     again = build_all(copied)
     assert all(published.reused for published in again.values())
-    assert {path: path.stat().st_mtime_ns for path in before if path.name != ".lock"} == {p: t for p, t in before.items() if p.name != ".lock"}
+    assert {path: path.stat().st_mtime_ns for path in before if path.name != ".lock"} == {
+        p: t for p, t in before.items() if p.name != ".lock"
+    }
 
 
 def test_the_reference_engine_gives_the_same_payload(make: Make) -> None:

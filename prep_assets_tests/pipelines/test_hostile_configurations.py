@@ -95,7 +95,9 @@ def test_documents_of_white_space_are_refused_and_typed_control_tokens_are_text(
     published = built(workspace, "pretrain")["pretrain_tokens", "a"]
     assert [r.id for r in refusals(published)] == ["a.jsonl:0", "a.jsonl:1", "a.jsonl:2"]
     store = open_tokens(published.directory, "a_train")
-    assert [np.flatnonzero(store.record(i, "tokens") == 0).tolist() for i in range(2)] == [[len(store.record(i, "tokens")) - 1] for i in range(2)]
+    assert [np.flatnonzero(store.record(i, "tokens") == 0).tolist() for i in range(2)] == [
+        [len(store.record(i, "tokens")) - 1] for i in range(2)
+    ]
 
 
 def semantic(*weights: float) -> dict[str, Any]:
@@ -234,7 +236,14 @@ def test_preferences_as_messages(make: Make) -> None:
 
 
 def test_golds_written_in_every_way_that_the_schema_takes(make: Make, tmp_path: Path) -> None:
-    answers = {"so #### 4": 4, "so\n#### $1,000.50 ": 1000.5, "so\n####-3.": -3, "#### \u22127\nmore": -7, "####\n 12": 12, "#### 5\n#### 5": 5}
+    answers = {
+        "so #### 4": 4,
+        "so\n#### $1,000.50 ": 1000.5,
+        "so\n####-3.": -3,
+        "#### \u22127\nmore": -7,
+        "####\n 12": 12,
+        "#### 5\n#### 5": 5,
+    }
     rows = [{"question": f"Question {i}?", "answer": answer} for i, answer in enumerate(answers)]
     rows.append({"question": "What is 1/0?", "answer": "nobody knows\n#### 1/0"})
     workspace = make(minimal("rl", {"a": domain(jsonl(tmp_path / "g.jsonl", rows), "gsm8k")}, arithmetic={"n": 3}))

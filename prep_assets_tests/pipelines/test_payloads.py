@@ -156,7 +156,9 @@ def test_the_packed_files_have_the_layout_that_trainers_open(built: Workspace) -
         assert meta["sequence"]["dtype"] == "int32"
         assert np.fromfile(shard / "sequence.bin", "<i4").size == shape[0] * shape[1]
         positions = np.fromfile(shard / "position_ids.bin", "<i4").reshape(shape)
-        for row, offset, length in zip(*(np.asarray(packed.documents[key]).tolist() for key in ("row", "row_offset", "length")), strict=True):
+        for row, offset, length in zip(
+            *(np.asarray(packed.documents[key]).tolist() for key in ("row", "row_offset", "length")), strict=True
+        ):
             assert positions[row, offset : offset + length].tolist() == list(range(length))
 
 
@@ -191,7 +193,9 @@ def test_preference_tokens_are_the_two_conversations_with_loss_on_the_answers(bu
 
 def test_gsm8k_golds_are_the_last_line_of_the_answer(built: Workspace) -> None:
     directory = open_published(built.stores, "rl_prompts").directory
-    gold = {row["question"].strip(): float(row["answer"].split("\n")[-1][len("#### ") :].replace(",", "")) for row in rows_of("gsm8k.jsonl")}
+    gold = {
+        row["question"].strip(): float(row["answer"].split("\n")[-1][len("#### ") :].replace(",", "")) for row in rows_of("gsm8k.jsonl")
+    }
     train, test = (list(open_lines(directory, name)) for name in ("rl_prompts_train", "rl_prompts_test"))
     assert {row["prompt"]: row["gold"] for row in (*train, *test)} == gold
     assert len(train) + len(test) == len(gold) and test

@@ -19,23 +19,31 @@ SFT = ("gsm8k", "alpaca", "dolly", "chats")
 EVERY_SFT_TOKENS = {f"sft_tokens[{name}]" for name in SFT}
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Workspace:
-    """SFT and pretraining, built, with sources, tokenizer and template that a test may change."""
-    shutil.copytree(CONFIGS / "samples", tmp_path / "samples")
-    shutil.copytree(TOKENIZER, tmp_path / "tokenizer")
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SFT and pretraining, built, with sources, tokenizer and template in the same folder."""
+    folder = tmp_path_factory.mktemp("original")
+    shutil.copytree(CONFIGS / "samples", folder / "samples")
+    shutil.copytree(TOKENIZER, folder / "tokenizer")
     families: dict[str, Any] = {name: shipped()[name] for name in ("pretrain", "sft")}
     for options in families.values():
-        options["tokenizer"] = str(tmp_path / "tokenizer")
+        options["tokenizer"] = "../tokenizer"
         for each in options["domains"].values():
-            each["files"] = [str(tmp_path / "samples" / Path(file).name) for file in each["files"]]
+            each["files"] = [f"../samples/{Path(file).name}" for file in each["files"]]
     families["sft"]["template"] = "mine.jinja"
-    workspace = workspace_in(tmp_path, families)
+    workspace = workspace_in(folder, families)
     (workspace.configs / "mine.jinja").write_text(
         "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
     )
     build_all(workspace, ("pretrain", "sft"))
-    return workspace
+    return folder
+
+
+@pytest.fixture
+def local(original: Path, tmp_path: Path) -> Workspace:
+    """A copy of it, to be changed."""
+    shutil.copytree(original, tmp_path / "copy", symlinks=True)
+    return Workspace(tmp_path / "copy" / "configs", tmp_path / "copy" / "stores")
 
 
 def reopened(workspace: Workspace) -> Workspace:

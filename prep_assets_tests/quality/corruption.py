@@ -36,7 +36,9 @@ def packed(published: Published, key: str) -> npt.NDArray[Any]:
     """`sequence` or `loss_mask` of the packed table, (rows, row length), mapped for writing."""
     folder = published.directory / "sft_packed" / "shard_0000"
     about = json.loads((published.directory / "sft_packed.documents" / "sources.json").read_text())
-    return np.memmap(folder / f"{key}.bin", json.loads((folder / "meta.json").read_text())[key]["dtype"], "r+").reshape(-1, about["row_len"])
+    return np.memmap(folder / f"{key}.bin", json.loads((folder / "meta.json").read_text())[key]["dtype"], "r+").reshape(
+        -1, about["row_len"]
+    )
 
 
 def documents(published: Published, **changes: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:

@@ -67,7 +67,12 @@ def test_worked_out(question: str, value: Fraction | None) -> None:
 
 
 def test_golds_are_compared_exactly() -> None:
-    rows = [("a", "p", 0.1, Fraction(1, 10)), ("b", "p", 3.0, Fraction(3)), ("c", "p", "1/0", None), ("d", "p", 0.30000000000000004, Fraction(3, 10))]
+    rows = [
+        ("a", "p", 0.1, Fraction(1, 10)),
+        ("b", "p", 3.0, Fraction(3)),
+        ("c", "p", "1/0", None),
+        ("d", "p", 0.30000000000000004, Fraction(3, 10)),
+    ]
     assert check_golds(rows[:2]).passed
     verdict = check_golds(rows)
     assert dict(verdict.numbers) == {"golds_checked": 4, "golds_agreed": 2}
@@ -93,5 +98,3 @@ def test_every_gold_of_gsm8k_agrees_and_every_corrupted_one_is_caught(real_data:
     verdict = run_check(check, workspace, resealed(published))
     assert not verdict.passed
     assert verdict.numbers == {"golds_checked": 7473, "golds_agreed": 7273}
-
-

@@ -29,8 +29,17 @@ from prep_assets_tests.pipelines.workspaces import (
 from prep_assets_tests.quality.corruption import quarantine_file
 
 STORES = {
-    **{"pretrain_raw": "docs", "sft_raw": "chats", "preference_raw": "hh", "rl_raw": "gsm8k", "pretrain_tokens": "docs", "sft_tokens": "chats"},
-    **dict.fromkeys(("sft_template", "sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens"), ""),
+    **{
+        "pretrain_raw": "docs",
+        "sft_raw": "chats",
+        "preference_raw": "hh",
+        "rl_raw": "gsm8k",
+        "pretrain_tokens": "docs",
+        "sft_tokens": "chats",
+    },
+    **dict.fromkeys(
+        ("sft_template", "sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens"), ""
+    ),
 }
 
 
@@ -147,7 +156,9 @@ def other_reason(lines: list[str]) -> list[str]:
     return [json.dumps({**json.loads(lines[0]), "reason": "other"}), *lines[1:]]
 
 
-@pytest.mark.parametrize("change", [without_line, other_reason, lambda lines: [*lines, lines[0]], lambda lines: [*lines[:-1], lines[-1][:20]]])
+@pytest.mark.parametrize(
+    "change", [without_line, other_reason, lambda lines: [*lines, lines[0]], lambda lines: [*lines[:-1], lines[-1][:20]]]
+)
 def test_a_quarantine_that_does_not_fit_the_counts(refusing: tuple[Workspace, Published], change: Callable[[list[str]], list[str]]) -> None:
     workspace, published = refusing
     path = quarantine_file(published)

@@ -6,7 +6,9 @@ Manifests are rewritten to fit each corruption, so that `file_hashes` holds and 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 import yaml
 from tokenizers import Tokenizer
 
-from prep_assets.pipelines.checks import CHECKS
+from prep_assets.pipelines.checks import CHECKS, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Published
@@ -165,18 +167,23 @@ def swapped_tokens(ids: npt.NDArray[Any], _: Any) -> npt.NDArray[Any]:
     return ids
 
 
-def other_tokens_of_the_same_text(ids: npt.NDArray[Any], _: Any) -> npt.NDArray[Any]:
+def spelled_otherwise(stream: str) -> Spoil:
     """Two neighbouring tokens become two others that spell the same, which decoding cannot see."""
-    vocabulary = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json").get_vocab()
-    text = {number: piece for piece, number in vocabulary.items()}
-    for at in range(1, len(ids) - 1):
-        if min(ids[at], ids[at + 1]) > PAD:
-            joined, border = text[int(ids[at])] + text[int(ids[at + 1])], len(text[int(ids[at])])
-            for cut in range(1, len(joined)):
-                if cut != border and joined[:cut] in vocabulary and joined[cut:] in vocabulary:
-                    ids[at], ids[at + 1] = vocabulary[joined[:cut]], vocabulary[joined[cut:]]
-                    return ids
-    raise AssertionError("no such neighbours")
+
+    def spoil(published: Published) -> None:
+        vocabulary = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json").get_vocab()
+        text = {number: piece for piece, number in vocabulary.items()}
+        ids = Ragged(published, stream).tokens
+        for at, (one, two) in enumerate(zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True)):
+            joined, border = text[one] + text[two], len(text[one])
+            cuts = (cut for cut in range(1, len(joined)) if cut != border and joined[:cut] in vocabulary and joined[cut:] in vocabulary)
+            if min(one, two) > PAD and (cut := next(cuts, None)):
+                ids[at], ids[at + 1] = vocabulary[joined[:cut]], vocabulary[joined[cut:]]
+                ids.flush()
+                return
+        raise AssertionError("no such neighbours")
+
+    return spoil
 
 
 def moved_border(stream: str) -> Spoil:
@@ -389,7 +396,11 @@ GOLDS = {"sign": NEGATED, "digit": OFF_BY_ONE, "decimal": DECIMAL, "magnitude": 
 
 MUTATIONS = [
     *(Mutation(f"{n} ({s})", "sft_tokens", "mask_alignment", on_mask(s, c), "chats") for n, c in MASKS.items() for s in ("train", "dev")),
-    *(Mutation(f"{n} ({s})", "preference_tokens", "mask_alignment", on_mask(s, c)) for n, c in MASKS.items() for s in ("chosen", "rejected")),
+    *(
+        Mutation(f"{n} ({s})", "preference_tokens", "mask_alignment", on_mask(s, c))
+        for n, c in MASKS.items()
+        for s in ("chosen", "rejected")
+    ),
     Mutation("masks swapped", "sft_tokens", "mask_alignment", swap_masks("train"), "gsm8k"),
     Mutation("masks swapped", "preference_tokens", "mask_alignment", swap_masks("chosen")),
     Mutation("answer token replaced", "sft_tokens", "mask_alignment", on_tokens("train", other_answer_token), "chats"),
@@ -424,7 +435,14 @@ MUTATIONS = [
             ("token of the question replaced", put(4, 300)),
             ("header replaced", put(0, END)),
             ("tokens swapped", swapped_tokens),
-            ("same text in other tokens", other_tokens_of_the_same_text),
+        )
+    ),
+    *(
+        Mutation("same text in other tokens", asset, "tokenization_identity", spelled_otherwise(stream), partition)
+        for asset, stream, partition in (
+            ("pretrain_tokens", "docs_train", "docs"),
+            ("sft_tokens", "train", "chats"),
+            ("preference_tokens", "chosen", ""),
         )
     ),
     Mutation("token replaced", "sft_packed", "mask_alignment", on_packed("sequence", assign(0, 7, 300))),
@@ -458,12 +476,17 @@ MUTATIONS = [
     ),
     Mutation("a piece cut short", "sft_packed", "accounting", on_documents(length=at(-1, -1))),
     Mutation("equal answers", "preferences", "pair_sanity", on_row("preferences", 4, chosen=lambda row: row["rejected"])),
-    *(Mutation(f"empty {f}", "preferences", "pair_sanity", on_row("preferences", 0, **{f: " \n"})) for f in ("prompt", "chosen", "rejected")),
+    *(
+        Mutation(f"empty {f}", "preferences", "pair_sanity", on_row("preferences", 0, **{f: " \n"}))
+        for f in ("prompt", "chosen", "rejected")
+    ),
     Mutation("empty answer in the test file", "preferences", "pair_sanity", on_row("preferences_test", -1, chosen="")),
     Mutation("prompt in both files", "preferences", "pair_sanity", prompt_in_both),
     Mutation("a field too many", "preferences", "pair_sanity", on_row("preferences", 2, score=1)),
     Mutation("a field missing", "preferences", "pair_sanity", lambda p: corruption.lines(p, "preferences", without_field)),
-    Mutation("strings and messages", "preferences", "pair_sanity", on_row("preferences", 2, chosen=[{"role": "assistant", "content": "x"}])),
+    Mutation(
+        "strings and messages", "preferences", "pair_sanity", on_row("preferences", 2, chosen=[{"role": "assistant", "content": "x"}])
+    ),
     *(Mutation(f"gold: {n}", "rl_prompts", "gold_answers", on_row("rl_prompts_train", 9, **c)) for n, c in GOLDS.items()),
     *(Mutation(f"gold: {n}", "arithmetic_prompts", "gold_answers", on_row("arithmetic_prompts", 9, **c)) for n, c in GOLDS.items()),
     Mutation("gold in the test file", "rl_prompts", "gold_answers", on_row("rl_prompts_test", 0, **OFF_BY_ONE)),
@@ -474,18 +497,25 @@ MUTATIONS = [
 ]
 
 
-def spoiled(stores: Workspace, mutation: Mutation) -> Published:
-    published = stores.published(mutation.asset, mutation.partition)
+def spoiled(pristine: Workspace, folder: Path, mutation: Mutation) -> tuple[Workspace, Published]:
+    """Stores in which one asset is a spoiled copy and the others are the clean ones."""
+    for store in pristine.stores.iterdir():
+        if store.name != mutation.asset:
+            (folder / store.name).symlink_to(store)
+    shutil.copytree(pristine.stores / mutation.asset, folder / mutation.asset, symlinks=True)
+    workspace = Workspace(pristine.configs, folder)
+    published = workspace.published(mutation.asset, mutation.partition)
     assert published is not None
     mutation.spoil(published)
-    return resealed(Published(published.directory, Manifest.read(published.directory)))
+    return workspace, resealed(Published(published.directory, Manifest.read(published.directory)))
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: f"{m.asset}-{m.check}-{m.name}".replace(" ", "_"))
-def test_a_corruption_is_seen(stores: Workspace, mutation: Mutation) -> None:
-    found = verdicts(stores, spoiled(stores, mutation))
-    assert found["file_hashes"].passed, "hashes alone must not explain it"
-    verdict = found[mutation.check]
+def test_a_corruption_is_seen(pristine: Workspace, tmp_path: Path, mutation: Mutation) -> None:
+    workspace, published = spoiled(pristine, tmp_path, mutation)
+    found = {check.name: check for check in CHECKS[mutation.asset]}
+    assert run_check(found["file_hashes"], workspace, published).passed, "hashes alone must not explain it"
+    verdict = run_check(found[mutation.check], workspace, published)
     assert not verdict.passed
     assert verdict.summary and verdict.worst is not None and verdict.worst.note
 

@@ -1,0 +1,163 @@
+"""Every recipe is valid, and runs when its data sets are replaced by small local files of the same shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from prep_assets.astrai.load import load_pipeline
+from prep_assets.astrai.migrate import migrated
+from prep_assets.config.loading import load_family
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError
+from prep_assets.pipelines.graph import ASSETS, out_of_date
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.files import find_files
+from prep_assets_tests.astrai.pipelines import CHAT, INSTRUCTION, TEXT
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+RECIPES = CONFIGS / "recipes"
+FILES = sorted(path.relative_to(RECIPES).as_posix() for path in RECIPES.rglob("*.yaml"))
+LAST = {"pretrain": "pretrain_tokens", "sft": "sft_packed", "preference": "preference_tokens", "rl": "rl_tokens"}
+
+ALPACA = [{"instruction": f"Add {n} and 1.", "input": "", "output": f"{n + 1}"} for n in range(6)]
+CHATS = [{"messages": [{"role": "user", "content": f"Hi {n}"}, {"role": "assistant", "content": f"Hello {n}!"}]} for n in range(6)]
+GSM8K = [{"question": f"What is {n} plus 1?", "answer": f"It is {n}+1.\n#### {n + 1}"} for n in range(6)]
+HH = [{"chosen": f"\n\nHuman: Q{n}?\n\nAssistant: Yes {n}.", "rejected": f"\n\nHuman: Q{n}?\n\nAssistant: No."} for n in range(6)]
+ULTRAFEEDBACK = [
+    {
+        "prompt": f"Q{n}?",
+        "chosen": [{"role": "user", "content": f"Q{n}?"}, {"role": "assistant", "content": f"Good {n}"}],
+        "rejected": [{"role": "user", "content": f"Q{n}?"}, {"role": "assistant", "content": "Bad"}],
+        "score_chosen": 8.0,
+        "score_rejected": 2.0,
+    }
+    for n in range(6)
+]
+LLAVA = [
+    {
+        "id": f"{n}",
+        "image": f"{n}.jpg",
+        "conversations": [{"from": "human", "value": "<image>\nColour?"}, {"from": "gpt", "value": f"Red {n}."}],
+    }
+    for n in range(6)
+]
+SHAREGPT = [
+    {
+        "conversations": [
+            {"from": "human", "value": f"Weather in {n}?"},
+            {"from": "function_call", "value": '{"name": "weather", "arguments": {"city": "X"}}'},
+            {"from": "observation", "value": '{"sky": "clear"}'},
+            {"from": "gpt", "value": f"Clear in {n}."},
+        ],
+        "tools": '[{"name": "weather", "description": "w", "parameters": {"type": "object", "properties": {}}}]',
+    }
+    for n in range(6)
+]
+LOCAL: dict[str, list[dict[str, Any]]] = {
+    "pile": [{"text": f"A document about {n}."} for n in range(6)],
+    "alpaca": ALPACA,
+    # long enough for a whole row of 1,024, because that recipe drops the last short one
+    "dolly": [{"instruction": f"Count {n}", "context": "", "response": f"one {n} two " * 100, "category": "qa"} for n in range(6)],
+    "gsm8k": GSM8K,
+    "hh_harmless_base": HH,
+    "hh_helpful_base": [{side: text.replace("Q", "P") for side, text in row.items()} for row in HH],
+    "ultrafeedback": ULTRAFEEDBACK,
+    "ultrachat": CHATS,
+    "llava_instruct": LLAVA,
+    "alpaca_gpt4": ALPACA,
+    "glaive_toolcall": SHAREGPT,
+}
+ASTRAI: dict[str, list[dict[str, Any]]] = {
+    "astrai/chat": CHATS,
+    "astrai/instruction": ALPACA,
+    "astrai/text": [{"content": f"A document of more than fifty characters, which is the least that is kept: {n}."} for n in range(6)],
+}
+
+
+def rows_of(recipe: str, domain: str, test: bool) -> list[dict[str, Any]]:
+    rows = LOCAL[domain] if domain in LOCAL else ASTRAI[recipe]
+    # held-out files hold other records
+    return json.loads(json.dumps(rows).replace("What is", "How much is").replace("Q", "R").replace("P", "S")) if test else rows
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Any:
+    """A recipe's folder with its data sets replaced."""
+
+    def local(name: str) -> Path:
+        source = RECIPES / name
+        values = yaml.safe_load(source.read_text("utf-8"))
+        values["tokenizer"] = str(CONFIGS / "tokenizer")
+        for domain, entry in values["domains"].items():
+            for key in ("files", "test_files"):
+                if key in entry:
+                    file = tmp_path / "data" / f"{domain}-{key}.jsonl"
+                    file.parent.mkdir(exist_ok=True)
+                    rows = rows_of(str(Path(name).parent), domain, key == "test_files")
+                    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+                    entry[key] = [str(file)]
+        folder = tmp_path / "configs"
+        folder.mkdir()
+        (folder / source.name).write_text(yaml.safe_dump(values, sort_keys=False), "utf-8")
+        return folder
+
+    return local
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_recipe_is_valid_and_its_tokenizer_is_there(name: str) -> None:
+    path = RECIPES / name
+    found = load_family(path.stem, path.parent)
+    assert (path.parent / found.tokenizer / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> None:
+    family = Path(name).stem
+    workspace = Workspace(local(name), tmp_path / "stores")
+    last = ASSETS[LAST[family]]
+    for partition in last.partitions(workspace):
+        for above, each, _ in out_of_date(workspace, last, partition):
+            above.build(workspace, each).publish()
+        store = last.build(workspace, partition).publish()
+        assert store.manifest.counts.get("tokens", store.manifest.counts.get("kept", 0)) > 0
+        store.verify()
+    for name_of, domain in workspace.family(FAMILIES[family]).domains.items():
+        raw = workspace.published(f"{family}_raw", name_of)
+        assert raw is not None
+        assert raw.manifest.counts["kept"] == 6 * (1 + bool(domain.test_files))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_hub_addresses_are_pinned_or_say_that_they_are_not(name: str, tmp_path: Path) -> None:
+    path = RECIPES / name
+    for domain in load_family(path.stem, path.parent).domains.values():
+        for pattern in (*domain.files, *domain.test_files):
+            if "PIN_ME" in pattern:
+                with pytest.raises(ConfigError, match="full commit after @.*'PIN_ME'.*copy it from the history"):
+                    find_files([pattern], tmp_path)
+            elif "://" in pattern:
+                from prep_assets.records.hub import hub_address
+
+                assert len(hub_address(pattern).commit) == 40
+
+
+@pytest.mark.parametrize(("folder", "example"), [("chat", CHAT), ("instruction", INSTRUCTION), ("text", TEXT)])
+def test_astrais_recipes_are_its_examples_and_their_migration(folder: str, example: dict[str, Any]) -> None:
+    place = RECIPES / "astrai" / folder
+    assert json.loads((place / "pipeline.json").read_text("utf-8")) == example
+    (written,) = place.glob("*.yaml")
+    text = migrated(
+        load_pipeline(place / "pipeline.json"), "pipeline.json", files=["data/*.jsonl"], tokenizer="../../../tokenizer", domain="data"
+    )
+    assert written.read_text("utf-8") == text
+
+
+def test_the_readme_names_every_recipe() -> None:
+    readme = (RECIPES / "README.md").read_text("utf-8")
+    assert all(f"`{Path(name).parent.as_posix()}`" in readme for name in FILES)
