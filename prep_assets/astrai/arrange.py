@@ -25,6 +25,7 @@ class Arranged:
         sizes: number of elements of each key.
         blocks: the elements of a key, in blocks.
         bins: how many bins of `max_packed_len` it has; `None` where records are not packed.
+        left_out: tokens of records longer than a bin that are in none.
     """
 
     sizes: Mapping[str, int]

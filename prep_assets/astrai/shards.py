@@ -53,7 +53,13 @@ class _Pending:
 
 @dataclass(slots=True)
 class Totals:
-    """What is on disk: shards by path; tokens of primary outputs; tokens that ``max_packed_len`` cut off; bins."""
+    """What is on disk.
+
+    Attributes:
+        shards: records, tokens and keys of each shard, by its path.
+        cut_by_packing, cut_records: tokens that ``max_packed_len`` cut off, and of how many outputs of records.
+        padding: places of bins that hold no token.
+    """
 
     shards: dict[str, dict[str, Any]] = field(default_factory=dict)
     cut_by_packing: int = 0

@@ -44,8 +44,15 @@ class Domain(Model):
     test_files: tuple[str, ...] = Field(default=(), description="Files that are held out for testing.")
     format: str | None = Field(default=None, description="File format, where the file's name does not say it.")
     txt: Literal["line", "file"] = Field(default="line", description="Whether a line or a whole .txt file is one document.")
+    domain_key: str | None = Field(default=None, description="A field that says which domain a row of a shared source belongs to.")
+    domain_value: str | None = Field(default=None, description="What `domain_key` holds in this domain's rows; null: the domain's name.")
     where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
     max_items: int | None = Field(default=None, ge=1, description="Use at most this many records, the first ones.")
+
+    @property
+    def reading(self) -> list[Any]:
+        """What decides which examples its files give, for recipes."""
+        return [self.schema_name, self.options, self.where, self.max_items, self.domain_key, self.domain_value]
 
 
 class Preprocessing(Model):

@@ -9,11 +9,8 @@ from typing import Any
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets.stores.manifest import digest
+from prep_assets.stores.manifest import build_key
 from prep_assets.stores.published import Draft, Place, Published
-
-FORMAT = 1
-"""Counts up when what stores look like changes, so that every store is built anew."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,3 @@ class Build:
             example = f" The first one, {first.id}: {first.detail}" if first else ""
             raise PrepAssetsError(f"all {draft.counts['read']:,} records were refused ({reasons}).{example}")
         return draft
-
-
-def build_key(recipe: Mapping[str, Any]) -> str:
-    """sha256 of a recipe and of the store format's version."""
-    return digest({"format": FORMAT, **recipe})

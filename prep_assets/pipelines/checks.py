@@ -39,8 +39,9 @@ from prep_assets.records.read import read_blocks
 from prep_assets.samples import Prompt, Record
 from prep_assets.schemas.registry import Convert, apply, convert_with
 from prep_assets.stores.lines import open_lines
+from prep_assets.stores.manifest import build_key
 from prep_assets.stores.packed import open_packed
-from prep_assets.stores.published import Published, open_published
+from prep_assets.stores.published import KEY_LENGTH, Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 Run = Callable[[Workspace, Published], Verdict]
@@ -80,6 +81,8 @@ def _integrity(workspace: Workspace, published: Published) -> Verdict:
     numbers = {"files_checked": len(manifest.files), "bytes_checked": sum(entry["bytes"] for entry in manifest.files.values())}
     try:
         published.verify()
+        if build_key(manifest.recipe) != manifest.build_key or published.directory.name != manifest.build_key[:KEY_LENGTH]:
+            raise StoreError(f"{published.directory}/manifest.json: its recipe is not what its build key {manifest.build_key[:KEY_LENGTH]} was made of")
     except StoreError as error:
         return Verdict(False, f"{error}\nBuild it again: {materialize_command(manifest.asset, manifest.partition)}", numbers, Worst("files", str(error)))
     return Verdict(True, f"{len(manifest.files):,} files have the size and sha256 of the manifest", numbers)

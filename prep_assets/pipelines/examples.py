@@ -10,10 +10,12 @@ import xxhash
 
 from prep_assets.config.models import Domain
 from prep_assets.errors import Refused
+from prep_assets.pipelines.routing import Router
 from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
+from prep_assets.records.where import conditions, filter_blocks
 from prep_assets.samples import Example, Record
 from prep_assets.schemas.registry import apply, convert_with
 
@@ -71,6 +73,7 @@ def held_out(identity: bytes, fraction: float) -> bool:
 
 def examples(
     domain: Domain,
+    router: Router,
     files: Sequence[SourceFile],
     quarantine: Quarantine,
     tally: Tally,
@@ -86,10 +89,12 @@ def examples(
     `gives` is what the family needs, where a schema of one name has several forms.
     """
     convert = convert_with(domain.schema_name, domain.options, gives=gives)
+    tests = conditions(domain.where) if domain.where else ()
     limit = min((number for number in (domain.max_items, max_items) if number is not None), default=None)
     for index, file in enumerate(files):
         before = 0
-        for block in read_blocks(file, index, block_bytes=block_bytes, txt=domain.txt, where=domain.where or None):
+        picked = map(router.pick, read_blocks(file, index, block_bytes=block_bytes, txt=domain.txt))
+        for block in filter_blocks(picked, tests) if tests else picked:
             rows: list[Record | Unreadable] = [*block.records, *block.unreadable]
             if block.unreadable:
                 rows.sort(key=lambda row: row.row)

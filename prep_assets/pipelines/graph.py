@@ -9,9 +9,10 @@ from typing import Any, Literal
 from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.pipelines import preference, pretrain, rl, sft
-from prep_assets.pipelines.build import Build, build_key
+from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.sources import raw_build, raw_recipe
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.stores.manifest import build_key
 
 State = Literal["missing", "stale", "current"]
 

@@ -15,6 +15,7 @@ from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
+from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.workspace import Workspace
@@ -41,8 +42,7 @@ def pairs_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
     domains = {}
     for name in sorted(family.domains):
         domain, raw = family.domains[name], workspace.published(RAW, name)
-        schema = [domain.schema_name, domain.options, domain.where, domain.max_items]
-        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": schema}
+        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": domain.reading}
     options = family.model_dump(include={"max_per_source", "test_fraction", "seed", "shuffle", "form"})
     return {"stage": PAIRS, "version": VERSION, "domains": domains, **options, "deduplicate": family.preprocessing.deduplicate}
 
@@ -81,7 +81,7 @@ def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWrit
         # limits are about the training files; held-out ones are read whole
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
         limit = None if in_test else family.max_per_source
-        for items, size in examples(chosen, files, quarantine, tally, deduplicator=deduplicator, max_items=limit):
+        for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, deduplicator=deduplicator, max_items=limit):
             for item, row in _rows(items, family.form, quarantine):
                 to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
                 (test if to_test else train).append(row, source=number, file=item.record.file + offset, at=item.record.row)

@@ -15,6 +15,7 @@ from prep_assets.config.models import Pretrain
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
+from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.workspace import Workspace
@@ -47,7 +48,7 @@ def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
         "version": VERSION,
         "domain": name,
         "raw": raw.manifest.content_hash if raw else None,
-        "schema": [domain.schema_name, domain.options, domain.where, domain.max_items],
+        "schema": domain.reading,
         "tokenizer": tokenizer_recipe(workspace, family),
         "preprocessing": family.preprocessing.model_dump(),
         "output": family.output.model_dump(),
@@ -96,7 +97,7 @@ def _write_documents(workspace: Workspace, name: str, writers: list[RecordWriter
         # max_items is about the training files; held-out ones are read whole
         reading = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(chosen, files, quarantine, reading, deduplicator=deduplicator, block_bytes=16 << 20):
+        for items, size in examples(chosen, router_of(family, name), files, quarantine, reading, deduplicator=deduplicator, block_bytes=16 << 20):
             kept, texts = _documents(items, family, quarantine)
             flat = engine.encode(texts)
             keep = _acceptable(flat, texts, kept, vocabulary, family.preprocessing.max_seq_len, quarantine)

@@ -77,7 +77,8 @@ def preview(workspace: Workspace, published: Published, row: int, *, stream: str
         if stream is not None and stream not in names:
             raise ConfigError(f"{published.directory} has no stream {stream!r}; it has {', '.join(names)}")
         return _record(workspace, published, row, stream or names[0], limit)
-    lines = sorted(path.stem for path in published.directory.glob("*.jsonl"))
+    # held-out files come last
+    lines = sorted((path.stem for path in published.directory.glob("*.jsonl")), key=lambda name: (name.endswith("_test"), name))
     if lines:
         return _line(published, row, stream or lines[0])
     sources: dict[str, Any] = dict(read_sources(published))

@@ -16,6 +16,7 @@ from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out
+from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.workspace import Workspace
@@ -45,8 +46,7 @@ def prompts_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
     domains = {}
     for name in sorted(family.domains):
         domain, raw = family.domains[name], workspace.published(RAW, name)
-        schema = [domain.schema_name, domain.options, domain.where, domain.max_items]
-        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": schema}
+        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": domain.reading}
     return {
         "stage": PROMPTS,
         "version": VERSION,
@@ -86,7 +86,7 @@ def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWrit
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(chosen, files, quarantine, tally, gives=Prompt, deduplicator=deduplicator):
+        for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, gives=Prompt, deduplicator=deduplicator):
             for item in items:
                 try:
                     row = prompt_row(item.example)

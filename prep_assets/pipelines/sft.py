@@ -20,6 +20,7 @@ from prep_assets.errors import CheckFailed, PrepAssetsError, Refused, StoreError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out
+from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.workspace import Workspace
@@ -111,7 +112,7 @@ def chat_recipe(workspace: Workspace, family: Chat, raw: str, name: str) -> dict
     return {
         "domain": name,
         "raw": published.manifest.content_hash if published else None,
-        "schema": [domain.schema_name, domain.options, domain.where, domain.max_items],
+        "schema": domain.reading,
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
         "preprocessing": family.preprocessing.model_dump(),
@@ -178,7 +179,7 @@ def _encode_domain(
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(chosen, files, quarantine, tally, deduplicator=deduplicator):
+        for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, deduplicator=deduplicator):
             kept, encoded = conversations.encode(items)
             if loss_dtype.kind != "f" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
                 raise _FractionalWeights

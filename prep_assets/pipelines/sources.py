@@ -11,6 +11,7 @@ from typing import Any
 from prep_assets.config.models import Domain, Family
 from prep_assets.errors import ConfigError, SourceError, nearest
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.routing import Router, router_of
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.files import SourceFile
 from prep_assets.records.pin import Pin, verify_pins
@@ -50,7 +51,8 @@ def domain_of(family: Family, name: str) -> Domain:
 
 def raw_recipe(workspace: Workspace, kind: type[Family], name: str) -> dict[str, Any]:
     """What a raw store depends on: the files' names and hashes, and how they are read."""
-    domain = domain_of(workspace.family(kind), name)
+    family = workspace.family(kind)
+    domain, router = domain_of(family, name), router_of(family, name)
     pins, test_pins = (workspace.pins(files) for files in (workspace.files(domain), workspace.test_files(domain)))
     return {
         "stage": "raw",
@@ -59,20 +61,24 @@ def raw_recipe(workspace: Workspace, kind: type[Family], name: str) -> dict[str,
         "test_files": [pin.identity for pin in test_pins],
         "format": domain.format,
         "txt": domain.txt,
+        "domain": [domain.domain_key, router.value, sorted(router.declared)] if router.key else None,
     }
 
 
 def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -> Build:
     """Pin one domain: hash every file, read every record once, count."""
-    domain = domain_of(workspace.family(kind), name)
+    family = workspace.family(kind)
+    domain = domain_of(family, name)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
+        router = router_of(family, name)
         with Quarantine(quarantine_path) as quarantine:
             listed = {
-                which: [_count(workspace, domain, file, pin, quarantine) for file, pin in zip(files, workspace.pins(files), strict=True)]
+                which: [_count(workspace, domain, router, file, pin, quarantine) for file, pin in zip(files, workspace.pins(files), strict=True)]
                 for which, files in (("files", workspace.files(domain)), ("test_files", workspace.test_files(domain)))
             }
             refused = quarantine.counts
+        router.check()
         (payload / SOURCES).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", "utf-8")
         every = [entry for entries in listed.values() for entry in entries]
         rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
@@ -85,9 +91,12 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
     return Build(workspace.place(asset, name), recipe, raw_recipe(workspace.plain, kind, name), write, audit=lambda payload: None)
 
 
-def _count(workspace: Workspace, domain: Domain, file: SourceFile, pin: Pin, quarantine: Quarantine) -> dict[str, Any]:
+def _count(
+    workspace: Workspace, domain: Domain, router: Router, file: SourceFile, pin: Pin, quarantine: Quarantine
+) -> dict[str, Any]:
     rows = 0
-    for block in read_blocks(file, 0, txt=domain.txt):
+    for read in read_blocks(file, 0, txt=domain.txt):
+        block = router.pick(read)
         rows += len(block.records) + len(block.unreadable)
         for bad in block.unreadable:
             quarantine.add_unreadable(file, bad)

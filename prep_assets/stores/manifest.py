@@ -15,6 +15,8 @@ from typing import Any
 from prep_assets.errors import StoreError
 
 MANIFEST = "manifest.json"
+FORMAT = 1
+"""Counts up when what stores look like changes, so that every store is built anew."""
 _CHUNK = 1 << 22
 
 
@@ -44,7 +46,7 @@ class Manifest:
     files: Mapping[str, Mapping[str, Any]]
     checks: tuple[str, ...] = ()
     quarantine: str = ""
-    format: int = 1
+    format: int = FORMAT
 
     @property
     def content_hash(self) -> str:
@@ -79,6 +81,11 @@ class Manifest:
 def digest(value: Any) -> str:
     """sha256 of a JSON value in one canonical form."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+
+def build_key(recipe: Mapping[str, Any]) -> str:
+    """sha256 of a recipe and of the store format's version."""
+    return digest({"format": FORMAT, **recipe})
 
 
 def file_hash(path: Path) -> str:

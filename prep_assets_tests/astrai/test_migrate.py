@@ -77,5 +77,5 @@ def test_what_cannot_be_said_stands_in_comments(pipeline: dict[str, Any], said: 
 
 
 def test_groups_with_rewards_have_no_family() -> None:
-    with pytest.raises(ConfigError, match="prompts, responses, rewards cannot be migrated.*prep-assets preprocess"):
+    with pytest.raises(ConfigError, match=r"prompts, responses, rewards cannot be migrated.*prep-assets preprocess"):
         text_of(GRPO)

@@ -79,7 +79,7 @@ def test_every_key_of_every_bin(lengths: list[int], row_len: int, strategy: str,
     raw = {"sequence": sequence, "loss_mask": np.ones(len(sequence), np.int32)}
     found = arrange(asked, raw, np.array(lengths), PAD)
     columns = {key: np.concatenate(list(found.blocks(key))).reshape(-1, row_len) for key in asked.columns}
-    assert found.sizes == {key: columns["sequence"].size for key in asked.columns}
+    assert found.sizes == dict.fromkeys(asked.columns, columns["sequence"].size)
     used = columns["sequence"] != PAD
     assert (columns["loss_mask"] == used).all()
     assert (columns["position_ids"][~used] == 0).all()

@@ -139,7 +139,7 @@ def test_hub_addresses_are_pinned_or_say_that_they_are_not(name: str, tmp_path: 
     for domain in load_family(path.stem, path.parent).domains.values():
         for pattern in (*domain.files, *domain.test_files):
             if "PIN_ME" in pattern:
-                with pytest.raises(ConfigError, match="full commit after @.*'PIN_ME'.*copy it from the history"):
+                with pytest.raises(ConfigError, match=r"full commit after @.*'PIN_ME'.*copy it from the history"):
                     find_files([pattern], tmp_path)
             elif "://" in pattern:
                 from prep_assets.records.hub import hub_address

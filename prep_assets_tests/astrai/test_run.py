@@ -58,7 +58,7 @@ def test_no_kept_record_is_an_error_that_says_why(run: Run, tmp_path: Path) -> N
 
 
 def test_a_mask_that_trains_nothing_is_an_error(run: Run) -> None:
-    with pytest.raises(PrepAssetsError, match="none of the 9 tokens of 1 records is trained.*'asistant'"):
+    with pytest.raises(PrepAssetsError, match=r"none of the 9 tokens of 1 records is trained.*'asistant'"):
         run([GOOD], {**CHAT, "mask": {"asistant": "train"}})
 
 

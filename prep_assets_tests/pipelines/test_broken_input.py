@@ -98,7 +98,7 @@ def test_a_file_of_blank_lines_stops_the_build(make: Make, tmp_path: Path, conte
 
 
 def test_a_missing_file_and_an_unknown_suffix_stop_the_build(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(PrepAssetsError, match="nowhere.jsonl"):
+    with pytest.raises(PrepAssetsError, match=r"nowhere\.jsonl"):
         build(pretrain(make, tmp_path / "nowhere.jsonl"), "pretrain_raw", "a")
     (tmp_path / "a.data").write_bytes(GOOD)
     with pytest.raises(SourceError, match=r"a\.data.*suffix"):

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,8 @@ def test_pretraining_streams_are_the_documents_in_order_each_ended(built: Worksp
     documents = [[*ids(row["text"]), EOS] for row in rows_of(file)]
     held_out = dev.row.tolist()
     assert 0 < len(held_out) < len(documents)
-    assert np.asarray(train.arrays["tokens"][:]).tolist() == sum((d for i, d in enumerate(documents) if i not in held_out), [])
-    assert np.asarray(dev.arrays["tokens"][:]).tolist() == sum((documents[i] for i in held_out), [])
+    assert np.asarray(train.arrays["tokens"][:]).tolist() == list(chain(*(d for i, d in enumerate(documents) if i not in held_out)))
+    assert np.asarray(dev.arrays["tokens"][:]).tolist() == list(chain(*(documents[i] for i in held_out)))
     assert np.asarray(train.arrays["tokens"][:]).dtype == np.int32
 
 
@@ -132,7 +133,7 @@ def test_a_packed_table_is_the_concatenation_of_its_documents(built: Workspace, 
     order = list(dict.fromkeys(zip(documents["source"], documents["record"], strict=True)))
     assert len(order) == sum(map(len, domains.values())), "every record once"
     for key, fill in (("tokens", PAD), ("loss_mask", 0)):
-        stream = sum((domains[packed.sources[source]].record(record, key).tolist() for source, record in order), [])
+        stream = list(chain(*(domains[packed.sources[source]].record(record, key).tolist() for source, record in order)))
         row_len = SHIPPED["sft"]["packing"]["row_len"]
         stream += [fill] * (-len(stream) % row_len)
         table_rows = np.asarray(getattr(packed, key)[:])

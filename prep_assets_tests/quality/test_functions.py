@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ EOS, PAD, SIZE = 0, 3, 10
 def store(*records: list[int], masks: list[list[float]] | None = None) -> TokenStore:
     """A token store of these records."""
     lengths = np.array([len(record) for record in records], np.int64)
-    arrays: dict[str, npt.NDArray[Any]] = {"tokens": np.array(sum(records, []), np.int32)}
+    arrays: dict[str, npt.NDArray[Any]] = {"tokens": np.array(list(chain(*records)), np.int32)}
     if masks is not None:
-        arrays["loss_mask"] = np.array(sum(masks, []), np.float32)
+        arrays["loss_mask"] = np.array(list(chain(*masks)), np.float32)
     return TokenStore(arrays, np.cumsum(lengths), np.zeros(len(records), np.int32), np.arange(len(records)))
 
 

@@ -29,14 +29,12 @@ from prep_assets_tests.pipelines.workspaces import (
 from prep_assets_tests.quality.corruption import quarantine_file
 
 STORES = {
-    **{
-        "pretrain_raw": "docs",
-        "sft_raw": "chats",
-        "preference_raw": "hh",
-        "rl_raw": "gsm8k",
-        "pretrain_tokens": "docs",
-        "sft_tokens": "chats",
-    },
+    "pretrain_raw": "docs",
+    "sft_raw": "chats",
+    "preference_raw": "hh",
+    "rl_raw": "gsm8k",
+    "pretrain_tokens": "docs",
+    "sft_tokens": "chats",
     **dict.fromkeys(
         ("sft_template", "sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens"), ""
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -291,12 +292,10 @@ def alias_of_the_record_before(published: Published) -> None:
 def packed_twice(published: Published) -> None:
     """One record's tokens, mask and origin stand in the place of another piece as well."""
     folder = published.directory / "sft_packed.documents"
-    row, offset, length, source, record, start = (
-        np.load(folder / f"{field}.npy") for field in ("row", "row_offset", "length", "source", "record", "start")
-    )
+    row, offset, length, start = (np.load(folder / f"{field}.npy") for field in ("row", "row_offset", "length", "start"))
     whole = np.flatnonzero(start == 0)
     order = whole[np.argsort(length[whole], kind="stable")]
-    one, two = next((int(a), int(b)) for a, b in zip(order, order[1:], strict=False) if length[a] == length[b])
+    one, two = next((int(a), int(b)) for a, b in pairwise(order) if length[a] == length[b])
     for key in ("sequence", "loss_mask"):
         table = corruption.packed(published, key)
         n = int(length[one])
@@ -384,7 +383,12 @@ BOOKS = {
 }
 WITH_BOOKS = {
     **{f"{family}_raw": domain for family, domain in (("pretrain", "docs"), ("sft", "chats"), ("preference", "hh"), ("rl", "gsm8k"))},
-    **{"pretrain_tokens": "docs", "sft_tokens": "chats", "preferences": "", "preference_tokens": "", "rl_prompts": "", "rl_tokens": ""},
+    "pretrain_tokens": "docs",
+    "sft_tokens": "chats",
+    "preferences": "",
+    "preference_tokens": "",
+    "rl_prompts": "",
+    "rl_tokens": "",
 }
 
 NEGATED: dict[str, Any] = {"gold": lambda row: -row["gold"] if row["gold"] else 1}

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores import read_h5
 from prep_assets.stores.detect import detect_format
 from prep_assets.stores.open import Store, open_store
 
@@ -287,7 +288,10 @@ def test_empty_bin(tmp_path: Path) -> None:
 
 
 def _child_reads(store: Store, parent: int, queue: Any) -> None:
-    queue.put((os.getpid() != parent, store.fetch(2, 6, "sequence").tolist(), len(store.windows(3))))
+    tokens, windows = store.fetch(2, 6, "sequence").tolist(), len(store.windows(3))
+    inherited = {pid for pid, _ in read_h5._HANDLES} - {parent, os.getpid()}
+    own = [path for pid, path in read_h5._HANDLES if pid == os.getpid()]
+    queue.put((os.getpid() != parent and not inherited, tokens, windows, len(own)))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -301,7 +305,7 @@ def test_reads_in_a_child_process(tmp_path: Path, method: str, layout: dict[str,
     queue = context.Queue()
     child = context.Process(target=_child_reads, args=(store, os.getpid(), queue))
     child.start()
-    assert queue.get(timeout=60) == (True, [2, 3, 4, 5], 3)
+    assert queue.get(timeout=60) == (True, [2, 3, 4, 5], 3, 1 if layout else 0)
     child.join()
 
 

@@ -121,6 +121,26 @@ def test_resume_counts_trained_batches_not_fetched_ones(workers: int, stop: int)
     assert sorted(i for batch in whole[:3] for i in batch) == list(range(10))
 
 
+def test_a_loop_that_breaks_off_goes_on_where_it_stopped() -> None:
+    """Workers have fetched the whole epoch when the loop ends; its untrained batches come again."""
+    feed = sampler(10, batch_size=2)
+    for batch in DataLoader(range(10), batch_size=2, sampler=feed, num_workers=1, prefetch_factor=8):  # type: ignore[arg-type]
+        assert batch.tolist() == EPOCH_0[:2]
+        feed.consume()
+        break
+    assert (len(feed), list(feed)) == (8, EPOCH_0[2:])
+
+
+def test_an_epoch_smaller_than_a_batch_is_not_skipped() -> None:
+    feed = sampler(3, batch_size=4)
+    epochs = []
+    for _ in range(3):
+        for batch in DataLoader(range(3), batch_size=4, sampler=feed):  # type: ignore[arg-type]
+            epochs.append(batch.tolist())
+            feed.consume()
+    assert epochs == [list(sampler(3, start_epoch=epoch)) for epoch in range(3)]
+
+
 def test_a_loader_that_drops_its_last_batch_begins_the_next_epoch() -> None:
     feed = sampler(10, batch_size=4)
     seen = []
