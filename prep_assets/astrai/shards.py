@@ -132,9 +132,9 @@ class ShardWriter:
             for key, values in pending.held.items():
                 path = self._raw(folder, key)
                 path.parent.mkdir(parents=True, exist_ok=True)
+                joined = np.concatenate(values)
                 with path.open("ab") as file:
-                    for part in values:
-                        part.astype(part.dtype.newbyteorder("<"), copy=False).tofile(file)
+                    joined.astype(joined.dtype.newbyteorder("<"), copy=False).tofile(file)
             pending.held.clear()
         self._held = 0
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from prep_assets.exports.blocks import count, documents
+from prep_assets.exports.blocks import Block, count, documents
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -31,33 +34,46 @@ def olmo(
     """
     dtype = np.dtype("<u4") if vocab_size is None else np.min_scalar_type(vocab_size - 1).newbyteorder("<")
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
-    total, tokens, trained, part, used = count(source, of_documents=True), 0, 0, 0, 0
+    total, tokens, trained = count(source, of_documents=True), 0, 0
+    part, used, most = 0, 0, part_bytes // dtype.itemsize
     for block in documents(source):
-        ids, ends, first = block.ids(dtype), np.cumsum(block.row_lengths), 0
-        while first < len(ends):
-            begin = int(ends[first - 1]) if first else 0
-            stop = int(np.searchsorted(ends, begin + part_bytes // dtype.itemsize - used, "right"))
-            if stop <= first and used:
-                part, used = part + 1, 0
-                continue
-            stop = max(stop, first + 1)
-            here = slice(begin, int(ends[stop - 1]))
-            with (out / f"token_ids_part_{part:04d}.npy").open("ab") as file:
-                ids[here].tofile(file)
-            if masked:
-                with (out / f"labels_mask_part_{part:04d}.npy").open("ab") as file:
-                    block.trained[here].tofile(file)
-            starts = ends[first:stop] - block.row_lengths[first:stop] - begin + used
-            _append_borders(out / f"token_ids_part_{part:04d}.csv.gz", starts, starts + block.row_lengths[first:stop])
-            used += here.stop - here.start
-            first = stop
+        for number, at, chosen in _parts(block.row_lengths, part, used, most):
+            _append(out, number, at, block, chosen, dtype, masked)
+            part, used = number, at + int(block.row_lengths[chosen].sum())
         tokens, trained = tokens + len(block.tokens), trained + int(block.trained.sum())
         progress(block.done, total)
     statistics = {"total_instances": total, "total_tokens": tokens, "trainable_tokens": trained}
     (out / "dataset_statistics.json").write_text(json.dumps({"overall_statistics": statistics}, indent=2) + "\n", "utf-8")
 
 
-def _append_borders(path: Path, starts: np.ndarray, ends: np.ndarray) -> None:
+def _parts(lengths: npt.NDArray[np.int64], part: int, used: int, most: int) -> Iterator[tuple[int, int, slice]]:
+    """Which documents go into which part, and after how many of its tokens. A part has at most `most` tokens, or one longer document."""
+    first, ends = 0, np.cumsum(lengths)
+    while first < len(lengths):
+        begin = int(ends[first - 1]) if first else 0
+        stop = int(np.searchsorted(ends, begin + most - used, "right"))
+        if stop <= first and used:
+            part, used = part + 1, 0
+            continue
+        stop = max(stop, first + 1)
+        yield part, used, slice(first, stop)
+        first, used = stop, used + int(ends[stop - 1]) - begin
+
+
+def _append(out: Path, part: int, at: int, block: Block, chosen: slice, dtype: np.dtype[Any], masked: bool) -> None:
+    """Append some documents of a block to a part that has `at` tokens."""
+    lengths = block.row_lengths[chosen]
+    begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
+    here = slice(begin, begin + int(lengths.sum()))
+    with (out / f"token_ids_part_{part:04d}.npy").open("ab") as file:
+        block.ids(dtype)[here].tofile(file)
+    if masked:
+        with (out / f"labels_mask_part_{part:04d}.npy").open("ab") as file:
+            block.trained[here].tofile(file)
+    _append_borders(out / f"token_ids_part_{part:04d}.csv.gz", at + ends - lengths, at + ends)
+
+
+def _append_borders(path: Path, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
     """Append lines. Several gzip members in one file are one stream; a fixed time and no name keep the bytes equal."""
     lines = "".join(f"{start},{end}\n" for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
     with path.open("ab") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,6 +129,8 @@ def load_vocabulary(tokenizer: str, *, base: Path | None = None, revision: str |
     Raises:
         ConfigError: nothing there, or a tokenizer with no fast (Rust) backend.
     """
+    # transformers advises to install torch, which tokenizers do not need
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer
 
     local = (base or Path.cwd()) / tokenizer

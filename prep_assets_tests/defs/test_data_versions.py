@@ -10,7 +10,7 @@ import pytest
 
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets_tests.defs.conftest import Everything
-from prep_assets_tests.defs.runs import DOMAINS, data_version, materializations, run
+from prep_assets_tests.defs.runs import data_version, materializations, run
 
 
 def latest(instance: dg.DagsterInstance, asset: str) -> dg.AssetMaterialization:
@@ -56,9 +56,11 @@ def test_another_way_to_the_same_content_has_the_same_version(built: Path, insta
 
 def test_a_range_has_one_version_made_of_all_its_contents(built: Path, instance: dg.DagsterInstance) -> None:
     # Dagster has one data version per step; each partition's own hash is in its metadata
-    between = (DOMAINS["preference"][0], DOMAINS["preference"][-1])
-    run(instance, "preference_raw", between=between)
-    run(instance, "preference_raw", between=between)
-    found = materializations(instance, "preference_raw")
-    assert len(found) == 4 and len({data_version(each) for each in found}) == 1
-    assert len({each.metadata["content_hash"].value for each in found}) == 2
+    shorter = {"sft_tokens": {"preprocessing": {"max_seq_len": 100}}}
+    for options in (None, None, shorter):
+        assert run(instance, "sft_tokens", between=("gsm8k", "alpaca"), options=options).success
+    found = materializations(instance, "sft_tokens")
+    changed, again, first = ({data_version(each) for each in found[at : at + 2]} for at in (0, 2, 4))
+    assert len(first) == 1 and first == again
+    assert len(changed) == 1 and changed != first
+    assert len({each.metadata["content_hash"].value for each in found[4:]}) == 2

@@ -176,14 +176,18 @@ def test_what_the_raw_asset_already_holds_is_not_asked_for(watch: Watch) -> None
     assert watch.settle() == ["b"]
 
 
-def test_run_keys_carry_the_content(watch: Watch) -> None:
-    watch.look()
-    first = {request.partition_key: str(request.run_key) for request in watch.look()}
-    watch.write("a1", "other")
-    watch.look()
-    [second] = watch.look()
-    assert all(key.startswith(f"sft:{name}:") for name, key in first.items())
-    assert second.run_key not in first.values()
+def test_run_keys_carry_the_content(tmp_path: Path) -> None:
+    keys = []
+    for folder, answer in (("here", "one"), ("there", "one"), ("elsewhere", "two")):
+        (tmp_path / folder).mkdir()
+        watch = Watch(tmp_path / folder)
+        watch.write("a1", answer)
+        watch.look()
+        keys.append({request.partition_key: str(request.run_key) for request in watch.look()})
+    here, there, elsewhere = keys
+    assert all(key.startswith(f"sft:{name}:") for name, key in here.items())
+    assert here == there
+    assert here["a"] != elsewhere["a"] and here["b"] == elsewhere["b"]
 
 
 def test_content_that_comes_back_has_a_new_run_key(watch: Watch) -> None:

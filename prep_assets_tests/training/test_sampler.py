@@ -131,14 +131,15 @@ def test_a_loop_that_breaks_off_goes_on_where_it_stopped() -> None:
     assert (len(feed), list(feed)) == (8, EPOCH_0[2:])
 
 
-def test_an_epoch_smaller_than_a_batch_is_not_skipped() -> None:
-    feed = sampler(3, batch_size=4)
+@pytest.mark.parametrize(("n", "ranks", "batch"), [(3, 1, 4), (5, 2, 3), (4, 2, 2), (1, 3, 1)])
+def test_an_epoch_of_one_batch_is_not_skipped(n: int, ranks: int, batch: int) -> None:
+    feed = sampler(n, 0, ranks, batch_size=batch)
     epochs = []
     for _ in range(3):
-        for batch in DataLoader(range(3), batch_size=4, sampler=feed):  # type: ignore[arg-type]
-            epochs.append(batch.tolist())
+        for found in DataLoader(range(n), batch_size=batch, sampler=feed):  # type: ignore[arg-type]
+            epochs.append(found.tolist())
             feed.consume()
-    assert epochs == [list(sampler(3, start_epoch=epoch)) for epoch in range(3)]
+    assert epochs == [list(sampler(n, 0, ranks, start_epoch=epoch)) for epoch in range(3)]
 
 
 def test_a_loader_that_drops_its_last_batch_begins_the_next_epoch() -> None:
