@@ -13,7 +13,9 @@ from prep_assets.cli.certify import certify
 from prep_assets.cli.console import complain, err
 from prep_assets.cli.demo import demo
 from prep_assets.cli.inspect import inspect
+from prep_assets.cli.migrate import migrate
 from prep_assets.cli.path import path
+from prep_assets.cli.preprocess import preprocess
 from prep_assets.cli.quarantine import quarantine
 from prep_assets.cli.schemas import schemas
 from prep_assets.cli.selftest import selftest
@@ -70,7 +72,7 @@ def prep_assets(
     """
 
 
-for command in (demo, status, inspect, verify, stats, path, quarantine, schemas, sniff, certify, selftest):
+for command in (demo, status, inspect, verify, stats, path, quarantine, schemas, sniff, certify, selftest, preprocess, migrate):
     app.command()(command)
 
 if __name__ == "__main__":

@@ -88,14 +88,14 @@ def _bring_up_to_date(context: dg.AssetExecutionContext, workspace: Workspace, a
 
 
 def _behind(instance: dg.DagsterInstance, workspace: Workspace, asset: Asset, partitions: list[str]) -> dict[tuple[str, str], str]:
-    """Asset and partition of each store above these that is missing, out of date or fails a check, and why; what feeds others first."""
+    """Asset and partition of each store above these that is missing, out of date or has not passed its checks, and why; what feeds others first."""
     found: dict[tuple[str, str], str] = {}
     for partition in partitions:
         for above, key, why in out_of_date(workspace, asset, partition):
             found.setdefault((above.name, key), why)
         for name, key in _above(workspace, asset, partition):
             if key in failing(instance, name, ASSETS[name].partitions(workspace)):
-                found.setdefault((name, key), "a check fails")
+                found.setdefault((name, key), "has not passed its checks")
     order = list(ASSETS)
     return dict(sorted(found.items(), key=lambda entry: order.index(entry[0][0])))
 
@@ -125,7 +125,7 @@ def _run(context: dg.AssetExecutionContext, name: str, tags: dict[str, str]) -> 
         instance=context.instance,
         asset_selection=[dg.AssetKey(name)],
         partition_key=tags.get("dagster/partition"),
-        tags={**{key: value for key, value in tags.items() if key != "dagster/partition"}, "prep_assets/built_for": context.run_id},
+        tags={**{key: value for key, value in tags.items() if key != "dagster/partition"}, "prep_assets/built_for": context.run.run_id},
         raise_on_error=False,
     )
     if not result.success:

@@ -33,7 +33,7 @@ def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
         for check in found:
             if check.name in wanted:
                 # what has failed stays in view until it passes: a run of other partitions must not cover it up
-                carried = failed_before(context.instance, name, check.name)
+                carried = {each for each in failed_before(context.instance, name, check.name) if workspace.published(name, each)}
                 chosen = [each for each in ASSETS[name].partitions(workspace) if each in carried or each in partitions]
                 yield _result(workspace, name, check, chosen)
 

@@ -38,6 +38,8 @@ class StoreIOManager(dg.ConfigurableIOManager):
             done[partition] = _publish(context, build)
         hashes = {partition: store.manifest.content_hash for partition, store in done.items()}
         version = hashes[""] if set(hashes) == {""} else next(iter(hashes.values())) if len(hashes) == 1 else digest(hashes)
+        # what the asset was made from may have been built by this very step, after Dagster noted the versions of its inputs
+        context.step_context.fetch_external_input_asset_version_info()
         context.step_context.set_data_version(context.asset_key, dg.DataVersion(version[:32]))
 
     def load_input(self, context: dg.InputContext) -> Published | dict[str, Published]:

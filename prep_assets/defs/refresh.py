@@ -1,13 +1,13 @@
 """Refresh: a sensor per family that watches its source files, a nightly schedule per family, and automation inside the graph."""
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
 import dagster as dg
 
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import FAMILIES, Domain
 from prep_assets.defs.partitions import domains
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.graph import ASSETS
@@ -77,32 +77,32 @@ def look(
             notes.append(f"{name}: new in the configuration, waits until the code location is reloaded")
             continue
         try:
-            files = (*workspace.files(domain), *workspace.test_files(domain))
-            seen = {file.url: sign(file) for file in files}
+            now[name] = _look_at(workspace, domain, known, sign)
         except PrepAssetsError as error:
             notes.append(f"{name}: {error}")
             now[name] = {**known, "seen": None}
             continue
-        now[name] = {"done": known.get("done"), "asked": known.get("asked", 0), "seen": seen}
-        if known.get("seen") != seen:
+        if "settled" not in now[name]:
             notes.append(f"{name}: new or changed, waits for the next look")
-            continue
-        if known.get("settled") == seen and all(seen.values()):
-            now[name]["settled"] = seen
-            continue
-        try:
-            content = digest([pin.identity for pin in workspace.pins(files)])
-        except PrepAssetsError as error:
-            notes.append(f"{name}: {error}")
-            now[name]["seen"] = None
-            continue
-        now[name] |= {"settled": seen, "done": content}
+        content = now[name]["done"]
         if content != known.get("done") and not _is_pinned(workspace, family, name, content):
             # a run key is remembered for ever: it carries the content, and a number for content that comes back
             now[name]["asked"] += 1
             requests.append(dg.RunRequest(run_key=f"{family}:{name}:{content[:32]}:{now[name]['asked']}", partition_key=name))
     skip = None if requests else "; ".join(notes) or "no new or changed source files"
     return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(now, sort_keys=True))
+
+
+def _look_at(workspace: Workspace, domain: Domain, known: Mapping[str, Any], sign: Callable[[SourceFile], str]) -> dict[str, Any]:
+    """What to remember of a domain. Its files have ``settled`` when they look as they did the last time; only then are they hashed, once."""
+    files = (*workspace.files(domain), *workspace.test_files(domain))
+    seen = {file.url: sign(file) for file in files}
+    memory = {"done": known.get("done"), "asked": known.get("asked", 0), "seen": seen}
+    if known.get("seen") != seen:
+        return memory
+    if known.get("settled") != seen or not all(seen.values()):
+        memory["done"] = digest([pin.identity for pin in workspace.pins(files)])
+    return {**memory, "settled": seen}
 
 
 def _is_pinned(workspace: Workspace, family: str, name: str, content: str) -> bool:

@@ -116,21 +116,15 @@ class Place:
         return published
 
     def _sound(self, final: Path, build_key: str) -> Published | None:
-        """The store at `final`, if it is exactly what this build would give. A damaged one is moved out of the way."""
+        """The store at `final`, if it is exactly what this build would give. A damaged one stays where it is until its replacement is ready."""
         if not final.exists():
             return None
         try:
             published = Published(final, Manifest.read(final))
             published.verify()
-            if published.manifest.build_key == build_key:
-                return published
         except StoreError:
-            pass  # damaged: built anew below, as if it were not there
-        doomed = final.with_name(f".writing-damaged-{final.name}")
-        shutil.rmtree(doomed, ignore_errors=True)
-        final.rename(doomed)
-        shutil.rmtree(doomed)
-        return None
+            return None
+        return published if published.manifest.build_key == build_key else None
 
     def _build(
         self, final: Path, build_key: str, write: Callable[[Path, Path], Draft], config_key: str, recipe: dict[str, Any], audit: Callable[[Path], None]
@@ -148,6 +142,8 @@ class Place:
             )
             manifest.write(payload)
             _sync_tree(work)
+            if final.exists():
+                final.rename(work / "damaged")
             if refused:
                 quarantine.replace(final.with_name(final.name + QUARANTINE))
             payload.rename(final)

@@ -222,6 +222,14 @@ def test_a_group_keeps_its_responses_apart_without_special_tokens_and_its_reward
     assert row.cells["rewards"].values.tolist() == np.array([1.0, -0.3, 0.8], np.float32).tolist()
 
 
+def test_each_response_is_cut_by_itself(tokenizer: Path) -> None:
+    (row,) = build(tokenizer, changed(GRPO, preprocessing={"max_seq_len": 2}), GROUP)
+    assert isinstance(row, Row)
+    assert row.cells["responses"].values.tolist() == ids("b c d e f")
+    assert row.cells["responses"].lengths == row.cells["masks"].lengths == (2, 1, 2)
+    assert row.cut == 3 + 1  # of the prompt, and of the last response
+
+
 def test_a_single_reward_for_a_single_response(tokenizer: Path) -> None:
     assert one(tokenizer, GRPO, {**GROUP, "responses": ["b"], "rewards": 0.5})["rewards"] == [0.5]
 

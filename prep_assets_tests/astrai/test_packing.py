@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from prep_assets.astrai.arrange import arrange, bin_plan
 from prep_assets.astrai.load import parse_pipeline
 from prep_assets.astrai.task import Task, task_of
 from prep_assets_tests.astrai.conftest import VOCABULARY, Run, chat, ids
-from prep_assets_tests.astrai.pipelines import SECTIONS_CHAT, SECTIONS_TEXT, changed
+from prep_assets_tests.astrai.pipelines import GRPO, SECTIONS_CHAT, SECTIONS_TEXT, changed
 from prep_assets_tests.astrai.reference import read_bin
 
 PAD = VOCABULARY["<pad>"]
@@ -125,6 +126,15 @@ def test_simple_packing_cuts_one_end_and_counts_it(keep_end: bool, kept: str, ru
     assert found["sequence"].tolist() == ids(f"a b c d e {kept} k")
     assert found["position_ids"].tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 0]
     assert (outcome.totals.cut_by_packing, outcome.totals.cut_records) == (2, 1)
+
+
+def test_each_response_of_a_group_is_cut_by_itself(run: Run, tmp_path: Path) -> None:
+    row = {"prompt": [{"role": "user", "content": "a"}], "responses": ["b c d", "e", "f g h i"], "rewards": [1, 2, 3]}
+    outcome = run([row], changed(GRPO, preprocessing={"max_packed_len": 2, "truncation_mode": "keep_end"}))
+    shard = tmp_path / "out" / "__default__" / "shard_0000"
+    assert read_bin(shard)["responses"].tolist() == ids("c d e h i")
+    assert json.loads((shard / "meta.json").read_text())["masks"]["element_offsets"] == [0, 2, 3, 5]
+    assert outcome.totals.cut_by_packing == 3 + 3
 
 
 def test_masks_go_with_their_tokens(run: Run, tmp_path: Path) -> None:

@@ -100,8 +100,10 @@ def test_refusals_do_not_shift_the_records_after_them(tmp_path: Path, vocabulary
     ]
     rows[1]["chosen"][1]["content"] = ""
     rows[2]["rejected"][1]["weight"] = 0.5  # type: ignore[assignment]
+    rows.insert(3, {side: [dict(each) for each in turns] for side, turns in rows[0].items()})
+    rows[3]["chosen"][1]["weight"] = 0.5  # type: ignore[assignment]
     counts = spans(tmp_path, rows, DPO, vocabulary).counts
-    assert counts.refused == {"schema/empty_answer": 1, "tokenize/fractional_weight": 1}
+    assert counts.refused == {"schema/empty_answer": 1, "tokenize/fractional_weight": 2}
     assert trained(tmp_path, vocabulary, "chosen", "chosen_mask") == "0<|im_end|>3<|im_end|>"
 
 

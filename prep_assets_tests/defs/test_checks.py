@@ -155,7 +155,7 @@ def test_a_later_run_does_not_build_on_a_store_that_fails(
     assert not result.success
     assert "which builds sft_tokens, failed" in failures(result)
     result = run(instance, "sft_packed", options={"sft_packed": {"on_missing": "fail"}})
-    assert "sft_tokens[dolly] (a check fails)" in failures(result)
+    assert "sft_tokens[dolly] (has not passed its checks)" in failures(result)
     assert "gsm8k" not in failures(result)
     assert not materializations(instance, "sft_packed")
 
@@ -178,6 +178,9 @@ def test_another_partition_that_passes_does_not_cover_a_failure_up(
     assert not run(instance, "sft_tokens", partition="gsm8k").success
     latest, *_ = evaluations(instance, "sft_tokens", "mask_alignment")
     assert not latest.passed and latest.description.startswith("dolly: ")
+    # a store that is gone cannot be looked at, and nobody can build on it
+    shutil.rmtree(built / "sft_tokens" / "dolly")
+    assert run(instance, "sft_tokens", partition="gsm8k").success
     assert run(instance, "sft_tokens", partition="dolly").success
     assert run(instance, "sft_tokens", partition="gsm8k").success
     latest, *_ = evaluations(instance, "sft_tokens", "mask_alignment")
@@ -192,5 +195,5 @@ def test_a_check_that_crashes_counts_as_failed(built: Path, instance: dg.Dagster
         patch.setattr(module, "run_check", crash)
         assert not run(instance, "sft_tokens", partition="dolly").success
     result = run(instance, "sft_packed", options={"sft_packed": {"on_missing": "fail"}})
-    assert "sft_tokens[dolly] (a check fails)" in failures(result)
+    assert "sft_tokens[dolly] (has not passed its checks)" in failures(result)
     assert run(instance, "sft_packed").success
