@@ -14,11 +14,12 @@ import dagster as dg  # noqa: E402
 
 from prep_assets.defs import preference, pretrain, rl, sft  # noqa: E402
 from prep_assets.defs.checks import checks  # noqa: E402
+from prep_assets.defs.exports import exports  # noqa: E402
 from prep_assets.defs.io_manager import StoreIOManager  # noqa: E402
 from prep_assets.defs.refresh import automation, schedules, sensors  # noqa: E402
 
 defs = dg.Definitions(
-    assets=dg.load_assets_from_modules([pretrain, sft, preference, rl]),
+    assets=[*dg.load_assets_from_modules([pretrain, sft, preference, rl]), *exports()],
     asset_checks=checks(),
     sensors=[*sensors(), automation()],
     schedules=schedules(),

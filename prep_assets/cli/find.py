@@ -29,7 +29,7 @@ def asset_and_partitions(workspace: Workspace, name: str, partition: str | None)
     """
     from prep_assets.pipelines.graph import asset_named
 
-    asset = asset_named(name)
+    asset = asset_named(name, workspace)
     known = asset.partitions(workspace)
     if partition is None:
         return asset, known
@@ -86,9 +86,9 @@ def build_commands(stores: Sequence[tuple[str, str]]) -> str:
 
 def configured(workspace: Workspace) -> list[Asset]:
     """Every asset whose family has a configuration file, in the order of the graph."""
-    from prep_assets.pipelines.graph import ASSETS
+    from prep_assets.pipelines.graph import assets_of
 
-    return [asset for asset in ASSETS.values() if (workspace.configs / f"{asset.family}.yaml").is_file()]
+    return [asset for asset in assets_of(workspace).values() if (workspace.configs / f"{asset.family}.yaml").is_file()]
 
 
 def label(published: Published) -> str:

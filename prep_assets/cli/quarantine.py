@@ -30,11 +30,12 @@ def quarantine(
     """Show refused records: where each comes from, why it was refused, and what it holds."""
     from itertools import islice
 
-    from prep_assets.pipelines.graph import ASSETS
+    from prep_assets.pipelines.graph import asset_named
     from prep_assets.pipelines.workspace import Workspace
 
-    published, _ = stores_of(Workspace.open(), asset, partition)
-    above = ASSETS[asset].upstream
+    workspace = Workspace.open()
+    published, _ = stores_of(workspace, asset, partition)
+    above = asset_named(asset, workspace).upstream
     counts = _counts(published, reason)
     console = out()
     if not counts:

@@ -79,15 +79,15 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
 def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from prep_assets.pipelines.checks import CHECKS
+    from prep_assets.pipelines.checks import checks_of
 
     console = err()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     outcomes = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("verify", total=sum(len(CHECKS[asset]) for asset, _ in stores))
+        task = progress.add_task("verify", total=sum(len(checks_of(asset)) for asset, _ in stores))
         for asset, partition in stores:
-            for check in CHECKS[asset]:
+            for check in checks_of(asset):
                 progress.update(task, description=f"{workspace.place(asset, partition).label} {check.name}")
                 outcomes.append(Outcome(asset, partition, check.name, _run(check, workspace, asset, partition)))
                 progress.advance(task)
@@ -146,9 +146,9 @@ def _paragraphs(verdict: Verdict) -> Iterator[str]:
 
 def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Text:
     from prep_assets.config.models import FAMILIES
-    from prep_assets.pipelines.graph import ASSETS
+    from prep_assets.pipelines.graph import asset_named
 
-    vocabulary = workspace.vocabulary(workspace.family(FAMILIES[ASSETS[asset].family]))
+    vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(asset, workspace).family]))
     tokens = texts_of(vocabulary, worst.ids[:MOST_TOKENS])
     more = len(worst.ids) - len(tokens)
     border = {0: f"{worst.where}: {len(worst.ids):,} tokens, trained ones {'green' if colour else 'in ⟦ ⟧'}"}

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 StorageFormat = Literal["bin", "h5"]
 DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+EXPORT_NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
 def _domain_name(name: str) -> str:
@@ -25,7 +26,14 @@ def _domain_name(name: str) -> str:
     return name
 
 
+def _export_name(name: str) -> str:
+    if not EXPORT_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot be an export's name: it becomes part of an asset key, so letters, digits and '_' only, at most 60")
+    return name
+
+
 DomainName = Annotated[str, AfterValidator(_domain_name)]
+ExportName = Annotated[str, AfterValidator(_export_name)]
 Action = Literal["train", "mask"]
 
 
@@ -46,6 +54,7 @@ class Domain(Model):
     txt: Literal["line", "file"] = Field(default="line", description="Whether a line or a whole .txt file is one document.")
     domain_key: str | None = Field(default=None, description="A field that says which domain a row of a shared source belongs to.")
     domain_value: str | None = Field(default=None, description="What `domain_key` holds in this domain's rows; null: the domain's name.")
+    image_dir: str = Field(default=".", description="Folder that the paths of images are relative to, relative to this config file.")
     where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
     max_items: int | None = Field(default=None, ge=1, description="Use at most this many records, the first ones.")
 
@@ -88,6 +97,15 @@ class Packing(Model):
     max_items: dict[str, int] | None = Field(default=None, description="Most records of each domain in the mixture.")
 
 
+class Export(Model):
+    """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.pipelines.exporting`."""
+
+    source: str = Field(alias="from", description="The asset that is exported, one of this family.")
+    to: str = Field(description="The format, e.g. hf_arrow; `prep-assets export --list` shows all.")
+    stream: str | None = Field(default=None, description="Which stream or file of the asset, where it has several; null: the training one.")
+    options: dict[str, Any] = Field(default={}, description="Options of the format.")
+
+
 class Refresh(Model):
     """When the family is rebuilt without anybody asking."""
 
@@ -104,6 +122,7 @@ class Family(Model):
     preprocessing: Preprocessing = Preprocessing()
     output: Output = Output()
     refresh: Refresh = Refresh()
+    exports: dict[ExportName, Export] = Field(default={}, description="Files for trainers, by name: each is an asset <family>_export_<name>.")
     on_missing: Literal["build", "fail"] = Field(
         default="build", description="When what an asset is made from is missing or out of date: build it first, or stop and say how."
     )

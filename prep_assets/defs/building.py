@@ -13,7 +13,7 @@ from prep_assets.defs.options import chosen
 from prep_assets.defs.partitions import domains
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.graph import ASSETS, Asset, out_of_date, upstream_of
+from prep_assets.pipelines.graph import ASSETS, Asset, asset_named, out_of_date, upstream_of
 from prep_assets.pipelines.sources import materialize_command
 from prep_assets.pipelines.workspace import Workspace
 
@@ -24,7 +24,7 @@ Declared = Callable[[Callable[..., Any]], dg.AssetsDefinition]
 
 def declare(name: str, *, kinds: set[str], columns: Iterable[dg.TableColumn] = (), tags: dict[str, str] | None = None) -> Declared:
     """`dg.asset` with everything that the graph and the configuration already say of the asset called `name`."""
-    asset = ASSETS[name]
+    asset = asset_named(name, Workspace.open())
     listed = list(columns)
     return dg.asset(
         name=name,
@@ -51,8 +51,9 @@ def automation(asset: Asset) -> dg.AutomationCondition[Any] | None:
 
 def build(context: dg.AssetExecutionContext, config: dg.Config) -> dg.MaterializeResult[Any]:
     """How to make the stores that this run asks for; the IO manager makes them."""
-    asset = ASSETS[context.asset_key.to_user_string()]
-    workspace = Workspace.open(progress=_Progress(context)).overriding(asset.family, chosen(config))
+    plain = Workspace.open(progress=_Progress(context))
+    asset = asset_named(context.asset_key.to_user_string(), plain)
+    workspace = plain.overriding(asset.family, chosen(config))
     partitions = list(context.partition_keys) if asset.partitioned else [""]
     if not partitions:
         order = ", ".join(domains(asset.family).get_partition_keys())

@@ -8,8 +8,8 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.defs.history import FAILED_PARTITIONS, failed_before
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.checks import CHECKS, Check, run_check
-from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.checks import Check, checks_of, run_check
+from prep_assets.pipelines.graph import asset_named, assets_of
 from prep_assets.pipelines.previews import Preview, token_texts
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict, Worst
@@ -19,7 +19,7 @@ SHOWN_TOKENS = 600
 
 def checks() -> list[dg.AssetChecksDefinition]:
     """One definition for each asset: all its checks in one step, each with a result of its own."""
-    return [_checks_of(name, found) for name, found in CHECKS.items()]
+    return [_checks_of(name, checks_of(name)) for name in assets_of(Workspace.open())]
 
 
 def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
@@ -34,7 +34,7 @@ def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
             if check.name in wanted:
                 # what has failed stays in view until it passes: a run of other partitions must not cover it up
                 carried = {each for each in failed_before(context.instance, name, check.name) if workspace.published(name, each)}
-                chosen = [each for each in ASSETS[name].partitions(workspace) if each in carried or each in partitions]
+                chosen = [each for each in asset_named(name, workspace).partitions(workspace) if each in carried or each in partitions]
                 yield _result(workspace, name, check, chosen)
 
     return run
@@ -42,7 +42,7 @@ def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
 
 def _partitions(context: dg.AssetCheckExecutionContext, name: str, workspace: Workspace) -> list[str]:
     """The partitions that this run has built, in the order of the configuration; all that have a store where the check runs alone."""
-    asset = ASSETS[name]
+    asset = asset_named(name, workspace)
     every = asset.partitions(workspace)
     if not asset.partitioned:
         return [""]
@@ -71,7 +71,7 @@ def _result(workspace: Workspace, name: str, check: Check, partitions: list[str]
     worst = next((verdict.worst for verdict in failed.values() if verdict.worst), None)
     if worst is not None:
         metadata |= _worst_row(workspace, name, worst)
-    if failed and ASSETS[name].partitioned:
+    if failed and asset_named(name, workspace).partitioned:
         metadata[FAILED_PARTITIONS] = dg.MetadataValue.json(list(failed))
     return dg.AssetCheckResult(
         passed=bool(verdicts) and not failed,
@@ -88,7 +88,7 @@ def _worst_row(workspace: Workspace, name: str, worst: Worst) -> dict[str, Any]:
     if not worst.ids:
         return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}")}
     try:
-        vocabulary = workspace.vocabulary(workspace.family(FAMILIES[ASSETS[name].family]))
+        vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(name, workspace).family]))
     except PrepAssetsError:
         return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}")}
     ids = worst.ids[:SHOWN_TOKENS]

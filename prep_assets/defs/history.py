@@ -13,7 +13,7 @@ from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecordStatus,
 )
 
-from prep_assets.pipelines.checks import CHECKS
+from prep_assets.pipelines.checks import checks_of
 
 FAILED_PARTITIONS = "failed_partitions"
 """Metadata of a failed check of a partitioned asset: the partitions for which it does not hold."""
@@ -21,7 +21,7 @@ FAILED_PARTITIONS = "failed_partitions"
 
 def failing(instance: dg.DagsterInstance, asset: str, partitions: tuple[str, ...]) -> set[str]:
     """Those of `partitions` for which a check of the asset failed, or crashed, when it last ran. One that never ran is not among them."""
-    keys = [_key(asset, check.name) for check in CHECKS[asset]]
+    keys = [_key(asset, check.name) for check in checks_of(asset)]
     found: set[str] = set()
     for record in instance.event_log_storage.get_latest_asset_check_execution_by_key(keys).values():
         if record.status is AssetCheckExecutionRecordStatus.FAILED:

@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field, create_model
 from prep_assets.config.models import FAMILIES
 
 AS_CONFIGURED = "as_configured"
-NOT_FOR_ONE_RUN = ("domains", "refresh")
-"""Domains are partitions and the schedule is a definition: both are fixed when the code location loads."""
+NOT_FOR_ONE_RUN = ("domains", "refresh", "exports")
+"""Domains are partitions, the schedule is a definition and exports are assets: all are fixed when the code location loads."""
 
 
 @cache

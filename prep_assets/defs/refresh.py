@@ -10,7 +10,7 @@ import dagster as dg
 from prep_assets.config.models import FAMILIES, Domain
 from prep_assets.defs.partitions import domains
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.graph import assets_of
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.files import SourceFile, fingerprint
 from prep_assets.stores.manifest import digest
@@ -21,7 +21,7 @@ SECONDS = 30
 @cache
 def job_of(family: str) -> Any:
     """The domain-partitioned assets of a family: what a changed source file touches directly."""
-    selection = [name for name, asset in ASSETS.items() if asset.family == family and asset.partitioned]
+    selection = [name for name, asset in assets_of(Workspace.open()).items() if asset.family == family and asset.partitioned]
     tags = {"prep_assets/family": family}
     return dg.define_asset_job(f"refresh_{family}", selection=selection, tags=tags)
 
@@ -29,7 +29,7 @@ def job_of(family: str) -> Any:
 @cache
 def final_job_of(family: str) -> Any:
     """The unpartitioned assets of a family. Each first brings up to date what it is made from."""
-    selection = [name for name, asset in ASSETS.items() if asset.family == family and not asset.partitioned]
+    selection = [name for name, asset in assets_of(Workspace.open()).items() if asset.family == family and not asset.partitioned]
     return dg.define_asset_job(f"rebuild_{family}", selection=selection, tags={"prep_assets/family": family})
 
 
@@ -124,7 +124,7 @@ def schedules() -> list[dg.ScheduleDefinition]:
 
 
 def _schedule(family: str, every: str, timezone: str) -> dg.ScheduleDefinition:
-    unpartitioned = any(asset.family == family and not asset.partitioned for asset in ASSETS.values())
+    unpartitioned = any(asset.family == family and not asset.partitioned for asset in assets_of(Workspace.open()).values())
 
     @dg.schedule(
         name=f"nightly_{family}",

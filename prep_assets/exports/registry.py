@@ -75,6 +75,18 @@ def exports() -> dict[str, Export]:
     return dict(sorted(_EXPORTS.items()))
 
 
+def export_named(format: str) -> Export:
+    """The format called `format`.
+
+    Raises:
+        ConfigError: there is none; the message names the nearest.
+    """
+    found = exports().get(format)
+    if found is None:
+        raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS)}. Known: {', '.join(exports())}")
+    return found
+
+
 def export(
     source: Published | Path | str | Source,
     format: str,
@@ -99,10 +111,8 @@ def export(
         ConfigError: no such format or option; a source that the format cannot hold; an `out_dir` that is not empty.
         StoreError: the source is no store.
     """
-    found = exports().get(format)
-    if found is None:
-        raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS)}. Known: {', '.join(exports())}")
-    _check_options(found, options)
+    found = export_named(format)
+    check_options(found, options)
     opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
     if not isinstance(opened, found.takes):
         takes = ", ".join(each.__name__ for each in found.takes)
@@ -116,7 +126,10 @@ def export(
     return out
 
 
-def _check_options(found: Export, options: Mapping[str, Any]) -> None:
+def check_options(found: Export, options: Mapping[str, Any]) -> None:
+    """Raises:
+    ConfigError: an option that the format has not, one of the wrong type, or none where one is needed; the message names the nearest.
+    """
     hints = get_type_hints(found.write)
     for name, value in options.items():
         if name not in found.options:

@@ -12,7 +12,7 @@ import numpy as np
 
 from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import PrepAssetsError, Refused, StoreError
-from prep_assets.pipelines import preference, rl, sft
+from prep_assets.pipelines import exporting, preference, rl, sft
 from prep_assets.pipelines.evidence import (
     preference_conversations,
     preference_rows,
@@ -378,3 +378,14 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "arithmetic_prompts": (INTEGRITY, Check("gold_answers", "Every gold equals its question worked out exactly.", _arithmetic_golds)),
     "rl_tokens": (INTEGRITY, ACCOUNTING, Check("row_integrity", "Ids are inside the vocabulary.", _token_rows(Rl))),
 }
+
+EXPORTED = (
+    INTEGRITY,
+    Check("readable", "First, last and 100 random rows, read back by code that did not write them, equal the store's.", exporting.readable),
+)
+"""What every export has."""
+
+
+def checks_of(asset: str) -> tuple[Check, ...]:
+    """The checks of an asset, one of `ASSETS` or an export."""
+    return CHECKS.get(asset, EXPORTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -111,20 +112,36 @@ def sft_conversations(workspace: Workspace, published: Published, stream: str) -
 def fresh_render(
     identity: str, ids: Any, sample: Sample, template: ChatTemplate, vocabulary: Vocabulary, *, allowed: bool = False, whole: bool = True
 ) -> Conversation:
-    """A record's render without marks, and how many of the control tokens in it are the template's."""
+    """A record's render without marks, and how many of the control tokens in it are the template's.
+
+    Those are counted in a render of contents from which every control token's text is taken out.
+    """
     pattern = control_pattern(vocabulary.control)
     if all(turn.role in UNTEMPLATED for turn in sample.turns):
         eos = template.special.get("eos_token", "")
         text = "".join(turn.text + ("" if turn.role == "prompt" else eos) for turn in sample.turns)
-        contents = [region.text for turn in sample.turns for region in turn.regions if not region.drop]
+        ends = sum(turn.role != "prompt" for turn in sample.turns)
+        controls = ends if pattern is not None and pattern.fullmatch(eos) else 0
     else:
-        found = pieces(sample, image_token=template.options.get("image_token"))
-        text = template.render(messages(sample, found), tools=sample.tools)
-        # reasoning that a template leaves out of history is not in the render, so control tokens in it are not either
-        contents = [piece.text for piece in found if piece.words and piece.words in text and piece.region.kind != "image"]
-    typed = 0 if allowed or pattern is None else sum(len(pattern.findall(content)) for content in contents)
-    total = len(pattern.findall(text)) if pattern is not None else 0
-    return Conversation(identity, ids, text, total - typed, typed, whole)
+        listed = messages(sample, pieces(sample, image_token=template.options.get("image_token")))
+        text = template.render(listed, tools=sample.tools)
+        innocent = [_without_control(message, pattern) for message in listed]
+        controls = _count(pattern, text if innocent == listed else template.render(innocent, tools=sample.tools))
+    total = _count(pattern, text)
+    return Conversation(identity, ids, text, total if allowed else controls, 0 if allowed else max(0, total - controls), whole)
+
+
+def _count(pattern: re.Pattern[str] | None, text: str) -> int:
+    return sum(1 for _ in pattern.finditer(text)) if pattern is not None else 0
+
+
+def _without_control(value: Any, pattern: re.Pattern[str] | None) -> Any:
+    """A message or a part of it, with a dot for each control token that is typed in it."""
+    if isinstance(value, str):
+        return pattern.sub("·", value) if pattern is not None else value
+    if isinstance(value, dict):
+        return {key: _without_control(inner, pattern) for key, inner in value.items()}
+    return [_without_control(inner, pattern) for inner in value] if isinstance(value, list) else value
 
 
 # -- preferences ------------------------------------------------------------------------------------------------------------------------

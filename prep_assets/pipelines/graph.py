@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.pipelines import preference, pretrain, rl, sft
+from prep_assets.pipelines import exporting, preference, pretrain, rl, sft
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.sources import raw_build, raw_recipe
 from prep_assets.pipelines.workspace import Workspace
@@ -77,15 +78,32 @@ ASSETS: Mapping[str, Asset] = {
 }
 
 
-def asset_named(name: str) -> Asset:
-    """The asset called `name`.
+def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
+    """`ASSETS`, and after them the exports that the workspace's configuration asks for.
+
+    Raises:
+        ConfigError: an export that means nothing.
+    """
+    return {**ASSETS, **{each.asset: _export(each) for each in exporting.configured_exports(workspace)}}
+
+
+def _export(each: exporting.Exporting) -> Asset:
+    build, recipe = partial(exporting.export_build, each), partial(exporting.export_recipe, each)
+    return Asset(each.asset, each.family, ASSETS[each.source].partitioned, (each.source,), build, recipe, exporting.VERSION)
+
+
+def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
+    """The asset called `name`; with a workspace, also one of its exports.
 
     Raises:
         ConfigError: there is none; the message names the nearest.
     """
-    if name not in ASSETS:
-        raise ConfigError(f"no asset {name!r}{nearest(name, ASSETS)}. There are: {', '.join(ASSETS)}")
-    return ASSETS[name]
+    if name in ASSETS:
+        return ASSETS[name]
+    known = ASSETS if workspace is None else assets_of(workspace)
+    if name not in known:
+        raise ConfigError(f"no asset {name!r}{nearest(name, known)}. There are: {', '.join(known)}")
+    return known[name]
 
 
 def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:

@@ -70,6 +70,9 @@ def preview(workspace: Workspace, published: Published, row: int, *, stream: str
         ConfigError: there is no such row or stream, or the store has no rows to show.
     """
     asset, partition = published.manifest.asset, published.manifest.partition
+    if published.manifest.recipe.get("stage") == "export":
+        source = published.manifest.recipe["from"]
+        raise ConfigError(f"{asset} has rows in a trainer's format; look at the same ones in {source}: prep-assets inspect {source}")
     if asset == "sft_packed":
         return _packed_row(workspace, published, row, stream or "sft_packed")
     names = [name for name in streams_of(asset, partition) if (published.directory / f"{name}.index").is_dir()]

@@ -26,7 +26,7 @@ from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_reci
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import THINKING, TOOL_CALL, Sample
+from prep_assets.samples import IMAGE, THINKING, TOOL_CALL, Sample
 from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, Segmented, TokenStore, open_tokens, record_writer
@@ -154,8 +154,14 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
 def _write_tokens(workspace: Workspace, name: str, names: Sequence[str], payload: Path, quarantine_path: Path, loss_dtype: str) -> Draft:
     family = workspace.family(Sft)
     vocabulary = workspace.vocabulary(family)
-    limits = {"max_seq_len": family.preprocessing.max_seq_len, "truncation": family.truncation, "keep_stop": family.truncation_keeps_stop}
-    encoder = Encoder(vocabulary, workspace.engines(family), policy(family), **limits)
+    encoder = Encoder(
+        vocabulary,
+        workspace.engines(family),
+        policy(family),
+        family.preprocessing.max_seq_len,
+        truncation=family.truncation,
+        keep_stop=family.truncation_keeps_stop,
+    )
     dtypes = {"tokens": ids_dtype(family, vocabulary), "loss_mask": loss_dtype}
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
@@ -174,7 +180,7 @@ def _encode_domain(
     domain, sources, template = domain_of(family, name), pinned(workspace, Sft, RAW, name), workspace.template(family)
     deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
-    conversations = Conversations(template, encoder, family.special_in_content, quarantine)
+    conversations = Conversations(template, encoder, family.special_in_content, workspace.configs / domain.image_dir, quarantine)
     done = 0
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
@@ -204,6 +210,7 @@ class Conversations:
     Attributes:
         template, encoder: how.
         special_in_content: what happens to control tokens that are typed in content.
+        images: folder that paths of images are relative to.
         quarantine: where refused records go.
         control_tokens: how many control tokens were found in contents so far.
     """
@@ -211,6 +218,7 @@ class Conversations:
     template: ChatTemplate
     encoder: Encoder
     special_in_content: SpecialInContent
+    images: Path
     quarantine: Quarantine
     control_tokens: int = 0
 
@@ -228,13 +236,17 @@ class Conversations:
         if self.encoder.truncation == "turns" and any(refusal.reason == "too_long" for _, refusal in encoded.refused):
             rendered = [self._shortened(item, whole) for item, whole in zip(at, self._marked_long(rendered, encoded), strict=True)]
             encoded = self.encoder.encode(rendered)
-        for position, refusal in encoded.refused:
-            at[position].refuse(self.quarantine, refusal)
+        for position, fault in encoded.refused:
+            at[position].refuse(self.quarantine, fault)
         return [at[int(position)] for position in encoded.kept], encoded
 
     def _sample(self, item: Item) -> Sample:
         if not isinstance(item.example, Sample):
             raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
+        for region in (region for turn in item.example.turns for region in turn.regions):
+            # pictures are never decoded; one that is not there would be trained on as if it were
+            if region.kind == IMAGE and "://" not in region.text and not (self.images / region.text).is_file():
+                raise Refused("missing_image", f"no file {self.images / region.text}", stage="render")
         return item.example
 
     def _render(self, item: Item, sample: Sample) -> Rendered:

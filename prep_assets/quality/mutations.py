@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +33,12 @@ class Mutation:
     change: Change
 
 
-def _with(rows: Sequence[Row], at: int, **fields: npt.NDArray[np.generic]) -> list[Row]:
+def _with(
+    rows: Sequence[Row], at: int, *, ids: npt.NDArray[Any] | None = None, mask: npt.NDArray[Any] | None = None
+) -> list[Row]:
     changed = list(rows)
-    changed[at] = replace(rows[at], **fields)
+    row = rows[at]
+    changed[at] = replace(row, ids=row.ids if ids is None else ids, mask=row.mask if mask is None else mask)
     return changed
 
 

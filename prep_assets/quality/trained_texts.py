@@ -2,19 +2,24 @@
 
 The text of an ordinary turn is its own content. What a template writes around reasoning and tool calls is found by growth: the conversation up
 to the turn, rendered with the generation prompt, is a prefix of the whole render, and what follows it up to the stop token is what a model
-generates.
+generates. Nothing is rendered for a chat of plain text, where the template writes nothing but white space before an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, TEXT, THINKING, TOOL_CALL, Sample, Turn
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.conversation import messages, pieces
+
+_END_OF_THINKING = "</think>"
+_FIELDS = ("content", "reasoning_content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +65,24 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
     Raises:
         CheckFailed: the template's renders do not grow by turns, so that nothing is proven.
     """
-    turns = [_segments(turn, options) for turn in sample.turns]
+    untemplated = all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns)
+    turns = [_segments(turn, options, untemplated) for turn in sample.turns]
+    chat = _Chat(sample, template)
+    if not untemplated:
+        needed = [any(segment.weight for segment in segments) or options.train_on_eos == "all" for segments in turns]
+        turns = [_as_rendered(chat, i, segments) if needed[i] else segments for i, segments in enumerate(turns)]
     if options.train_turns == "last":
         last = max((i for i, segments in enumerate(turns) if any(segment.weight for segment in segments)), default=-1)
         turns = [segments if i == last else [replace(segment, weight=0.0) for segment in segments] for i, segments in enumerate(turns)]
-    stops = _stop_weights([segments[-1].weight if segments else 0.0 for segments in turns], options.train_on_eos)
-    if all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns):
+    stops = _stop_weights([segments[-1].weight if segments else None for segments in turns], options.train_on_eos)
+    if untemplated:
         return _untemplated(sample, turns, stops, template.special.get("eos_token", ""))
     found: list[Expected] = []
     touches = False  # whether the turn before ends with a trained stop token
     for number, (segments, stop) in enumerate(zip(turns, stops, strict=True)):
-        shown = _as_rendered(sample, number, segments, template)
-        here = _of_turn(shown, stop)
-        if options.train_headers and here and shown and shown[0].weight:
-            here[0] = _with_header(here[0], sample, number, template)
+        here = _of_turn(segments, stop if stop and _is_stopped(chat, number, segments) else 0.0)
+        if options.train_headers and here and segments[0].weight:
+            here[0] = _with_header(here[0], chat, number)
             if touches:
                 here[0] = _joined(found.pop(), here[0], template)
         found += here
@@ -81,11 +90,15 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
     return tuple(found)
 
 
-def _segments(turn: Turn, options: MaskOptions) -> list[_Segment]:
-    """A turn's segments in the order in which templates write them: reasoning, content, tool calls."""
+def _segments(turn: Turn, options: MaskOptions, blanks: bool) -> list[_Segment]:
+    """A turn's segments in the order in which templates write them: reasoning, content, tool calls.
+
+    White space at the outer ends of reasoning and of content is the template's to trim, so without `blanks` a region of nothing else is none.
+    """
     shown = [region for region in turn.regions if not region.drop and region.text]
+    fields = [[region for region in shown if _field(region) == field] for field in range(3)]
     listed = []
-    for region in sorted(shown, key=lambda region: {THINKING: 0, TOOL_CALL: 2}.get(region.kind, 1)):
+    for region in [region for field in fields for region in (field if blanks else _without_outer_blanks(field))]:
         kind = region.kind if region.kind in (THINKING, TOOL_CALL) else TEXT
         weight = region.loss_weight
         if weight is None:
@@ -97,12 +110,20 @@ def _segments(turn: Turn, options: MaskOptions) -> list[_Segment]:
     return [_Segment(kind, weight, "".join(segment.text for segment in group)) for (kind, weight), group in merged]
 
 
-def _stop_weights(weights: Sequence[float], train_on_eos: str) -> list[float]:
-    """The loss weight of the token that ends each turn, from that of each turn's last region."""
+def _field(region: Region) -> int:
+    return {THINKING: 0, TOOL_CALL: 2}.get(region.kind, 1)
+
+
+def _without_outer_blanks(field: list[Region]) -> list[Region]:
+    return [region for i, region in enumerate(field) if region.text.strip() or 0 < i < len(field) - 1]
+
+
+def _stop_weights(weights: Sequence[float | None], train_on_eos: str) -> list[float]:
+    """The loss weight of the token that ends each turn, from that of each turn's last region; a turn without text has none."""
     if train_on_eos == "all":
-        return [weight or 1.0 for weight in weights]
+        return [0.0 if weight is None else weight or 1.0 for weight in weights]
     last = max((i for i, weight in enumerate(weights) if weight), default=-1)
-    return [weight if train_on_eos == "turn" or (train_on_eos == "last" and i == last) else 0.0 for i, weight in enumerate(weights)]
+    return [(weight or 0.0) if train_on_eos == "turn" or (train_on_eos == "last" and i == last) else 0.0 for i, weight in enumerate(weights)]
 
 
 def _of_turn(segments: Sequence[_Segment], stop: float) -> list[Expected]:
@@ -131,34 +152,118 @@ def _untemplated(sample: Sample, turns: Sequence[list[_Segment]], stops: Sequenc
     return tuple(Expected(text, False, weights) for text, weights in _runs(segments) if weights)
 
 
-# -- growth -----------------------------------------------------------------------------------------------------------------------------
+# -- what the template makes of it ------------------------------------------------------------------------------------------------------
 
 
-def _as_rendered(sample: Sample, number: int, segments: list[_Segment], template: ChatTemplate) -> list[_Segment]:
+@dataclass(frozen=True)
+class _Chat:
+    """A conversation and its renders, each made once and only where it is needed."""
+
+    sample: Sample
+    template: ChatTemplate
+
+    @cached_property
+    def whole(self) -> str:
+        return self.before(len(self.sample.turns))
+
+    def before(self, number: int, *, generation_prompt: bool = False) -> str:
+        """The render of the turns before turn `number`."""
+        return self._render(_messages(replace(self.sample, turns=self.sample.turns[:number]), self.template), generation_prompt)
+
+    @cached_property
+    def _fenced(self) -> tuple[str, dict[tuple[int, str], tuple[int, int]]]:
+        """A render in which the words of every ``content`` and ``reasoning_content`` stand between two fences that the conversation has nowhere,
+        and where: (turn, field) → where its first fence begins and its second one ends."""
+        listed = _messages(self.sample, self.template)
+        used = {char for message in listed for key in _FIELDS for char in message.get(key, "")}
+        char = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in used)
+        fences = {(i, key): f"{char}{i}{key[0]}{char}" for i, message in enumerate(listed) for key in _FIELDS if message.get(key, "").strip()}
+        for (i, key), fence in fences.items():
+            text = listed[i][key]
+            start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+            listed[i][key] = f"{text[:start]}{fence}{text[start:end]}{fence}{text[end:]}"
+        rendered = self._render(listed, False)
+        places = {at: (rendered.find(fence), rendered.rfind(fence) + len(fence)) for at, fence in fences.items()}
+        return rendered, {at: place for at, place in places.items() if place[0] >= 0}
+
+    def shows(self, number: int, key: str) -> bool:
+        """Whether the template writes this field of a turn; reasoning may be left out of history."""
+        return (number, key) in self._fenced[1]
+
+    def lead(self, number: int) -> str:
+        """What stands between the generation prompt and the words of an answer."""
+        text, places = self._fenced
+        start, prompt = places[number, "content"][0], self.template.generation_prompt
+        at = text.rfind(prompt, 0, start) if prompt else -1
+        return "" if at < 0 else text[at + len(prompt) : start]
+
+    def control_token_follows(self, number: int) -> bool:
+        """Whether nothing but white space stands between a turn's content and a control token of the template."""
+        text, places = self._fenced
+        end = places[number, "content"][1]
+        rest = text[end : end + 200].lstrip()
+        return any(rest.startswith(token) for token in self.template.control)
+
+    def _render(self, listed: list[dict[str, Any]], generation_prompt: bool) -> str:
+        try:
+            return self.template.render(listed, tools=self.sample.tools, generation_prompt=generation_prompt)
+        except Refused as refusal:
+            raise CheckFailed(f"template {self.template.name}: {refusal.detail}, so nothing is proven") from refusal
+
+
+def _messages(sample: Sample, template: ChatTemplate) -> list[dict[str, Any]]:
+    return messages(sample, pieces(sample, image_token=template.options.get("image_token")))
+
+
+def _is_stopped(chat: _Chat, number: int, segments: Sequence[_Segment]) -> bool:
+    """Whether the template writes a control token at the end of a turn; after a question some write none."""
+    if not segments or segments[-1].kind != TEXT:
+        return bool(segments)
+    if chat.sample.turns[number].role == ASSISTANT and chat.template.every_answer_stops:
+        return True
+    return chat.shows(number, "content") and chat.control_token_follows(number)
+
+
+def _as_rendered(chat: _Chat, number: int, segments: list[_Segment]) -> list[_Segment]:
     """The turn's segments with the text that the template makes of them; reasoning that it leaves out of history is gone."""
-    if sample.turns[number].role != ASSISTANT or not any(segment.weight for segment in segments):
+    if chat.sample.turns[number].role != ASSISTANT:
         return segments
-    lead = template.answer_lead
-    if all(segment.kind == TEXT for segment in segments) and (not lead or lead.isspace()):
-        return [replace(segments[0], text=lead + segments[0].text), *segments[1:]]
-    generated = _generated(sample, number, template)
-    shown: list[_Segment] = []
+    if any(segment.kind == THINKING for segment in segments) and not chat.shows(number, "reasoning_content"):
+        segments = [segment for segment in segments if segment.kind != THINKING]
+    if not segments:
+        return []
+    if any(segment.kind != TEXT for segment in segments):
+        return _generated(chat, number, segments)
+    lead = chat.template.answer_lead
+    if lead and not lead.isspace() and chat.shows(number, "content"):
+        return [replace(segments[0], text=chat.lead(number) + segments[0].text.lstrip()), *segments[1:]]
+    return [replace(segments[0], text=lead + segments[0].text), *segments[1:]]
+
+
+def _generated(chat: _Chat, number: int, segments: list[_Segment]) -> list[_Segment]:
+    """What the template writes after the turn's generation prompt and before its stop token, divided among the segments.
+
+    Only where the conversation before the turn, with the generation prompt, is how the whole render begins.
+    """
+    template, prefix = chat.template, chat.before(number, generation_prompt=True)
+    if not chat.whole.startswith(prefix):
+        raise CheckFailed(f"template {template.name}: the render up to turn {number} is not how the whole render begins, so nothing is proven")
+    generated = chat.whole[len(prefix) :]
+    at = len(template.answer_lead) if segments[0].kind == TEXT and generated.startswith(template.answer_lead) else 0
     bounds: list[tuple[int, int]] = []
-    at = 0
     for segment in segments:
         words = "" if segment.kind == TOOL_CALL else segment.text.strip()
         start = generated.find(words, at)
-        if start < 0 and segment.kind == THINKING:
-            continue
         if start < 0:
             raise CheckFailed(f"turn {number}: its text {words[:60]!r} is not in what the template renders")
-        shown.append(segment)
         bounds.append((start, start + len(words)))
         at = start + len(words)
+        closing = generated.find(_END_OF_THINKING, at) if segment.kind == THINKING else -1
+        at = at if closing < 0 else closing + len(_END_OF_THINKING)
     end = generated.find(template.stop_token, at) if template.stop_token else -1
     if end < 0:
         raise CheckFailed(f"turn {number}: no stop token {template.stop_token!r} after {generated[-60:]!r}")
-    return _divide(shown, bounds, generated[:end])
+    return _divide(segments, bounds, generated[:end])
 
 
 def _divide(segments: list[_Segment], bounds: list[tuple[int, int]], text: str) -> list[_Segment]:
@@ -166,8 +271,10 @@ def _divide(segments: list[_Segment], bounds: list[tuple[int, int]], text: str) 
     cuts = [0]
     for i in range(1, len(segments)):
         kinds, end = (segments[i - 1].kind, segments[i].kind), bounds[i - 1][1]
-        if kinds == (THINKING, TOOL_CALL) and "</think>" in text[end:]:
-            closing = text.index("</think>", end) + len("</think>")
+        if kinds == (TOOL_CALL, TOOL_CALL) and bool(segments[i - 1].weight) != bool(segments[i].weight):
+            raise CheckFailed("of several tool calls in one turn some are trained and some are not; where one ends cannot be proven")
+        if kinds == (THINKING, TOOL_CALL) and _END_OF_THINKING in text[end:]:
+            closing = text.index(_END_OF_THINKING, end) + len(_END_OF_THINKING)
             cuts.append(len(text) - len(text[closing:].lstrip()))
         else:
             cuts.append(end if kinds[1] == TOOL_CALL else bounds[i][0])
@@ -175,34 +282,17 @@ def _divide(segments: list[_Segment], bounds: list[tuple[int, int]], text: str) 
     return [replace(segment, text=text[cuts[i] : cuts[i + 1]]) for i, segment in enumerate(segments)]
 
 
-def _generated(sample: Sample, number: int, template: ChatTemplate) -> str:
-    """The whole render from the generation prompt of a turn on."""
-    whole, prefix = _render(sample, template), _render(replace(sample, turns=sample.turns[:number]), template, generation_prompt=True)
-    if not whole.startswith(prefix):
-        raise CheckFailed(f"template {template.name}: the render up to turn {number} is not how the whole render begins, so nothing is proven")
-    return whole[len(prefix) :]
-
-
-def _with_header(first: Expected, sample: Sample, number: int, template: ChatTemplate) -> Expected:
+def _with_header(first: Expected, chat: _Chat, number: int) -> Expected:
     """A turn's first stretch with what the template writes before it, from the end of the turn before."""
-    whole, after = _render(sample, template), _render(replace(sample, turns=sample.turns[: number + 1]), template)
-    before = _render(replace(sample, turns=sample.turns[:number]), template).rstrip() if number else ""
-    if not whole.startswith(after.rstrip()) or not whole.startswith(before):
-        raise CheckFailed(f"template {template.name}: its render does not grow by turns at turn {number}, so nothing is proven")
+    after, before = chat.before(number + 1), chat.before(number).rstrip() if number else ""
+    if not chat.whole.startswith(after.rstrip()) or not chat.whole.startswith(before):
+        raise CheckFailed(f"template {chat.template.name}: its render does not grow by turns at turn {number}, so nothing is proven")
     words = first.text.strip()
     content = after.rfind(words, len(before)) if words else len(after.rstrip())
-    return replace(first, text=whole[len(before) : content] + words)
+    return replace(first, text=chat.whole[len(before) : content] + words)
 
 
 def _joined(left: Expected, right: Expected, template: ChatTemplate) -> Expected:
     """Two stretches with nothing between them but the stop token of the first."""
     weights = tuple(sorted({*left.weights, *right.weights}))
     return Expected(left.text + template.stop_token + right.text, right.stops, weights)
-
-
-def _render(sample: Sample, template: ChatTemplate, *, generation_prompt: bool = False) -> str:
-    try:
-        found = pieces(sample, image_token=template.options.get("image_token"))
-        return template.render(messages(sample, found), tools=sample.tools, generation_prompt=generation_prompt)
-    except Refused as refusal:
-        raise CheckFailed(f"template {template.name}: {refusal.detail}, so nothing is proven") from refusal

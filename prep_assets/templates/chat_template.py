@@ -82,6 +82,26 @@ class ChatTemplate:
         return max((token for token in self.control if found and rest.startswith(token)), key=len, default="")
 
     @cached_property
+    def every_answer_stops(self) -> bool:
+        """Whether each answer of a chat of two rounds is followed by a control token, not only the last."""
+        again = ({"role": "user", "content": "And 3 + 3?"}, {"role": "assistant", "content": "3 + 3 = 6"})
+        try:
+            text = self.render((*_ANSWERED, *again))
+        except Refused:
+            return False
+        ends = [text.rpartition(message["content"])[2].lstrip() for message in (_ANSWERED[1], again[1])]
+        return all(end.startswith(tuple(self.control)) for end in ends)
+
+    @cached_property
+    def shows_thinking(self) -> bool:
+        """Whether it writes an answer's reasoning at all."""
+        thought = "Both are small numbers."
+        try:
+            return thought in self.render((*_QUESTION, {**_ANSWERED[1], "reasoning_content": thought}))
+        except Refused:
+            return False
+
+    @cached_property
     def _compiled(self) -> Any:
         from jinja2 import TemplateSyntaxError
         from transformers.utils.chat_template_utils import _compile_jinja_template

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
@@ -89,9 +90,12 @@ def tool_call(region: Region) -> dict[str, Any]:
     """The call that a `TOOL_CALL` region holds: ``{"name": str, "arguments": …}``."""
     try:
         call = json.loads(region.text)
-        return {"name": str(call["name"]), "arguments": call["arguments"]}
+        name, arguments = call["name"], call["arguments"]
     except (ValueError, TypeError, KeyError) as error:
         raise Refused("bad_tool_call", f"{region.text[:80]!r} is no {{name, arguments}}: {error}", stage="render") from error
+    if not isinstance(name, str) or not name:
+        raise Refused("bad_tool_call", f"{region.text[:80]!r} calls {name!r}, which is no name", stage="render")
+    return {"name": name, "arguments": arguments}
 
 
 def messages(sample: Sample, found: list[Piece], marking: Marking = "none") -> list[dict[str, Any]]:
@@ -102,7 +106,7 @@ def messages(sample: Sample, found: list[Piece], marking: Marking = "none") -> l
         if piece.region.kind == TOOL_CALL:
             call = tool_call(piece.region)
             if marking != "none":
-                call = _map_strings(call, lambda text, index=index: _marked(index, text))
+                call = _map_strings(call, partial(_marked, index))
             message.setdefault("tool_calls", []).append({"type": "function", "function": call})
         else:
             key = "reasoning_content" if piece.region.kind == THINKING else "content"

@@ -81,7 +81,10 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
     if template is None or any(untemplated):
         roles = [turn.role for turn in sample.turns]
         raise Refused("needs_template", f"roles {roles}: chat roles are rendered by a template, the others by none", stage="render")
-    return _templated(sample, template, generation_prompt)
+    try:
+        return _templated(sample, template, generation_prompt)
+    except RecursionError as error:
+        raise Refused("too_deeply_nested", "a tool call or a tool's schema is nested too deeply to be rendered", stage="render") from error
 
 
 def _check_text(text: str) -> None:
@@ -115,6 +118,7 @@ def _templated(sample: Sample, template: ChatTemplate, generation_prompt: bool) 
     found = pieces(sample, image_token=template.options.get("image_token"))
     _check_unmarked(sample, template)
     plain = template.render(messages(sample, found), tools=sample.tools, generation_prompt=generation_prompt)
+    _check_text(plain)  # a tool call may spell out in JSON escapes what no text may hold
     marked = template.render(messages(sample, found, "words"), tools=sample.tools, generation_prompt=generation_prompt)
     text, marks = unmark(marked)
     if text != plain:
@@ -140,7 +144,7 @@ def _check_unmarked(sample: Sample, template: ChatTemplate) -> None:
 
 def _bounds(template: ChatTemplate, text: str, piece: Piece, marks: list[tuple[int, int]]) -> tuple[int, int] | None:
     """Where a piece stands, `None` where it has nothing to show or is reasoning that the template leaves out of history."""
-    if not piece.leaves or (piece.region.kind == THINKING and not marks):
+    if not piece.leaves or (piece.region.kind == THINKING and not marks and template.shows_thinking):
         return None
     if len(marks) != piece.leaves or (piece.region.kind != TOOL_CALL and text[slice(*marks[0])] not in (piece.words, _escaped(piece))):
         detail = f"template {template.name} does not render turn {piece.turn} ({piece.role}, {piece.region.kind}) as it is"

@@ -82,4 +82,5 @@ def empty(_built: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def run() -> Run:
     """Run a command line: ``run("verify", "sft_packed")``."""
-    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+    # a width of its own: test runners set COLUMNS as they like
+    return lambda *words: CliRunner(env={"COLUMNS": "160"}).invoke(app, [str(word) for word in words])

@@ -1,0 +1,226 @@
+"""Exports: a published store → the files that one trainer reads, as a store of its own.
+
+A family's configuration names them; each is an asset ``<family>_export_<name>`` below its source:
+
+    exports:
+      trl: {from: sft_packed, to: hf_arrow, options: {layout: trl}}
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import Export as Configured
+from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
+from prep_assets.exports.registry import check_options, export, export_named
+from prep_assets.exports.source import Pairs, Source, open_source
+from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.exported import compare
+from prep_assets.pipelines.sources import materialize_command
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.verdict import Verdict
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.published import Draft, Published, open_published
+from prep_assets.stores.tokens import TokenStore
+
+VERSION = "1"
+STAGE = "export"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What can be exported of an asset's store: `kind` as a format takes it, `stem` of its files; `None`: both sides of pairs."""
+
+    kind: type
+    stem: str | None
+
+
+def _streams(kind: type, *names: str, prefix: str = "") -> dict[str, Stream]:
+    return {name: Stream(kind, prefix + name) for name in names}
+
+
+SOURCES: Mapping[str, Mapping[str, Mapping[str, Stream]]] = {
+    "pretrain": {"pretrain_tokens": _streams(TokenStore, "train", "dev", prefix="{partition}_")},
+    "sft": {"sft_tokens": _streams(TokenStore, "train", "dev"), "sft_packed": _streams(PackedStore, "sft_packed", "sft_dev_packed")},
+    "preference": {
+        "preferences": _streams(Lines, "preferences", "preferences_test"),
+        "preference_tokens": {"pairs": Stream(Pairs, None), **_streams(TokenStore, "chosen", "rejected")},
+    },
+    "rl": {
+        "rl_prompts": _streams(Lines, "rl_prompts_train", "rl_prompts_test"),
+        "arithmetic_prompts": _streams(Lines, "arithmetic_prompts"),
+        "rl_tokens": _streams(TokenStore, "prompts", "arithmetic"),
+    },
+}
+"""Family → asset → what can be exported of it, by name; the first is what is exported where none is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """One export.
+
+    Attributes:
+        asset: key of the asset that it is; empty for a folder that no asset keeps.
+        family, source: what it reads.
+        format, stream, options: as in the configuration; `stream` is a name in `SOURCES`.
+    """
+
+    asset: str
+    family: str
+    source: str
+    format: str
+    stream: str
+    options: Mapping[str, Any]
+
+    def stem(self, partition: str) -> str | None:
+        """Name of the stream's files in a store of the source."""
+        stem = SOURCES[self.family][self.source][self.stream].stem
+        return stem and stem.format(partition=partition)
+
+    def all_options(self, workspace: Workspace) -> dict[str, Any]:
+        """Every option of the format: what is set, what the family's vocabulary says of padding and size, the format's defaults."""
+        known = export_named(self.format).options
+        defaults = {name: each.default for name, each in known.items() if each.default is not inspect.Parameter.empty}
+        if {"pad_id", "vocab_size"} & set(known):
+            vocabulary = workspace.vocabulary(workspace.family(FAMILIES[self.family]))
+            said = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary.size}
+            defaults |= {name: value for name, value in said.items() if name in known}
+        return {**defaults, **self.options}
+
+
+def exporting(family: str, source: str, format: str, stream: str | None, options: Mapping[str, Any], *, asset: str = "") -> Exporting:
+    """An export, checked.
+
+    Raises:
+        ConfigError: a source, format, stream or option that there is not, or that do not go together; the message names the nearest.
+    """
+    sources = SOURCES[family]
+    if source not in sources:
+        owner = next((other for other, assets in SOURCES.items() if source in assets), None)
+        problem = f"{source!r} is an asset of {owner}: export it in {owner}.yaml" if owner else f"no asset {source!r} that can be exported"
+        raise ConfigError(f"from: {problem}{'' if owner else nearest(source, sources)}. This family has: {', '.join(sources)}")
+    try:
+        found = export_named(format)
+    except ConfigError as error:
+        raise ConfigError(f"to: {error}") from error
+    streams = sources[source]
+    chosen = next(iter(streams)) if stream is None else stream
+    if chosen not in streams:
+        raise ConfigError(f"stream: {source} has no stream {stream!r}{nearest(chosen, streams)}. It has: {', '.join(streams)}")
+    if not issubclass(streams[chosen].kind, found.takes):
+        takes = ", ".join(each.__name__ for each in found.takes)
+        raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source} is a {streams[chosen].kind.__name__}")
+    try:
+        check_options(found, options)
+    except ConfigError as error:
+        raise ConfigError(f"options: {error}") from error
+    return Exporting(asset, family, source, format, chosen, options)
+
+
+def configured_exports(workspace: Workspace) -> Iterator[Exporting]:
+    """The exports of every family that has a configuration file.
+
+    Raises:
+        ConfigError: every fault in a family's exports.
+    """
+    for name in FAMILIES:
+        if (workspace.configs / f"{name}.yaml").is_file():
+            yield from _of_family(workspace, name, workspace.family(FAMILIES[name]).exports)
+
+
+def _of_family(workspace: Workspace, family: str, exports: Mapping[str, Configured]) -> list[Exporting]:
+    found, faults = [], []
+    for name, each in exports.items():
+        try:
+            found.append(exporting(family, each.source, each.to, each.stream, each.options, asset=f"{family}_export_{name}"))
+        except ConfigError as error:
+            faults.append(f"  exports.{name}.{error}")
+    if faults:
+        raise ConfigError("\n".join([f"{workspace.configs / family}.yaml:", *faults]))
+    return found
+
+
+def export_store(
+    each: Exporting, workspace: Workspace, published: Published, out: Path, progress: Callable[[int, int], None]
+) -> Source:
+    """Write a published store to the folder `out`, and return what was read.
+
+    Raises:
+        StoreError: a file of the store is not what its manifest says; nothing is written.
+        ConfigError: as `prep_assets.exports.export`.
+    """
+    published.verify()
+    source = _open(each, published)
+    export(source, each.format, out, progress=progress, **each.all_options(workspace))
+    return source
+
+
+def _open(each: Exporting, published: Published) -> Source:
+    return open_source(published, each.stem(published.manifest.partition))
+
+
+def export_recipe(each: Exporting, workspace: Workspace, partition: str) -> dict[str, Any]:
+    """What the files depend on."""
+    source = workspace.published(each.source, partition)
+    return {
+        "stage": STAGE,
+        "version": VERSION,
+        "from": each.source,
+        "source": source.manifest.content_hash if source else None,
+        "stream": each.stream,
+        "format": each.format,
+        "options": each.all_options(workspace),
+    }
+
+
+def export_build(each: Exporting, workspace: Workspace, partition: str) -> Build:
+    """Write a store's files for a trainer; the payload holds nothing else.
+
+    Raises:
+        StoreError: the source has no store.
+    """
+    published = open_published(workspace.stores, each.source, partition, remedy=materialize_command(each.source, partition))
+    place = workspace.place(each.asset, partition)
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        source = export_store(each, workspace, published, payload, lambda done, total: workspace.progress(f"export {place.label}", done, total))
+        return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
+
+    def audit(payload: Path) -> None:
+        verdict = compare(payload, _open(each, published), each.format, each.all_options(workspace))
+        if not verdict.passed:
+            raise CheckFailed(verdict.summary)
+
+    recipe = export_recipe(each, workspace, partition)
+    return Build(place, recipe, export_recipe(each, workspace.plain, partition), write, audit)
+
+
+def _counts(source: Source) -> dict[str, Any]:
+    if isinstance(source, Lines):
+        return {"rows": len(source)}
+    if isinstance(source, PackedStore):
+        return {"rows": len(source), "tokens": int(source.documents["length"].sum())}
+    sides = (source.chosen, source.rejected) if isinstance(source, Pairs) else (source,)
+    return {"rows": len(source), "tokens": sum(side.tokens for side in sides)}
+
+
+def readable(workspace: Workspace, published: Published) -> Verdict:
+    """The check of every export: read back by other code, rows equal those of the store that it was made from.
+
+    Raises:
+        StoreError: that store was built again since, so there is nothing to compare with.
+    """
+    manifest, recipe = published.manifest, published.manifest.recipe
+    family = manifest.asset.partition(f"_{STAGE}_")[0]
+    each = Exporting(manifest.asset, family, recipe["from"], recipe["format"], recipe["stream"], recipe["options"])
+    source = open_published(workspace.stores, each.source, manifest.partition, remedy=materialize_command(each.source, manifest.partition))
+    if source.manifest.content_hash != recipe["source"]:
+        where = workspace.place(each.source, manifest.partition).label
+        raise StoreError(f"{where} was built again since. Export it again: {materialize_command(manifest.asset, manifest.partition)}")
+    return compare(published.directory, _open(each, source), each.format, recipe["options"])
