@@ -47,7 +47,7 @@ def one_store(workspace: Workspace, name: str, partition: str | None) -> Publish
         ConfigError: no such asset or partition, or several of which none is chosen.
         StoreError: it is not built; the message has the command that builds it.
     """
-    from prep_assets.pipelines.sources import materialize_command
+    from prep_assets.pipelines.commands import materialize_command
     from prep_assets.stores.published import open_published
 
     asset, partitions = asset_and_partitions(workspace, name, partition)
@@ -79,7 +79,7 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
 
 def build_commands(stores: Sequence[tuple[str, str]]) -> str:
     """The command that builds each asset and partition, indented, one a line."""
-    from prep_assets.pipelines.sources import materialize_command
+    from prep_assets.pipelines.commands import materialize_command
 
     return "\n".join(f"  {materialize_command(asset, partition)}" for asset, partition in stores)
 

@@ -12,6 +12,7 @@ from prep_assets import __version__
 from prep_assets.cli.certify import certify
 from prep_assets.cli.console import complain, err
 from prep_assets.cli.demo import demo
+from prep_assets.cli.export import export
 from prep_assets.cli.inspect import inspect
 from prep_assets.cli.migrate import migrate
 from prep_assets.cli.path import path
@@ -72,7 +73,7 @@ def prep_assets(
     """
 
 
-for command in (demo, status, inspect, verify, stats, path, quarantine, schemas, sniff, certify, selftest, preprocess, migrate):
+for command in (demo, status, inspect, verify, stats, path, export, quarantine, schemas, sniff, certify, selftest, preprocess, migrate):
     app.command()(command)
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def _judge(workspace: Workspace, asset: Asset, partition: str) -> Judged:
 def _show(console: Console, judged: list[Judged]) -> None:
     from rich.text import Text
 
-    from prep_assets.pipelines.sources import materialize_command
+    from prep_assets.pipelines.commands import materialize_command
 
     shown = table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))
     for each in judged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,13 +50,21 @@ def load_family(name: str, folder: Path) -> Family:
     """
     path = folder / f"{name}.yaml"
     try:
-        values = yaml.load(path.read_text("utf-8"), Loader=_UniqueKeys)
+        text = path.read_text("utf-8")
     except FileNotFoundError as error:
         raise ConfigError(f"no configuration {path}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
+    return _family(name, text, path)
+
+
+@lru_cache(maxsize=64)
+def _family(name: str, text: str, path: Path) -> Family:
+    """The model of a file's text. It is frozen, so that everybody who asks for the same text can have the same one."""
+    try:
+        values = yaml.load(text, Loader=_UniqueKeys)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # the others: a date that does not exist, an anchor that holds itself
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(values, Mapping):

@@ -13,8 +13,8 @@ from prep_assets.defs.options import chosen
 from prep_assets.defs.partitions import domains
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.graph import ASSETS, Asset, asset_named, out_of_date, upstream_of
-from prep_assets.pipelines.sources import materialize_command
 from prep_assets.pipelines.workspace import Workspace
 
 SINGLE_RUN = dg.BackfillPolicy.single_run()

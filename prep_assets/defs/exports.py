@@ -1,13 +1,15 @@
 """Exports: files for trainers, one asset for each that a family's configuration asks for."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from prep_assets.config.models import FAMILIES
 from prep_assets.defs.building import build, declare
-from prep_assets.exports import exports as formats
-from prep_assets.pipelines.exporting import Exporting, configured_exports
 from prep_assets.pipelines.workspace import Workspace
+
+if TYPE_CHECKING:
+    from prep_assets.pipelines.exporting import Exporting
 
 KINDS = {"cerebras": "hdf5", "hf_arrow": "huggingface", "packed_parquet": "parquet", "tlfs": "hdf5", "verl": "parquet"}
 """What the web UI shows beside the asset's name; raw arrays where nothing is said."""
@@ -19,10 +21,17 @@ class Fixed(dg.Config):
 
 def exports() -> list[dg.AssetsDefinition]:
     """The exports that the configuration asks for; none as shipped."""
-    return [_asset(each) for each in configured_exports(Workspace.open())]
+    workspace = Workspace.open()
+    if not any(workspace.family(kind).exports for name, kind in FAMILIES.items() if workspace.has(name)):
+        return []
+    from prep_assets.pipelines.exporting import configured_exports
+
+    return [_asset(each) for each in configured_exports(workspace)]
 
 
-def _asset(each: Exporting) -> dg.AssetsDefinition:
+def _asset(each: "Exporting") -> dg.AssetsDefinition:
+    from prep_assets.exports import exports as formats
+
     def export(context: dg.AssetExecutionContext, config: Fixed) -> dg.MaterializeResult[Any]:
         return build(context, config)
 

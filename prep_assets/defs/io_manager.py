@@ -15,9 +15,8 @@ import dagster as dg
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.previews import Preview, preview
-from prep_assets.pipelines.sources import materialize_command
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Published
@@ -105,6 +104,8 @@ def store_metadata(published: Published) -> dict[str, Any]:
 def _look_inside(published: Published) -> dict[str, Any]:
     if published.manifest.asset not in ASSETS or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
+    from prep_assets.pipelines.previews import Preview, preview
+
     try:
         shown = preview(Workspace.open(), published, 0)
     except PrepAssetsError:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import re
 from html import escape
+from typing import TYPE_CHECKING
 
-from prep_assets.pipelines.previews import Preview
+if TYPE_CHECKING:
+    from prep_assets.pipelines.previews import Preview
 
 INLINE_CHARACTERS = 960
 TITLE_CHARACTERS = 240

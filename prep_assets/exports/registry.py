@@ -83,7 +83,7 @@ def export_named(format: str) -> Export:
     """
     found = exports().get(format)
     if found is None:
-        raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS)}. Known: {', '.join(exports())}")
+        raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS) or '.'} Known: {', '.join(exports())}")
     return found
 
 
@@ -134,7 +134,7 @@ def check_options(found: Export, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name not in found.options:
             allowed = ", ".join(found.options) or "none"
-            raise ConfigError(f"export {found.name!r} has no option {name!r}{nearest(name, found.options)}. Allowed: {allowed}")
+            raise ConfigError(f"export {found.name!r} has no option {name!r}{nearest(name, found.options) or '.'} Allowed: {allowed}")
         try:
             TypeAdapter(hints[name]).validate_python(value, strict=True)
         except ValidationError as error:

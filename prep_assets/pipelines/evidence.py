@@ -9,7 +9,8 @@ from typing import Any
 from prep_assets.config.models import Family, Preference, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines import preference
-from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
+from prep_assets.pipelines.commands import materialize_command
+from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation
 from prep_assets.quality.mask import Cut, Row
@@ -47,7 +48,9 @@ def source_records(workspace: Workspace, kind: type[Family], raw: str, name: str
                     yield at, record_id(file, record.row), record
                     at += 1
     if at != len(store):
-        raise StoreError(f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source")
+        raise StoreError(
+            f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source"
+        )
 
 
 def sample_of(convert: Convert, record: Record, identity: str) -> Sample:

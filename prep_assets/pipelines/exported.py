@@ -122,6 +122,8 @@ def _difference(found: Tokens, expected: Tokens, pad_id: int) -> str:
         if len(wrong):
             said = "trained" if found.trained[wrong[0]] else "not trained"
             return f"token {wrong[0]} is {said}, in the store it is the other way round"
-    if found.starts is not None and found.starts[found.starts < count].tolist() != (expected.starts if expected.starts is not None else []).tolist():
-        return f"documents start at {found.starts.tolist()[:20]}, in the store at {expected.starts}"
+    if found.starts is not None and expected.starts is not None:
+        starts = found.starts[found.starts < count].tolist()
+        if starts != expected.starts.tolist():
+            return f"documents start at {starts[:20]}, in the store at {expected.starts[:20].tolist()}"
     return ""

@@ -303,7 +303,7 @@ def _cerebras(folder: Path, source: Source, options: Options) -> Readable:
         sample = tables[which][number - (int(ends[which - 1]) if which else 0)].astype(np.int64)
         if isinstance(source, Pairs):
             return _whole_inputs(*sample[:3]), _whole_inputs(*sample[3:])
-        return (_inputs_and_next(*sample[:3], options["pad_id"]),)
+        return (_inputs_and_next(sample[0], sample[1], sample[2], options["pad_id"]),)
 
     return Readable(int(ends[-1]), row)
 

@@ -20,8 +20,9 @@ from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.registry import check_options, export, export_named
 from prep_assets.exports.source import Pairs, Source, open_source
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.exported import compare
-from prep_assets.pipelines.sources import materialize_command
+from prep_assets.pipelines.versions import EXPORT as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
 from prep_assets.stores.lines import Lines
@@ -29,7 +30,6 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Draft, Published, open_published
 from prep_assets.stores.tokens import TokenStore
 
-VERSION = "1"
 STAGE = "export"
 
 
@@ -59,6 +59,8 @@ SOURCES: Mapping[str, Mapping[str, Mapping[str, Stream]]] = {
     },
 }
 """Family → asset → what can be exported of it, by name; the first is what is exported where none is named."""
+MASKED = ("sft_tokens", "preference_tokens")
+"""Assets whose token streams have a loss mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,8 @@ def exporting(family: str, source: str, format: str, stream: str | None, options
     if source not in sources:
         owner = next((other for other, assets in SOURCES.items() if source in assets), None)
         problem = f"{source!r} is an asset of {owner}: export it in {owner}.yaml" if owner else f"no asset {source!r} that can be exported"
-        raise ConfigError(f"from: {problem}{'' if owner else nearest(source, sources)}. This family has: {', '.join(sources)}")
+        hint = "" if owner else nearest(source, sources)
+        raise ConfigError(f"from: {problem}{hint or '.'} This family has: {', '.join(sources)}")
     try:
         found = export_named(format)
     except ConfigError as error:
@@ -112,7 +115,7 @@ def exporting(family: str, source: str, format: str, stream: str | None, options
     streams = sources[source]
     chosen = next(iter(streams)) if stream is None else stream
     if chosen not in streams:
-        raise ConfigError(f"stream: {source} has no stream {stream!r}{nearest(chosen, streams)}. It has: {', '.join(streams)}")
+        raise ConfigError(f"stream: {source} has no stream {stream!r}{nearest(chosen, streams) or '.'} It has: {', '.join(streams)}")
     if not issubclass(streams[chosen].kind, found.takes):
         takes = ", ".join(each.__name__ for each in found.takes)
         raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source} is a {streams[chosen].kind.__name__}")
@@ -120,6 +123,10 @@ def exporting(family: str, source: str, format: str, stream: str | None, options
         check_options(found, options)
     except ConfigError as error:
         raise ConfigError(f"options: {error}") from error
+    loses_mask = format in ("litdata", "tlfs") or (format == "megatron" and options.get("layout") in (None, "text"))
+    if loses_mask and source in MASKED and streams[chosen].kind is TokenStore:
+        remedy = "Set the option layout: instruction" if format == "megatron" else "Export a packed table, or to another format"
+        raise ConfigError(f"to: {format} would lose the loss mask of {source}, and every token would be trained. {remedy}")
     return Exporting(asset, family, source, format, chosen, options)
 
 
@@ -146,9 +153,7 @@ def _of_family(workspace: Workspace, family: str, exports: Mapping[str, Configur
     return found
 
 
-def export_store(
-    each: Exporting, workspace: Workspace, published: Published, out: Path, progress: Callable[[int, int], None]
-) -> Source:
+def export_store(each: Exporting, workspace: Workspace, published: Published, out: Path, progress: Callable[[int, int], None]) -> Source:
     """Write a published store to the folder `out`, and return what was read.
 
     Raises:
@@ -189,7 +194,9 @@ def export_build(each: Exporting, workspace: Workspace, partition: str) -> Build
     place = workspace.place(each.asset, partition)
 
     def write(payload: Path, quarantine: Path) -> Draft:
-        source = export_store(each, workspace, published, payload, lambda done, total: workspace.progress(f"export {place.label}", done, total))
+        source = export_store(
+            each, workspace, published, payload, lambda done, total: workspace.progress(f"export {place.label}", done, total)
+        )
         return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
 
     def audit(payload: Path) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.pipelines import exporting, preference, pretrain, rl, sft
-from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.sources import raw_build, raw_recipe
+from prep_assets.pipelines import versions
+from prep_assets.pipelines.later import later
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import build_key
+
+if TYPE_CHECKING:
+    from prep_assets.pipelines.build import Build
+    from prep_assets.pipelines.exporting import Exporting
 
 State = Literal["missing", "stale", "current"]
 
@@ -52,9 +55,9 @@ def _raw(family: str, kind: type[Family]) -> Asset:
         family,
         True,
         (),
-        lambda workspace, domain: raw_build(workspace, kind, name, domain),
-        lambda workspace, domain: raw_recipe(workspace, kind, domain),
-        "1",
+        lambda workspace, domain: later("sources.raw_build")(workspace, kind, name, domain),
+        lambda workspace, domain: later("sources.raw_recipe")(workspace, kind, domain),
+        versions.RAW,
     )
 
 
@@ -62,18 +65,44 @@ ASSETS: Mapping[str, Asset] = {
     asset.name: asset
     for asset in (
         _raw("pretrain", Pretrain),
-        Asset("pretrain_tokens", "pretrain", True, ("pretrain_raw",), pretrain.tokens_build, pretrain.tokens_recipe, pretrain.VERSION),
+        Asset(
+            "pretrain_tokens",
+            "pretrain",
+            True,
+            ("pretrain_raw",),
+            later("pretrain.tokens_build"),
+            later("pretrain.tokens_recipe"),
+            versions.PRETRAIN,
+        ),
         _raw("sft", Sft),
-        Asset("sft_template", "sft", False, (), sft.certificate_build, sft.certificate_recipe, sft.VERSION),
-        Asset("sft_tokens", "sft", True, ("sft_raw",), sft.tokens_build, sft.tokens_recipe, sft.VERSION),
-        Asset("sft_packed", "sft", False, ("sft_tokens",), sft.packed_build, sft.packed_recipe, sft.VERSION),
+        Asset("sft_template", "sft", False, (), later("sft.certificate_build"), later("sft.certificate_recipe"), versions.SFT),
+        Asset("sft_tokens", "sft", True, ("sft_raw",), later("sft.tokens_build"), later("sft.tokens_recipe"), versions.SFT),
+        Asset("sft_packed", "sft", False, ("sft_tokens",), later("sft.packed_build"), later("sft.packed_recipe"), versions.SFT),
         _raw("preference", Preference),
-        Asset("preferences", "preference", False, ("preference_raw",), preference.pairs_build, preference.pairs_recipe, preference.VERSION),
-        Asset("preference_tokens", "preference", False, ("preferences",), preference.tokens_build, preference.tokens_recipe, preference.VERSION),
+        Asset(
+            "preferences",
+            "preference",
+            False,
+            ("preference_raw",),
+            later("preference.pairs_build"),
+            later("preference.pairs_recipe"),
+            versions.PREFERENCE,
+        ),
+        Asset(
+            "preference_tokens",
+            "preference",
+            False,
+            ("preferences",),
+            later("preference.tokens_build"),
+            later("preference.tokens_recipe"),
+            versions.PREFERENCE,
+        ),
         _raw("rl", Rl),
-        Asset("rl_prompts", "rl", False, ("rl_raw",), rl.prompts_build, rl.prompts_recipe, rl.VERSION),
-        Asset("arithmetic_prompts", "rl", False, (), rl.arithmetic_build, rl.arithmetic_recipe, rl.VERSION),
-        Asset("rl_tokens", "rl", False, ("rl_prompts", "arithmetic_prompts"), rl.tokens_build, rl.tokens_recipe, rl.VERSION),
+        Asset("rl_prompts", "rl", False, ("rl_raw",), later("rl.prompts_build"), later("rl.prompts_recipe"), versions.RL),
+        Asset("arithmetic_prompts", "rl", False, (), later("rl.arithmetic_build"), later("rl.arithmetic_recipe"), versions.RL),
+        Asset(
+            "rl_tokens", "rl", False, ("rl_prompts", "arithmetic_prompts"), later("rl.tokens_build"), later("rl.tokens_recipe"), versions.RL
+        ),
     )
 }
 
@@ -84,12 +113,18 @@ def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
     Raises:
         ConfigError: an export that means nothing.
     """
-    return {**ASSETS, **{each.asset: _export(each) for each in exporting.configured_exports(workspace)}}
+    return {**ASSETS, **{each.asset: _export(each) for each in _exports(workspace)}}
 
 
-def _export(each: exporting.Exporting) -> Asset:
-    build, recipe = partial(exporting.export_build, each), partial(exporting.export_recipe, each)
-    return Asset(each.asset, each.family, ASSETS[each.source].partitioned, (each.source,), build, recipe, exporting.VERSION)
+def _exports(workspace: Workspace) -> tuple[Exporting, ...]:
+    if not any(workspace.family(kind).exports for name, kind in FAMILIES.items() if workspace.has(name)):
+        return ()
+    return tuple(later("exporting.configured_exports")(workspace))
+
+
+def _export(each: Exporting) -> Asset:
+    build, recipe = partial(later("exporting.export_build"), each), partial(later("exporting.export_recipe"), each)
+    return Asset(each.asset, each.family, ASSETS[each.source].partitioned, (each.source,), build, recipe, versions.EXPORT)
 
 
 def asset_named(name: str, workspace: Workspace | None = None) -> Asset:

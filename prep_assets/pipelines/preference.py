@@ -14,10 +14,12 @@ import xxhash
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
 from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
+from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.pipelines.versions import PREFERENCE as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Sample, Turn, turn
@@ -28,7 +30,6 @@ from prep_assets.templates.rendering import render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
-VERSION = "1"
 RAW = "preference_raw"
 PAIRS = "preferences"
 TRAIN, TEST = "preferences", "preferences_test"
@@ -157,7 +158,10 @@ def tokens_build(workspace: Workspace, _: str = "") -> Build:
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
         directory = open_published(workspace.stores, PAIRS, remedy=materialize_command(PAIRS)).directory
-        lines, encoder = open_lines(directory, TRAIN), Encoder(vocabulary, workspace.engines(family), answer_policy(), family.preprocessing.max_seq_len)
+        lines, encoder = (
+            open_lines(directory, TRAIN),
+            Encoder(vocabulary, workspace.engines(family), answer_policy(), family.preprocessing.max_seq_len),
+        )
         dtype, shard = ids_dtype(family, vocabulary), family.output.max_tokens_per_shard
         counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
         with ExitStack() as stack:
@@ -205,7 +209,8 @@ def _turns(value: str | list[dict[str, str]], role: str, weight: float) -> tuple
     if isinstance(value, str):
         return (turn(role, value, loss_weight=weight),)
     return tuple(
-        turn(message["role"], message["content"], loss_weight=weight if weight == 0 or message["role"] == ASSISTANT else 0.0) for message in value
+        turn(message["role"], message["content"], loss_weight=weight if weight == 0 or message["role"] == ASSISTANT else 0.0)
+        for message in value
     )
 
 
@@ -251,5 +256,3 @@ def _chosen(at: list[int], encoded: Encoded, refused: dict[int, Refused]) -> tup
     lengths = np.diff(encoded.offsets)
     tokens = np.repeat(keep, lengths)
     return encoded.ids[tokens], (encoded.loss[tokens] != 0).astype(np.uint8), lengths[keep]
-
-

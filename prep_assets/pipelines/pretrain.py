@@ -18,6 +18,7 @@ from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, 
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.pipelines.versions import PRETRAIN as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Sample
@@ -27,7 +28,6 @@ from prep_assets.templates.rendering import render
 from prep_assets.tokenization.engines import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-VERSION = "1"
 RAW = "pretrain_raw"
 
 
@@ -68,12 +68,18 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
             quarantine = stack.enter_context(Quarantine(quarantine_path))
             shard = family.output.max_tokens_per_shard
             writers = [
-                stack.enter_context(record_writer(family.output.storage_format, payload, stream, {"tokens": dtype}, max_tokens_per_shard=shard))
+                stack.enter_context(
+                    record_writer(family.output.storage_format, payload, stream, {"tokens": dtype}, max_tokens_per_shard=shard)
+                )
                 for stream in names
             ]
             counts = _write_documents(workspace, name, writers, quarantine)
             counts["refused"] = quarantine.counts
-        return Draft(counts, {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}, ("ids inside the vocabulary", "documents end with eos"))
+        return Draft(
+            counts,
+            {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])},
+            ("ids inside the vocabulary", "documents end with eos"),
+        )
 
     def audit(payload: Path) -> None:
         for stream in names:
@@ -97,7 +103,9 @@ def _write_documents(workspace: Workspace, name: str, writers: list[RecordWriter
         # max_items is about the training files; held-out ones are read whole
         reading = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(chosen, router_of(family, name), files, quarantine, reading, deduplicator=deduplicator, block_bytes=16 << 20):
+        for items, size in examples(
+            chosen, router_of(family, name), files, quarantine, reading, deduplicator=deduplicator, block_bytes=16 << 20
+        ):
             kept, texts = _documents(items, family, quarantine)
             flat = engine.encode(texts)
             keep = _acceptable(flat, texts, kept, vocabulary, family.preprocessing.max_seq_len, quarantine)
@@ -106,7 +114,9 @@ def _write_documents(workspace: Workspace, name: str, writers: list[RecordWriter
                 chosen_rows = np.flatnonzero(keep & (to_dev == bool(split)))
                 ids, lengths = with_eos(flat, chosen_rows, vocabulary.eos_id)
                 origin = [kept[i] for i in chosen_rows]
-                writer.append({"tokens": ids}, lengths, [item.record.file + offset for item in origin], [item.record.row for item in origin])
+                writer.append(
+                    {"tokens": ids}, lengths, [item.record.file + offset for item in origin], [item.record.row for item in origin]
+                )
                 tokens[split] += int(lengths.sum())
                 tally.kept += len(chosen_rows)
             done += size

@@ -63,7 +63,9 @@ def streams_of(asset: str, partition: str) -> tuple[str, ...]:
     }.get(asset, ())
 
 
-def preview(workspace: Workspace, published: Published, row: int, *, stream: str | None = None, limit: int = 4096) -> Preview | dict[str, Any]:
+def preview(
+    workspace: Workspace, published: Published, row: int, *, stream: str | None = None, limit: int = 4096
+) -> Preview | dict[str, Any]:
     """A row of a published store: a `Preview` of token stores and packed tables, the JSON object of a JSONL store.
 
     Raises:

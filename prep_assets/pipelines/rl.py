@@ -15,10 +15,12 @@ import xxhash
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out
 from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
+from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.pipelines.versions import RL as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import USER, Prompt, Sample, turn
@@ -32,7 +34,6 @@ from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
-VERSION = "1"
 RAW = "rl_raw"
 PROMPTS = "rl_prompts"
 ARITHMETIC = "arithmetic_prompts"

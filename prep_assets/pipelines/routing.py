@@ -49,7 +49,9 @@ class Router:
             SourceError: names the values, how many rows hold each, and what to declare.
         """
         if self.others:
-            shown = ", ".join(f"{value!r} ({count:,} rows{nearest(value, self.declared)})" for value, count in sorted(self.others.items())[:10])
+            shown = ", ".join(
+                f"{value!r} ({count:,} rows{nearest(value, self.declared)})" for value, count in sorted(self.others.items())[:10]
+            )
             raise SourceError(
                 f"{self.key!r} holds values that no domain declares: {shown}. Declare a domain of that name (or with domain_value), "
                 "or keep such rows out of the files"
@@ -66,4 +68,3 @@ def router_of(family: Family, name: str) -> Router:
 def _value(payload: Mapping[str, Any], key: str) -> str:
     value = payload.get(key)
     return MISSING if value is None else str(value)
-

@@ -89,7 +89,9 @@ def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) 
         ),
     }
     clean = [check(rows) for check in checks.values()]
-    trials = [Trial("", "every check", len(clean), sum(passed for passed, _ in clean), "; ".join(text for passed, text in clean if not passed))]
+    trials = [
+        Trial("", "every check", len(clean), sum(passed for passed, _ in clean), "; ".join(text for passed, text in clean if not passed))
+    ]
     return [*trials, *(_try(mutation, rows, checks[mutation.caught_by], vocabulary) for mutation in MUTATIONS)]
 
 
@@ -133,7 +135,10 @@ def _packed(workspace: Workspace, published: Published) -> list[Trial]:
 
     changes = {
         ("mask shifted by +1 in every row", "mask_alignment"): (replace(packed, loss_mask=np.roll(packed.loss_mask, 1, axis=1)), alignment),
-        ("mask shifted by -1 in every row", "mask_alignment"): (replace(packed, loss_mask=np.roll(packed.loss_mask, -1, axis=1)), alignment),
+        ("mask shifted by -1 in every row", "mask_alignment"): (
+            replace(packed, loss_mask=np.roll(packed.loss_mask, -1, axis=1)),
+            alignment,
+        ),
         ("mask all ones", "mask_alignment"): (replace(packed, loss_mask=np.ones_like(packed.loss_mask)), alignment),
         ("mask all zeros", "row_integrity"): (replace(packed, loss_mask=np.zeros_like(packed.loss_mask)), integrity),
         ("a token replaced", "mask_alignment"): (replace(packed, tokens=_one_changed(packed.tokens, vocabulary.size)), alignment),

@@ -19,14 +19,16 @@ from prep_assets.config.models import Chat, Sft
 from prep_assets.errors import CheckFailed, PrepAssetsError, Refused, StoreError, TemplateError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out
 from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import domain_of, materialize_command, pinned
+from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.pipelines.versions import SFT as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import IMAGE, THINKING, TOOL_CALL, Sample
+from prep_assets.samples import IMAGE, Sample
 from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, Segmented, TokenStore, open_tokens, record_writer
@@ -38,7 +40,6 @@ from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.truncation import rounds, without_oldest_rounds
 
-VERSION = "1"
 RAW = "sft_raw"
 TOKENS = "sft_tokens"
 CERTIFICATE = "sft_template"
@@ -91,7 +92,12 @@ def check_policy(workspace: Workspace) -> Certificate:
 def certificate_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
     """What the certificate depends on."""
     family = workspace.family(Sft)
-    return {"stage": CERTIFICATE, "version": VERSION, "tokenizer": tokenizer_recipe(workspace, family), "template": workspace.template(family).hash}
+    return {
+        "stage": CERTIFICATE,
+        "version": VERSION,
+        "tokenizer": tokenizer_recipe(workspace, family),
+        "template": workspace.template(family).hash,
+    }
 
 
 def certificate_build(workspace: Workspace, _: str = "") -> Build:
@@ -102,7 +108,9 @@ def certificate_build(workspace: Workspace, _: str = "") -> Build:
         (payload / "certificate.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf-8")
         return Draft({}, {}, ())
 
-    return Build(workspace.place(CERTIFICATE), certificate_recipe(workspace), certificate_recipe(workspace.plain), write, lambda payload: None)
+    return Build(
+        workspace.place(CERTIFICATE), certificate_recipe(workspace), certificate_recipe(workspace.plain), write, lambda payload: None
+    )
 
 
 def chat_recipe(workspace: Workspace, family: Chat, raw: str, name: str) -> dict[str, Any]:
@@ -228,7 +236,9 @@ class Conversations:
         at: list[Item] = []
         for item in items:
             try:
-                rendered.append(self._render(item, self._sample(item)))
+                sample, count = treat(self._sample(item), self._pattern, self.special_in_content)
+                self.control_tokens += count
+                rendered.append(self._render(sample))
                 at.append(item)
             except Refused as refusal:
                 item.refuse(self.quarantine, refusal)
@@ -249,21 +259,26 @@ class Conversations:
                 raise Refused("missing_image", f"no file {self.images / region.text}", stage="render")
         return item.example
 
-    def _render(self, item: Item, sample: Sample) -> Rendered:
-        treated, count = treat(sample, self._pattern, self.special_in_content)
-        self.control_tokens += count
-        rendered = render(treated, self.template)
-        self._prove_growth(treated)
+    def _render(self, sample: Sample) -> Rendered:
+        rendered = render(sample, self.template)
+        try:
+            expected_texts(sample, self._options, self.template)
+        except CheckFailed as error:  # such as reasoning that is not where a growing render has it
+            raise Refused("mask_not_provable", str(error), stage="render") from error
         return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
 
-    def _prove_growth(self, sample: Sample) -> None:
-        """Refuse a conversation whose reasoning or tool calls are not where a growing render has them: its mask could not be proven."""
-        if not any(region.kind in (THINKING, TOOL_CALL) for turn in sample.turns for region in turn.regions):
-            return
-        try:
-            expected_texts(sample, MaskOptions(), self.template)
-        except CheckFailed as error:
-            raise Refused("mask_not_provable", str(error), stage="render") from error
+    @cached_property
+    def _options(self) -> MaskOptions:
+        policy = self.encoder.policy
+        return MaskOptions(
+            policy.roles,
+            policy.default,
+            policy.train_on_eos,
+            policy.turns,
+            train_thinking=policy.thinking,
+            train_tool_calls=policy.tool_calls,
+            train_headers=policy.headers,
+        )
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
@@ -277,18 +292,18 @@ class Conversations:
     def _shortened(self, item: Item, whole: tuple[Rendered, bool]) -> Rendered:
         """The render with as few of the oldest rounds left out as makes it fit; the whole one where nothing does."""
         rendered, is_long = whole
-        sample = self._sample(item)
         if not is_long:
             return rendered
+        sample, _ = treat(self._sample(item), self._pattern, self.special_in_content)
         few, many = 1, len(rounds(sample)) - 1
         found = rendered
         while few <= many:
             count = (few + many) // 2
             try:
-                shorter = self._render(item, without_oldest_rounds(sample, count))
+                shorter = self._render(without_oldest_rounds(sample, count))
             except Refused:
                 return rendered
-            if len(self.encoder.encode([shorter]).kept):
+            if not any(refusal.reason == "too_long" for _, refusal in self.encoder.encode([shorter]).refused):
                 found, many = shorter, count - 1
             else:
                 few = count + 1
@@ -435,13 +450,26 @@ def _without_untrained_rows(plan: PackPlan, loss: Segmented, starts: npt.NDArray
     dropped = dropped[np.lexsort((dropped[:, 1], dropped[:, 0]))]
     renumbered = (np.cumsum(keep) - 1)[plan.row[member]]
     kept = PackPlan(
-        plan.row_len, int(keep.sum()), renumbered, plan.record[member], plan.start[member], plan.length[member], plan.row_offset[member], dropped
+        plan.row_len,
+        int(keep.sum()),
+        renumbered,
+        plan.record[member],
+        plan.start[member],
+        plan.length[member],
+        plan.row_offset[member],
+        dropped,
     )
     return kept, int(gone[:, 2].sum())
 
 
 def _write_rows(
-    workspace: Workspace, table: str, plan: PackPlan, stores: list[TokenStore], starts: npt.NDArray[np.int64], loss: Segmented, payload: Path
+    workspace: Workspace,
+    table: str,
+    plan: PackPlan,
+    stores: list[TokenStore],
+    starts: npt.NDArray[np.int64],
+    loss: Segmented,
+    payload: Path,
 ) -> int:
     family = workspace.family(Sft)
     tokens = _end_to_end(stores, "tokens")

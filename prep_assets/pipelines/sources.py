@@ -11,7 +11,9 @@ from typing import Any
 from prep_assets.config.models import Domain, Family
 from prep_assets.errors import ConfigError, SourceError, nearest
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.routing import Router, router_of
+from prep_assets.pipelines.versions import RAW as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.files import SourceFile
 from prep_assets.records.pin import Pin, verify_pins
@@ -19,7 +21,6 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.stores.published import Draft, Published, open_published
 
-VERSION = "1"
 SOURCES = "sources.json"
 
 
@@ -74,7 +75,9 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
         router = router_of(family, name)
         with Quarantine(quarantine_path) as quarantine:
             listed = {
-                which: [_count(workspace, domain, router, file, pin, quarantine) for file, pin in zip(files, workspace.pins(files), strict=True)]
+                which: [
+                    _count(workspace, domain, router, file, pin, quarantine) for file, pin in zip(files, workspace.pins(files), strict=True)
+                ]
                 for which, files in (("files", workspace.files(domain)), ("test_files", workspace.test_files(domain)))
             }
             refused = quarantine.counts
@@ -83,7 +86,9 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
         every = [entry for entries in listed.values() for entry in entries]
         rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
         if not rows:
-            raise SourceError(f"no records in {', '.join(entry['name'] for entry in every)}: only blank lines. Fetch again, or leave it out")
+            raise SourceError(
+                f"no records in {', '.join(entry['name'] for entry in every)}: only blank lines. Fetch again, or leave it out"
+            )
         counts = {"read": rows, "kept": rows - unreadable, "refused": refused, "files": len(every), "bytes": sum(e["size"] for e in every)}
         return Draft(counts, {}, ("every record read",))
 
@@ -91,9 +96,7 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
     return Build(workspace.place(asset, name), recipe, raw_recipe(workspace.plain, kind, name), write, audit=lambda payload: None)
 
 
-def _count(
-    workspace: Workspace, domain: Domain, router: Router, file: SourceFile, pin: Pin, quarantine: Quarantine
-) -> dict[str, Any]:
+def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, pin: Pin, quarantine: Quarantine) -> dict[str, Any]:
     rows = 0
     for read in read_blocks(file, 0, txt=domain.txt):
         block = router.pick(read)
@@ -132,8 +135,3 @@ def read_sources(raw: Published) -> Mapping[str, Any]:
     """The content of a raw store."""
     loaded: Mapping[str, Any] = json.loads((raw.directory / SOURCES).read_text("utf-8"))
     return loaded
-
-
-def materialize_command(asset: str, partition: str = "") -> str:
-    """The command that builds an asset."""
-    return f"dagster asset materialize --select {asset}" + (f" --partition {partition}" if partition else "")

@@ -35,7 +35,9 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
     if family.output.dtype == "auto":
         return vocabulary.dtype.name
     if vocabulary.size - 1 > np.iinfo(family.output.dtype).max:
-        raise ConfigError(f"output.dtype {family.output.dtype} holds ids up to {np.iinfo(family.output.dtype).max:,}, the vocabulary has {vocabulary.size:,}")
+        raise ConfigError(
+            f"output.dtype {family.output.dtype} holds ids up to {np.iinfo(family.output.dtype).max:,}, the vocabulary has {vocabulary.size:,}"
+        )
     return family.output.dtype
 
 

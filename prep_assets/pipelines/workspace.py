@@ -9,18 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prep_assets.config.loading import config_dir, load_family, parse, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
 from prep_assets.errors import ConfigError
-from prep_assets.records.files import SourceFile, find_files
-from prep_assets.records.pin import Pin, pin_files
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, Published
-from prep_assets.templates.chat_template import ChatTemplate, load_template
-from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.vocabulary import Vocabulary, load_vocabulary
+
+if TYPE_CHECKING:
+    # definitions open a workspace to see the domains; what reads sources and tokenizes is imported when it is used
+    from prep_assets.records.files import SourceFile
+    from prep_assets.records.pin import Pin
+    from prep_assets.templates.chat_template import ChatTemplate
+    from prep_assets.tokenization.engines import Engines
+    from prep_assets.tokenization.vocabulary import Vocabulary
 
 F = TypeVar("F", bound=Family)
 Progress = Callable[[str, int, int], None]
@@ -77,6 +80,10 @@ class Workspace:
         assert isinstance(found, kind)
         return found
 
+    def has(self, family: str) -> bool:
+        """Whether the family has a configuration file."""
+        return (self.configs / f"{family}.yaml").is_file()
+
     def place(self, asset: str, partition: str = "") -> Place:
         """Where an asset's store is."""
         return Place(self.stores, asset, partition)
@@ -89,10 +96,14 @@ class Workspace:
 
     def files(self, domain: Domain) -> tuple[SourceFile, ...]:
         """The source files of a domain, sorted by name."""
+        from prep_assets.records.files import find_files
+
         return find_files(domain.files, self.configs, format=domain.format)
 
     def test_files(self, domain: Domain) -> tuple[SourceFile, ...]:
         """The held-out source files of a domain, sorted by name; often none."""
+        from prep_assets.records.files import find_files
+
         return find_files(domain.test_files, self.configs, format=domain.format) if domain.test_files else ()
 
     def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
@@ -101,6 +112,8 @@ class Workspace:
             return ()
         cache = self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
         known = _remembered(cache)
+        from prep_assets.records.pin import Pin, pin_files
+
         pins = pin_files(files, known)
         if list(pins) != known:
             cache.parent.mkdir(parents=True, exist_ok=True)
@@ -120,6 +133,8 @@ class Workspace:
                     f"tokenizer {family.tokenizer!r} is no directory under {self.configs}; a hub id needs tokenizer_revision, the commit, "
                     "so that the same build gives the same tokens tomorrow"
                 )
+            from prep_assets.tokenization.vocabulary import load_vocabulary
+
             _VOCABULARIES[key] = load_vocabulary(family.tokenizer, base=self.configs, revision=family.tokenizer_revision)
         return _VOCABULARIES[key]
 
@@ -128,11 +143,15 @@ class Workspace:
         vocabulary = self.vocabulary(family)
         key = (vocabulary.hash, family.engine)
         if key not in _ENGINES:
+            from prep_assets.tokenization.engines import choose_engine
+
             _ENGINES[key] = choose_engine(vocabulary, reference_only=family.engine == "reference")
         return _ENGINES[key]
 
     def template(self, family: Chat) -> ChatTemplate:
         """The family's chat template."""
+        from prep_assets.templates.chat_template import load_template
+
         return load_template(family.template, self.vocabulary(family), base=self.configs, options=family.template_options)
 
 
@@ -149,6 +168,8 @@ def _last_changes(directory: Path) -> tuple[tuple[str, int, int], ...]:
 def _remembered(cache: Path) -> list[Pin]:
     """The pins in a cache of hashes; none where it is missing or cannot be read, because hashing again costs only time."""
     try:
+        from prep_assets.records.pin import Pin
+
         return [Pin(**entry) for entry in json.loads(cache.read_text("utf-8"))]
     except (FileNotFoundError, ValueError, TypeError):
         return []

@@ -7,6 +7,7 @@ generates. Nothing is rendered for a chat of plain text, where the template writ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -78,15 +79,19 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
     if untemplated:
         return _untemplated(sample, turns, stops, template.special.get("eos_token", ""))
     found: list[Expected] = []
-    touches = False  # whether the turn before ends with a trained stop token
+    last = -1  # the turn whose end is the end of the last stretch
     for number, (segments, stop) in enumerate(zip(turns, stops, strict=True)):
         here = _of_turn(segments, stop if stop and _is_stopped(chat, number, segments) else 0.0)
-        if options.train_headers and here and segments[0].weight:
+        if not here:
+            continue
+        if options.train_headers and segments[0].weight:
             here[0] = _with_header(here[0], chat, number)
-            if touches:
-                here[0] = _joined(found.pop(), here[0], template)
+            if last == number - 1 >= 0 and found[-1].stops:
+                here[0] = _joined(found.pop(), here[0], chat.stop_before_header(last))
+        elif last >= 0 and segments[0].weight and (between := chat.between(last, number, found[-1].stops)) is not None:
+            here[0] = _joined(found.pop(), here[0], between)
         found += here
-        touches = bool(here) and here[-1].stops
+        last = number if here[-1].stops or segments[-1].weight else -1
     return tuple(found)
 
 
@@ -95,7 +100,7 @@ def _segments(turn: Turn, options: MaskOptions, blanks: bool) -> list[_Segment]:
 
     White space at the outer ends of reasoning and of content is the template's to trim, so without `blanks` a region of nothing else is none.
     """
-    shown = [region for region in turn.regions if not region.drop and region.text]
+    shown = [region for region in turn.regions if not region.drop and (blanks or region.text)]
     fields = [[region for region in shown if _field(region) == field] for field in range(3)]
     listed = []
     for region in [region for field in fields for region in (field if blanks else _without_outer_blanks(field))]:
@@ -197,12 +202,42 @@ class _Chat:
         at = text.rfind(prompt, 0, start) if prompt else -1
         return "" if at < 0 else text[at + len(prompt) : start]
 
-    def control_token_follows(self, number: int) -> bool:
-        """Whether nothing but white space stands between a turn's content and a control token of the template."""
+    def stop(self, number: int) -> tuple[str, int] | None:
+        """The control token that the template writes after a turn's content, with only white space between, and where it ends."""
         text, places = self._fenced
-        end = places[number, "content"][1]
-        rest = text[end : end + 200].lstrip()
-        return any(rest.startswith(token) for token in self.template.control)
+        if (number, "content") not in places or self._stop is None:
+            return None
+        found = self._stop.match(text, places[number, "content"][1])
+        return (found[1], found.end()) if found else None
+
+    @cached_property
+    def _stop(self) -> re.Pattern[str] | None:
+        texts = sorted(self.template.control, key=lambda text: (-len(text), text))
+        return re.compile(f"\\s*({'|'.join(map(re.escape, texts))})") if texts else None
+
+    def between(self, left: int, right: int, stopped: bool) -> str | None:
+        """What stands between the contents of two turns where both are one stretch: the stop token of the first; `None` where they are not."""
+        text, places = self._fenced
+        if (left, "content") not in places:
+            return None
+        token, end = (self.stop(left) if stopped else None) or ("", places[left, "content"][1])
+        start = min((places[right, key][0] for key in _FIELDS if (right, key) in places), default=-1)
+        if self.sample.turns[right].role == ASSISTANT and start >= 0:
+            start -= len(self.lead(right))
+        return token if start >= end and (start == end or self._is_own(right, text[end:start])) else None
+
+    def _is_own(self, number: int, space: str) -> bool:
+        """Whether white space before a turn's words is its content's own."""
+        content = "".join(region.text for region in self.sample.turns[number].regions if not region.drop and _field(region) == 1)
+        return space.isspace() and content.startswith(space)
+
+    def stop_before_header(self, number: int) -> str:
+        """The stop token of a turn whose next turn's header is trained."""
+        after = self.before(number + 1).rstrip()
+        ends = max((text for text in self.template.control if after.endswith(text)), key=len, default="")
+        if not ends:
+            raise CheckFailed(f"template {self.template.name}: what ends turn {number} belongs to the next turn, so no header can be proven")
+        return ends
 
     def _render(self, listed: list[dict[str, Any]], generation_prompt: bool) -> str:
         try:
@@ -221,7 +256,7 @@ def _is_stopped(chat: _Chat, number: int, segments: Sequence[_Segment]) -> bool:
         return bool(segments)
     if chat.sample.turns[number].role == ASSISTANT and chat.template.every_answer_stops:
         return True
-    return chat.shows(number, "content") and chat.control_token_follows(number)
+    return chat.stop(number) is not None
 
 
 def _as_rendered(chat: _Chat, number: int, segments: list[_Segment]) -> list[_Segment]:
@@ -292,7 +327,7 @@ def _with_header(first: Expected, chat: _Chat, number: int) -> Expected:
     return replace(first, text=chat.whole[len(before) : content] + words)
 
 
-def _joined(left: Expected, right: Expected, template: ChatTemplate) -> Expected:
+def _joined(left: Expected, right: Expected, stop: str) -> Expected:
     """Two stretches with nothing between them but the stop token of the first."""
     weights = tuple(sorted({*left.weights, *right.weights}))
-    return Expected(left.text + template.stop_token + right.text, right.stops, weights)
+    return Expected(left.text + stop + right.text, right.stops, weights)

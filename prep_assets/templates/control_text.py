@@ -6,13 +6,14 @@ they are counted, or taken out, or made a reason to refuse the record.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import Sample, Turn
+from prep_assets.samples import TOOL_CALL, Region, Sample, Turn
 
 SpecialInContent = Literal["text", "strip", "refuse", "allow"]
 
@@ -31,7 +32,7 @@ def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInConten
     """
     if pattern is None:
         return sample, 0
-    found = [match[0] for turn in sample.turns for region in turn.regions for match in pattern.finditer(region.text)]
+    found = [match[0] for turn in sample.turns for region in turn.regions for text in _texts(region) for match in pattern.finditer(text)]
     if not found:
         return sample, 0
     if mode == "refuse":
@@ -42,7 +43,52 @@ def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInConten
 
 
 def _stripped(turn: Turn, pattern: re.Pattern[str]) -> Turn:
-    return replace(turn, regions=tuple(replace(region, text=without(region.text, pattern)) for region in turn.regions))
+    return replace(turn, regions=tuple(replace(region, text=_clean(region, pattern)) for region in turn.regions))
+
+
+def _texts(region: Region) -> list[str]:
+    """The texts of a region; of a tool call the strings that it holds, because JSON may spell a control token with escapes."""
+    call = _parsed(region)
+    return [region.text] if call is None else list(_strings(call))
+
+
+def _clean(region: Region, pattern: re.Pattern[str]) -> str:
+    call = _parsed(region)
+    if call is None:
+        return without(region.text, pattern)
+    cleaned = _cleaned(call, pattern)
+    return region.text if cleaned == call else json.dumps(cleaned, ensure_ascii=False)
+
+
+def _parsed(region: Region) -> Any:
+    """What a tool call holds; `None` for text, and for a call that is none, which is refused later."""
+    if region.kind != TOOL_CALL:
+        return None
+    try:
+        return json.loads(region.text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string of a JSON value, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+
+
+def _cleaned(value: Any, pattern: re.Pattern[str]) -> Any:
+    if isinstance(value, str):
+        return without(value, pattern)
+    if isinstance(value, dict):
+        return {without(key, pattern): _cleaned(inner, pattern) for key, inner in value.items()}
+    return [_cleaned(inner, pattern) for inner in value] if isinstance(value, list) else value
 
 
 def without(text: str, pattern: re.Pattern[str]) -> str:

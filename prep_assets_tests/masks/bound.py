@@ -128,7 +128,7 @@ def run(
     """Samples through the pipeline's own `Conversations`. Every sample is kept or refused, none both."""
     refusals = Refusals()
     encoder = Encoder(bound.vocabulary, bound.engines, policy_of(options or MaskOptions()), **limits)
-    conversations = Conversations(bound.template, encoder, special_in_content, refusals)  # type: ignore[arg-type]
+    conversations = Conversations(bound.template, encoder, special_in_content, Path(), refusals)  # type: ignore[arg-type]
     items = [Item(_FILE, Record(0, row, {}), sample) for row, sample in enumerate(samples)]
     kept, encoded = conversations.encode(items)
     positions = [item.record.row for item in kept]

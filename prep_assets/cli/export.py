@@ -1,0 +1,123 @@
+"""`prep-assets export`: a store in the format that a trainer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prep_assets.cli.console import counted, err, near, out, size, table
+from prep_assets.cli.find import Partition, asset_and_partitions, one_store, reading
+from prep_assets.cli.opening import READ_BY, opening
+from prep_assets.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prep_assets.exports import Export
+
+
+def export(
+    asset: Annotated[str | None, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")] = None,
+    to: Annotated[str | None, typer.Option("--to", "-t", metavar="FORMAT", help="The format, e.g. hf_arrow.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where to: a new folder, or an empty one.")] = None,
+    partition: Partition = None,
+    stream: Annotated[
+        str | None,
+        typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the asset; the training one when left out."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the format; may be repeated.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Show the formats, what they take and who reads them.")] = False,
+) -> None:
+    """Write a store for a trainer, and show the lines that open it there. A store that is damaged is refused."""
+    if listing:
+        _list()
+        return
+    if asset is None or to is None or folder is None:
+        missing = "ASSET" if asset is None else "--to" if to is None else "--out"
+        raise typer.BadParameter("missing. Formats are shown by: prep-assets export --list", param_hint=missing)
+    _export(asset, to, folder, partition, stream, option or [])
+
+
+def _export(asset: str, to: str, folder: Path, partition: str | None, stream: str | None, words: list[str]) -> None:
+    from prep_assets.pipelines.exporting import export_store, exporting
+    from prep_assets.pipelines.workspace import Workspace
+
+    workspace = Workspace.open()
+    found, _ = asset_and_partitions(workspace, asset, partition)
+    each = exporting(found.family, asset, to, stream, _options(to, words))
+    published = one_store(workspace, asset, partition)
+    with reading(published), _progress(f"export {asset} to {to}") as progress:
+        source = export_store(each, workspace, published, folder, progress)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    console = out()
+    console.print(
+        f"{near(folder.resolve())}: {counted(len(files), 'file')}, {size(sum(path.stat().st_size for path in files))}", soft_wrap=True
+    )
+    trainer, lines = opening(to, folder.resolve(), source, each.all_options(workspace))
+    console.print(f"{trainer}:", style="dim", soft_wrap=True)
+    console.print(lines, soft_wrap=True)
+
+
+def _options(format: str, words: list[str]) -> dict[str, Any]:
+    """``key=value`` words as the format's options, each read as the type that the option has."""
+    from typing import get_type_hints
+
+    from pydantic import TypeAdapter, ValidationError
+
+    from prep_assets.exports.registry import export_named
+
+    found = export_named(format)
+    hints = get_type_hints(found.write)
+    options: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key in options:
+            raise ConfigError(f"--option {word}: {'given twice' if key in options else 'needs the form KEY=VALUE, e.g. split=train'}")
+        if key not in found.options:
+            allowed = ", ".join(found.options) or "none"
+            raise ConfigError(f"export {format!r} has no option {key!r}{nearest(key, found.options) or '.'} Allowed: {allowed}")
+        try:
+            options[key] = TypeAdapter(hints[key]).validate_strings(value)
+        except ValidationError as error:
+            raise ConfigError(f"--option {word}: {error.errors()[0]['msg']}") from error
+    return options
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; nothing elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = err()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _list() -> None:
+    from prep_assets.exports import exports
+
+    shown = table("format", "takes", "read by", "options")
+    for name, each in exports().items():
+        shown.add_row(name, ", ".join(_taken(each)), READ_BY[name], ", ".join(_described(each)))
+    console = out()
+    console.print(shown)
+    console.print("a page for each: docs/formats", style="dim")
+
+
+def _taken(each: Export) -> list[str]:
+    names = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "Lines": "JSONL"}
+    return [word for kind, word in names.items() if kind in [taken.__name__ for taken in each.takes]]
+
+
+def _described(each: Export) -> list[str]:
+    import inspect
+
+    return [name if p.default is inspect.Parameter.empty else f"{name}={p.default}" for name, p in each.options.items()]

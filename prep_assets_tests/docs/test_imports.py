@@ -1,0 +1,118 @@
+"""The direction of imports is the one that docs/architecture.md draws."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.docs.pages import DOCS, blocks
+
+PACKAGE = ROOT / "prep_assets"
+DRAWN = next(block for block in blocks(DOCS / "architecture.md", "text") if block.startswith("errors, samples\n"))
+*CORE, OUTER = [line.split(", ") for line in DRAWN.splitlines()]
+RANK = {room: rank for rank, rooms in enumerate(CORE) for room in rooms}
+BETWEEN_OUTER = {("cli", "astrai"), ("cli", "exports"), ("definitions", "defs"), ("defs", "definitions"), ("defs", "exports")}
+"""Rooms of the last line that may use another one."""
+HEAVY = {"torch", "transformers", "h5py", "pyarrow", "tokenizers", "datasets", "gigatoken", "huggingface_hub"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: which file, what it imports, whether at the top of the module."""
+
+    file: str
+    module: str
+    top: bool
+
+    @property
+    def here(self) -> str:
+        """Room of the importing file."""
+        return self.file.split("/")[0].removesuffix(".py")
+
+    @property
+    def there(self) -> str:
+        """Room, or other package, that is imported."""
+        parts = self.module.split(".")
+        return (parts[1] if len(parts) > 1 else "") if parts[0] == "prep_assets" else ""
+
+    @property
+    def package(self) -> str:
+        """Top-level package that is imported."""
+        return self.module.split(".")[0]
+
+
+def imports_of(path: Path, base: Path) -> Iterator[Import]:
+    """Every import of a file, those inside functions too; those for type checkers only are left out."""
+    tree = ast.parse(path.read_text("utf-8"))
+    name = path.relative_to(base).as_posix()
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    at_top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules = [f"prep_assets.{alias.name}" for alias in node.names] if node.module == "prep_assets" else [node.module]
+        else:
+            continue
+        yield from (Import(name, module, id(node) in at_top) for module in modules)
+
+
+IMPORTS = [found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path, PACKAGE)]
+
+
+def allowed(found: Import) -> bool:
+    """Whether the drawing lets one room use another."""
+    here, there = found.here, found.there
+    if there in ("", "__version__", here) or here == "__init__":
+        return True
+    if there in RANK:
+        return here in OUTER or RANK[there] <= RANK[here]
+    return (here, there) in BETWEEN_OUTER
+
+
+def test_every_room_is_drawn() -> None:
+    found = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert found - {"__init__", "_configs"} == {*RANK, *OUTER}
+
+
+def test_rooms_use_only_what_is_drawn_above_them() -> None:
+    assert [f"{found.file} imports {found.module}" for found in IMPORTS if not allowed(found)] == []
+
+
+def test_only_defs_use_dagster() -> None:
+    assert [found for found in IMPORTS if found.package == "dagster" and found.here not in ("defs", "definitions")] == []
+
+
+def test_only_training_uses_torch() -> None:
+    assert [found for found in IMPORTS if found.package == "torch" and found.here != "training"] == []
+
+
+def test_heavy_packages_are_imported_where_they_are_used() -> None:
+    assert [found for found in IMPORTS if found.package in HEAVY and found.top and found.here != "training"] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("config/models.py", "from prep_assets.pipelines.graph import ASSETS"),
+        ("stores/open.py", "from prep_assets import quality"),
+        ("training/packed.py", "def f():\n    import prep_assets.defs.sft"),
+    ],
+)
+def test_an_import_the_other_way_round_is_found(tmp_path: Path, file: str, line: str) -> None:
+    path = tmp_path / file
+    path.parent.mkdir()
+    path.write_text(line, "utf-8")
+    assert [allowed(found) for found in imports_of(path, tmp_path)] == [False]

@@ -1,0 +1,121 @@
+"""What the pages name exists: commands and their options, assets, checks, mutations, sensors, variables."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from prep_assets.cli.main import app
+from prep_assets.config.models import FAMILIES
+from prep_assets.pipelines.checks import CHECKS
+from prep_assets.pipelines.graph import ASSETS
+from prep_assets.quality.mutations import MUTATIONS
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.docs.pages import DOCS, PAGES, code, label, read
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+VARIABLE = re.compile(r"PREP_ASSETS_[A-Z]+(?:_[A-Z]+)*")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_commands_exist(page: Path) -> None:
+    named = {command for text in code(page) for command in re.findall(r"\bprep-assets ([a-z]+)\b(?!\.)", text)}
+    assert sorted(named - set(COMMANDS)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_options_of_commands_exist(page: Path) -> None:
+    unknown = []
+    for text in code(page):
+        for command, rest in re.findall(r"^(?:\$ )?prep-assets ([a-z]+)\b([^|\n#]*)", text, re.MULTILINE):
+            known = {option for parameter in COMMANDS[command].params for option in parameter.opts} | {"--help", "-h"}
+            unknown += [f"{command} {option}" for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", rest) if option not in known]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_selected_assets_exist(page: Path) -> None:
+    named = {name for text in code(page) for name in re.findall(r"(?:--select|--assets) '?\d*[+*]?(?:key:)?\"?([a-z_]+)", text)}
+    assert sorted(named - set(ASSETS) - {"group"}) == []
+
+
+@cache
+def variables() -> set[str]:
+    """Variables of the environment that the code and its tests read."""
+    sources = [*(ROOT / "prep_assets").rglob("*.py"), *(ROOT / "prep_assets_tests").rglob("*.py")]
+    return {name for path in sources for name in VARIABLE.findall(path.read_text("utf-8"))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_variables_are_read_somewhere(page: Path) -> None:
+    assert set(VARIABLE.findall(read(page))) <= variables()
+
+
+def test_every_variable_is_in_the_reference() -> None:
+    reference = set(VARIABLE.findall(read(DOCS / "configuration.md"))) | set(VARIABLE.findall(read(DOCS / "development.md")))
+    used = {name for path in (ROOT / "prep_assets").rglob("*.py") for name in VARIABLE.findall(path.read_text("utf-8"))}
+    assert used <= reference
+
+
+def keys(family: str) -> set[str]:
+    """``section.key`` of a family."""
+    sections = {name: field.annotation for name, field in FAMILIES[family].model_fields.items() if hasattr(field.annotation, "model_fields")}
+    return {f"{name}.{key}" for name, section in sections.items() for key in section.model_fields}  # type: ignore[union-attr]
+
+
+# pages about the configuration files of other projects, whose keys go by the same names
+FOREIGN = {"docs/preprocess.md"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if label(page) not in FOREIGN], ids=label)
+def test_configuration_keys_exist(page: Path) -> None:
+    every = {key for family in FAMILIES for key in keys(family)}
+    sections = {key.partition(".")[0] for key in every}
+    named = re.findall(r"`((?:%s)\.[a-z_]+)`" % "|".join(sorted(sections)), read(page))
+    assert sorted(set(named) - every) == []
+
+
+# -- tables that must be complete ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_graph_page_has_every_asset_with_what_feeds_it() -> None:
+    page = read(DOCS / "graph.md")
+    for asset in ASSETS.values():
+        feeds = ", ".join(f"`{name}`" for name in asset.upstream) or "–"
+        partitioned = "domain" if asset.partitioned else "none"
+        assert re.search(rf"^\| `{asset.name}` \| {re.escape(feeds)} \| {partitioned} \|", page, re.MULTILINE), asset.name
+
+
+def test_the_page_of_checks_has_every_check_of_every_asset() -> None:
+    page = read(DOCS / "checks.md")
+    for asset, checks in CHECKS.items():
+        row = ", ".join(f"`{check.name}`" for check in checks)
+        assert f"| `{asset}` | {row} |" in page
+    for name in {check.name for checks in CHECKS.values() for check in checks}:
+        assert f"\n## `{name}`\n" in page
+
+
+def test_the_page_of_checks_has_every_mutation_of_the_selftest() -> None:
+    page = read(DOCS / "checks.md")
+    assert [f"| {each.name} | `{each.caught_by}` |" for each in MUTATIONS if f"| {each.name} | `{each.caught_by}` |" not in page] == []
+
+
+def test_the_page_of_refresh_has_every_sensor_and_schedule() -> None:
+    from prep_assets.definitions import defs
+
+    page = read(DOCS / "refresh.md")
+    repository = defs.get_repository_def()
+    names = [*(each.name for each in repository.sensor_defs), *(each.name for each in repository.schedule_defs)]
+    assert len(names) > 4
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_default_schedule_is_the_one_on_the_page() -> None:
+    model = FAMILIES["sft"].model_fields["refresh"].default
+    assert f"`{model.every}`" in read(DOCS / "refresh.md")
+    assert yaml.safe_load(f'"{model.every}"') == "0 3 * * *"

@@ -1,0 +1,52 @@
+"""Python on the pages runs, and prints what the pages say.
+
+The blocks of a page run one after another in one namespace. A line ``print(…)  # this`` must print ``this``. Blocks after the comment
+``<!-- storage_format: bin -->`` find stores of that format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from prep_assets_tests.docs.pages import DOCS, read
+
+OURS = [DOCS / name for name in ("stores.md", "checks.md", "add-a-data-set.md", "architecture.md", "development.md", "graph.md")]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PRINTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
+
+
+def run(block: str, names: dict[str, object]) -> list[str]:
+    """Lines that a block prints."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(block, "<page>", "exec"), names)
+    return said.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("page", OURS, ids=lambda page: page.name)
+@pytest.mark.parametrize("storage", ["h5", "bin"])
+def test_snippets(page: Path, storage: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = re.split(r"<!-- storage_format: (h5|bin) -->", read(page))
+    here = zip(["h5", *parts[1::2]], parts[::2], strict=True)
+    found = [block for format_, text in here if format_ == storage for block in BLOCK.findall(text)]
+    if not found:
+        pytest.skip(f"no snippet for {storage}")
+    folder: Path = request.getfixturevalue(f"data_{storage}")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder / "data" / "configs"))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(folder / "data" / "stores"))
+    names: dict[str, object] = {"__name__": "page"}
+    for block in found:
+        if "torch" in block or "prep_assets.training" in block:
+            pytest.importorskip("torch")
+        assert run(block, names) == PRINTED.findall(block), block
+
+
+def test_a_snippet_that_prints_something_else_is_found() -> None:
+    block = "print(1 + 1)  # 3\n"
+    assert run(block, {}) != PRINTED.findall(block)
