@@ -120,6 +120,9 @@ def test_a_recipe_is_valid_and_its_tokenizer_is_there(name: str) -> None:
 def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> None:
     family = Path(name).stem
     workspace = Workspace(local(name), tmp_path / "stores")
+    (workspace.configs / "images").mkdir(exist_ok=True)
+    for row in LLAVA:
+        (workspace.configs / "images" / str(row["image"])).write_bytes(b"no pixel of it is looked at")
     last = ASSETS[LAST[family]]
     for partition in last.partitions(workspace):
         for above, each, _ in out_of_date(workspace, last, partition):

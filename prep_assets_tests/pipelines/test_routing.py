@@ -1,0 +1,74 @@
+"""One source for several domains, told apart by a field; and images that are not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prep_assets.errors import SourceError
+from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.quarantine import read_quarantine
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [
+    {"source": "math", "instruction": "2 + 2?", "output": "4"},
+    {"source": "code", "instruction": "Print?", "output": "print()"},
+    {"source": "math", "instruction": "3 + 3?", "output": "6"},
+    {"source": "code", "instruction": "Hard?", "output": "no", "level": 9},
+]
+
+
+def _workspace(folder: Path, rows: list[dict[str, object]], domains: str) -> Workspace:
+    (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    text = f"tokenizer: {ROOT / 'configs' / 'tokenizer'}\npacking: {{row_len: 64}}\ndomains:\n{domains}"
+    (folder / "sft.yaml").write_text(text, "utf-8")
+    return Workspace(folder, folder / "stores")
+
+
+TWO = """\
+  math: {files: [mixed.jsonl], schema: alpaca, domain_key: source}
+  python: {files: [mixed.jsonl], schema: alpaca, domain_key: source, domain_value: code, where: {level: {exists: false}}}
+"""
+
+
+def test_each_domain_takes_its_own_rows_and_nothing_is_counted_twice(tmp_path: Path) -> None:
+    workspace = _workspace(tmp_path, [*ROWS], TWO)
+    counts = {}
+    for domain in ("math", "python"):
+        raw = ASSETS["sft_raw"].build(workspace, domain).publish().manifest.counts
+        tokens = ASSETS["sft_tokens"].build(workspace, domain).publish().manifest.counts
+        counts[domain] = (raw["read"], tokens["read"], tokens["kept"], tokens["refused"])
+    assert counts == {"math": (2, 2, 2, {}), "python": (2, 2, 1, {"records/filtered_by_where": 1})}
+
+
+def test_a_value_that_no_domain_declares_stops_with_its_count_and_the_nearest(tmp_path: Path) -> None:
+    workspace = _workspace(tmp_path, [*ROWS, {"source": "maths", "instruction": "1?", "output": "1"}, {"instruction": "?", "output": "x"}], TWO)
+    with pytest.raises(SourceError, match=r"'\(missing\)' \(1 rows\), 'maths' \(1 rows; did you mean 'math'\?\)"):
+        ASSETS["sft_raw"].build(workspace, "math").publish()
+    assert workspace.published("sft_raw", "math") is None
+
+
+def test_declaring_another_domain_makes_the_raw_asset_stale(tmp_path: Path) -> None:
+    one = _workspace(tmp_path, ROWS[:1], TWO.splitlines()[0] + "\n")
+    before = ASSETS["sft_raw"].build(one, "math").key
+    assert ASSETS["sft_raw"].build(_workspace(tmp_path, ROWS[:1], TWO), "math").key != before
+
+
+def test_a_missing_image_is_a_quarantined_record(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"messages": [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A cat."}], "images": [name]}
+        for name in ("there.png", "gone.png")
+    ]
+    domains = "  pictures: {files: [mixed.jsonl], schema: messages, image_dir: pictures}\ntemplate_options: {image_token: '<image>'}\n"
+    workspace = _workspace(tmp_path, rows, domains)
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "there.png").write_bytes(b"not looked at")
+    ASSETS["sft_raw"].build(workspace, "pictures").publish()
+    store = ASSETS["sft_tokens"].build(workspace, "pictures").publish()
+    assert (store.manifest.counts["kept"], store.manifest.counts["refused"]) == (1, {"render/missing_image": 1})
+    assert store.quarantine is not None
+    (refusal,) = read_quarantine(store.quarantine)
+    assert refusal.id == "mixed.jsonl:1" and "gone.png" in refusal.detail
