@@ -31,7 +31,11 @@ def test_the_tables_are_those_of_the_models() -> None:
 def test_every_model_has_a_table() -> None:
     shown = [name for _, name, _ in MARKED.findall(read(PAGE))]
     assert sorted(shown) == sorted(SECTIONS)
-    declared = {each for each in vars(models).values() if isinstance(each, type) and issubclass(each, BaseModel) and each.__module__ == models.__name__}
+    declared = {
+        each
+        for each in vars(models).values()
+        if isinstance(each, type) and issubclass(each, BaseModel) and each.__module__ == models.__name__
+    }
     assert set(SECTIONS.values()) == declared - {models.Model}
 
 

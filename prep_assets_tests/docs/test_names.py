@@ -64,7 +64,9 @@ def test_every_variable_is_in_the_reference() -> None:
 
 def keys(family: str) -> set[str]:
     """``section.key`` of a family."""
-    sections = {name: field.annotation for name, field in FAMILIES[family].model_fields.items() if hasattr(field.annotation, "model_fields")}
+    sections = {
+        name: field.annotation for name, field in FAMILIES[family].model_fields.items() if hasattr(field.annotation, "model_fields")
+    }
     return {f"{name}.{key}" for name, section in sections.items() for key in section.model_fields}  # type: ignore[union-attr]
 
 
@@ -78,6 +80,16 @@ def test_configuration_keys_exist(page: Path) -> None:
     sections = {key.partition(".")[0] for key in every}
     named = re.findall(r"`((?:%s)\.[a-z_]+)`" % "|".join(sorted(sections)), read(page))
     assert sorted(set(named) - every) == []
+
+
+def test_reasons_of_refusal_exist() -> None:
+    table = read(DOCS / "add-a-data-set.md").partition("## Refused records")[2]
+    named = {
+        reason for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE) for reason in re.findall(r"`(?:[a-z]+/)?([a-z_]+)`", row)
+    }
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "prep_assets").rglob("*.py"))
+    assert len(named) > 8
+    assert sorted(reason for reason in named if f'"{reason}"' not in source) == []
 
 
 # -- tables that must be complete ---------------------------------------------------------------------------------------------------------

@@ -28,20 +28,24 @@ def run(block: str, names: dict[str, object]) -> list[str]:
     return said.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("page", OURS, ids=lambda page: page.name)
-@pytest.mark.parametrize("storage", ["h5", "bin"])
+def snippets(page: Path, storage: str) -> list[str]:
+    """The Python blocks of a page that find stores of one format."""
+    first, *rest = re.split(r"<!-- storage_format: (h5|bin) -->", read(page))
+    parts = [("h5", first), *zip(rest[::2], rest[1::2], strict=True)]
+    return [block for format_, text in parts if format_ == storage for block in BLOCK.findall(text)]
+
+
+CASES = [(page, storage) for page in OURS for storage in ("h5", "bin") if snippets(page, storage)]
+
+
+@pytest.mark.parametrize(("page", "storage"), CASES, ids=[f"{page.name}-{storage}" for page, storage in CASES])
 def test_snippets(page: Path, storage: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = re.split(r"<!-- storage_format: (h5|bin) -->", read(page))
-    here = zip(["h5", *parts[1::2]], parts[::2], strict=True)
-    found = [block for format_, text in here if format_ == storage for block in BLOCK.findall(text)]
-    if not found:
-        pytest.skip(f"no snippet for {storage}")
     folder: Path = request.getfixturevalue(f"data_{storage}")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder / "data" / "configs"))
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(folder / "data" / "stores"))
     names: dict[str, object] = {"__name__": "page"}
-    for block in found:
+    for block in snippets(page, storage):
         if "torch" in block or "prep_assets.training" in block:
             pytest.importorskip("torch")
         assert run(block, names) == PRINTED.findall(block), block

@@ -1,0 +1,183 @@
+"""`prep-assets export`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+
+from prep_assets.cli.opening import READ_BY, opening
+from prep_assets.exports import export, exports
+from prep_assets.exports.source import open_source
+from prep_assets.pipelines.graph import asset_named
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets_tests.pipelines.workspaces import tree
+
+
+def lines_of(output: str) -> list[str]:
+    """The lines that open an export: what follows the name of the trainer."""
+    shown = output.splitlines()
+    return shown[next(number for number, line in enumerate(shown) if line in {f"{name}:" for name in {*READ_BY.values(), "TRL"}}) + 1 :]
+
+
+def test_writes_what_the_export_function_writes(built: Any, run: Any, tmp_path: Path) -> None:
+    result = run("export", "sft_packed", "--to", "packed_parquet", "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    assert tree(tmp_path / "a") == tree(export(built.stores / "sft_packed" / "current", "packed_parquet", tmp_path / "b"))
+    assert f"{tmp_path / 'a'}: 1 file, " in result.stdout
+    assert result.stderr == ""
+
+
+def test_the_lines_it_shows_open_the_files(built: Any, run: Any, tmp_path: Path) -> None:
+    result = run("export", "sft_packed", "--to", "tlfs", "--out", tmp_path / "a")
+    names: dict[str, Any] = {}
+    exec("\n".join(lines_of(result.stdout)), names)
+    with h5py.File(built.stores / "sft_packed" / "current" / "sft_packed.h5") as file:
+        assert np.array_equal(names["file"]["tokens"][:], file["tokens"][:])
+
+
+def test_the_lines_for_trl_open_the_files(built: Any, run: Any, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    lines = lines_of(run("export", "sft_packed", "--to", "hf_arrow", "--out", tmp_path / "a").stdout)
+    names: dict[str, Any] = {}
+    exec("\n".join(lines[:2]), names)
+    assert names["dataset"].column_names == ["input_ids", "labels", "seq_lengths"]
+    assert "padding_free=True" in lines[2] and "{{" not in lines[2]
+
+
+@pytest.mark.parametrize("name", exports())
+def test_every_format_has_lines_for_everything_that_it_takes(built: Any, tmp_path: Path, name: str) -> None:
+    places = {"PackedStore": "sft_packed", "TokenStore": "sft_tokens/chats", "Pairs": "preference_tokens"}
+    each = exports()[name]
+    options = {key: parameter.default for key, parameter in each.options.items()}
+    for taken in each.takes:
+        stream = "preferences" if taken.__name__ == "Lines" else None
+        source = open_source(built.stores / places.get(taken.__name__, "preferences") / "current", stream)
+        for layout in ("trl", "axolotl", "llama_factory", "open_instruct") if name == "hf_arrow" else (options.get("layout"),):
+            if (layout, taken.__name__) == ("axolotl", "Pairs") or (taken.__name__ == "Lines" and layout not in ("trl", None)):
+                continue  # not to be had
+            trainer, lines = opening(name, tmp_path, source, {**options, "layout": layout})
+            assert trainer in READ_BY[name]
+            assert tmp_path.as_posix() in lines
+            assert 3 <= len(lines.splitlines()) <= 4
+            assert not re.search(r"\{\w+\}", lines)
+
+
+def test_options_are_read_as_their_types(built: Any, run: Any, tmp_path: Path) -> None:
+    words = ("--option", "neat=false", "--option", "pad_id=7", "--option", "name=007")
+    result = run("export", "sft_packed", "-t", "megatron", "-o", tmp_path / "a", *words)
+    assert result.exit_code == 0, result.output
+    expected = export(built.stores / "sft_packed" / "current", "megatron", tmp_path / "b", neat=False, pad_id=7, name="007")
+    assert tree(tmp_path / "a") == tree(expected)
+
+
+def test_a_partition_and_a_stream(built: Any, run: Any, tmp_path: Path) -> None:
+    result = run("export", "sft_tokens", "-p", "chats", "-s", "train", "-t", "mds", "-o", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    assert tree(tmp_path / "a") == tree(export(built.stores / "sft_tokens" / "chats" / "current", "mds", tmp_path / "b"))
+
+
+def test_the_held_out_file_is_not_exported_unless_asked_for(built: Any, run: Any, tmp_path: Path) -> None:
+    for stream, name in (((), "preferences"), (("-s", "preferences_test"), "preferences_test")):
+        assert run("export", "preferences", "-t", "tlfs", "-o", tmp_path / name, *stream).exit_code == 0
+        assert (tmp_path / name / f"{name}.jsonl").read_bytes() == (built.stores / "preferences" / "current" / f"{name}.jsonl").read_bytes()
+
+
+def test_list_shows_every_format_with_what_it_takes_and_who_reads_it(run: Any) -> None:
+    result = run("export", "--list")
+    assert result.exit_code == 0
+    assert set(READ_BY) == set(exports())
+    for name, each in exports().items():
+        row = next(line for line in result.stdout.splitlines() if line.split()[:1] == [name])
+        assert ("pairs" in row) == ("Pairs" in [taken.__name__ for taken in each.takes])
+        assert READ_BY[name].split(",")[0] in row
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sft_paked", "-t", "mds"), "no asset 'sft_paked'; did you mean 'sft_packed'"),
+        (("sft_packed", "-t", "mdss"), "no export format 'mdss'; did you mean 'mds'"),
+        (("sft_packed", "-t", "mds", "-s", "dev"), "sft_packed has no stream 'dev'. It has: sft_packed, sft_dev_packed"),
+        (("sft_packed", "-t", "mds", "--option", "size=1"), "no option 'size'"),
+        (("sft_packed", "-t", "mds", "--option", "size_limt=1"), "no option 'size_limt'; did you mean 'size_limit'"),
+        (("sft_packed", "-t", "mds", "--option", "size_limit"), "needs the form KEY=VALUE"),
+        (("sft_packed", "-t", "mds", "--option", "size_limit=big"), "--option size_limit=big: "),
+        (("sft_packed", "-t", "hf_arrow", "--option", "split=a", "--option", "split=b"), "given twice"),
+        (("sft_raw", "-p", "chats", "-t", "mds"), "no asset 'sft_raw' that can be exported"),
+        (("sft_tokens", "-t", "mds"), "Say which with --partition: dolly, chats"),
+        (("sft_tokens", "-p", "chats", "-t", "megatron"), "would lose the loss mask of sft_tokens"),
+        (("pretrain_tokens", "-t", "litdata"), "needs the option 'block_size'"),
+        (("rl_prompts", "-t", "verl"), "needs data_source"),
+    ],
+)
+def test_an_error_is_one_message_and_leaves_nothing(built: Any, run: Any, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    result = run("export", *words, "-o", tmp_path / "a")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [(), ("sft_packed",), ("sft_packed", "-t", "mds"), ("sft_packed", "-o", "x")])
+def test_an_incomplete_command_line(built: Any, run: Any, words: tuple[str, ...]) -> None:
+    result = run("export", *words)
+    assert result.exit_code == 2
+    assert "prep-assets export --list" in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_folder_that_is_in_use_is_left_alone(built: Any, run: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    result = run("export", "sft_packed", "-t", "mds", "-o", tmp_path)
+    assert result.exit_code == 1 and "is not empty" in result.stderr
+    assert tree(tmp_path) == {"mine.txt": b"keep"}
+
+
+def test_a_damaged_store_is_refused(mine: Any, run: Any, tmp_path: Path) -> None:
+    path = mine.stores / "sft_packed" / "current" / "sft_packed.h5"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    result = run("export", "sft_packed", "-t", "mds", "-o", tmp_path / "a")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "sft_packed.h5: content altered" in result.stderr
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_store_that_is_not_built_comes_with_its_command(empty: Any, run: Any, tmp_path: Path) -> None:
+    result = run("export", "sft_packed", "-t", "mds", "-o", tmp_path / "a")
+    assert result.exit_code == 1
+    assert "dagster asset materialize --select sft_packed" in result.stderr
+
+
+def test_configured_exports_are_assets_like_the_others(mine: Any, run: Any) -> None:
+    path = mine.configs / "sft.yaml"
+    config = yaml.safe_load(path.read_text("utf-8"))
+    config["exports"] = {"trl": {"from": "sft_packed", "to": "hf_arrow"}, "by_domain": {"from": "sft_tokens", "to": "mds"}}
+    path.write_text(yaml.safe_dump(config), "utf-8")
+    shown = run("status").stdout
+    assert "dagster asset materialize --select sft_export_trl" in shown
+    assert "dagster asset materialize --select sft_export_by_domain --partition chats" in shown
+
+    workspace = Workspace(mine.configs, mine.stores)
+    asset_named("sft_export_trl", workspace).build(workspace, "").publish()
+    assert run("path", "sft_export_trl").stdout == f"{mine.stores / 'sft_export_trl' / 'current'}\n"
+    verified = run("verify", "sft_export_trl")
+    assert verified.exit_code == 0 and "all 2 checks of 1 store passed" in verified.stdout
+    assert json.loads(run("stats", "sft_export_trl", "--json").stdout)["stores"][0]["recipe"]["format"] == "hf_arrow"
+    assert "no record was refused here" in run("quarantine", "sft_export_trl").stdout
+    looked = run("inspect", "sft_export_trl")
+    assert looked.exit_code == 1 and "prep-assets inspect sft_packed" in looked.stderr
+
+
+def test_a_broken_export_in_the_configuration_is_a_message(mine: Any, run: Any) -> None:
+    path = mine.configs / "sft.yaml"
+    path.write_text(path.read_text("utf-8") + "exports: {trl: {from: sft_packed, to: hf_arow}}\n", "utf-8")
+    result = run("status")
+    assert result.exit_code == 1
+    assert "exports.trl.to: no export format 'hf_arow'; did you mean 'hf_arrow'" in result.stderr
