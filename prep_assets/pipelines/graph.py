@@ -77,7 +77,9 @@ ASSETS: Mapping[str, Asset] = {
         _raw("sft", Sft),
         Asset("sft_template", "sft", False, (), later("sft.certificate_build"), later("sft.certificate_recipe"), versions.SFT),
         Asset("sft_tokens", "sft", True, ("sft_raw",), later("sft.tokens_build"), later("sft.tokens_recipe"), versions.SFT),
-        Asset("sft_packed", "sft", False, ("sft_tokens",), later("sft.packed_build"), later("sft.packed_recipe"), versions.SFT),
+        Asset(
+            "sft_packed", "sft", False, ("sft_tokens",), later("sft_packed.packed_build"), later("sft_packed.packed_recipe"), versions.SFT
+        ),
         _raw("preference", Preference),
         Asset(
             "preferences",

@@ -1,0 +1,119 @@
+"""Samples → rendered → encoded, block by block; what is refused goes to quarantine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from prep_assets.errors import CheckFailed, Refused
+from prep_assets.pipelines.examples import Item
+from prep_assets.quality.trained_texts import MaskOptions, expected_texts
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import IMAGE, Sample
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
+from prep_assets.templates.rendering import Rendered, render
+from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.truncation import rounds, without_oldest_rounds
+
+
+@dataclass
+class Conversations:
+    """Renders and tokenizes blocks of samples.
+
+    Attributes:
+        template, encoder: how.
+        special_in_content: what happens to control tokens that are typed in content.
+        images: folder that paths of images are relative to.
+        quarantine: where refused records go.
+        control_tokens: how many control tokens were found in contents so far.
+    """
+
+    template: ChatTemplate
+    encoder: Encoder
+    special_in_content: SpecialInContent
+    images: Path
+    quarantine: Quarantine
+    control_tokens: int = 0
+
+    def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
+        """The kept items of a block and their tokens; the others are in quarantine."""
+        rendered: list[Rendered] = []
+        at: list[Item] = []
+        for item in items:
+            try:
+                sample, count = treat(self._sample(item), self._pattern, self.special_in_content)
+                self.control_tokens += count
+                rendered.append(self._render(sample))
+                at.append(item)
+            except Refused as refusal:
+                item.refuse(self.quarantine, refusal)
+        encoded = self.encoder.encode(rendered)
+        if self.encoder.truncation == "turns" and any(refusal.reason == "too_long" for _, refusal in encoded.refused):
+            rendered = [self._shortened(item, whole) for item, whole in zip(at, self._marked_long(rendered, encoded), strict=True)]
+            encoded = self.encoder.encode(rendered)
+        for position, fault in encoded.refused:
+            at[position].refuse(self.quarantine, fault)
+        return [at[int(position)] for position in encoded.kept], encoded
+
+    def _sample(self, item: Item) -> Sample:
+        if not isinstance(item.example, Sample):
+            raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
+        for region in (region for turn in item.example.turns for region in turn.regions):
+            # pictures are never decoded; one that is not there would be trained on as if it were
+            if region.kind == IMAGE and "://" not in region.text and not (self.images / region.text).is_file():
+                raise Refused("missing_image", f"no file {self.images / region.text}", stage="render")
+        return item.example
+
+    def _render(self, sample: Sample) -> Rendered:
+        rendered = render(sample, self.template)
+        try:
+            expected_texts(sample, self._options, self.template)
+        except CheckFailed as error:  # such as reasoning that is not where a growing render has it
+            raise Refused("mask_not_provable", str(error), stage="render") from error
+        return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+
+    @cached_property
+    def _options(self) -> MaskOptions:
+        policy = self.encoder.policy
+        return MaskOptions(
+            policy.roles,
+            policy.default,
+            policy.train_on_eos,
+            policy.turns,
+            train_thinking=policy.thinking,
+            train_tool_calls=policy.tool_calls,
+            train_headers=policy.headers,
+        )
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str] | None:
+        return control_pattern(self.encoder.vocabulary.control)
+
+    @staticmethod
+    def _marked_long(rendered: list[Rendered], encoded: Encoded) -> list[tuple[Rendered, bool]]:
+        long = {position for position, refusal in encoded.refused if refusal.reason == "too_long"}
+        return [(each, position in long) for position, each in enumerate(rendered)]
+
+    def _shortened(self, item: Item, whole: tuple[Rendered, bool]) -> Rendered:
+        """The render with as few of the oldest rounds left out as makes it fit; the whole one where nothing does."""
+        rendered, is_long = whole
+        if not is_long:
+            return rendered
+        sample, _ = treat(self._sample(item), self._pattern, self.special_in_content)
+        few, many = 1, len(rounds(sample)) - 1
+        found = rendered
+        while few <= many:
+            count = (few + many) // 2
+            try:
+                shorter = self._render(without_oldest_rounds(sample, count))
+            except Refused:
+                return rendered
+            if not any(refusal.reason == "too_long" for _, refusal in self.encoder.encode([shorter]).refused):
+                found, many = shorter, count - 1
+            else:
+                few = count + 1
+        return found
