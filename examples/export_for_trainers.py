@@ -1,6 +1,6 @@
 """Write one packed table in every format that takes packed tables.
 
-    python examples/export_for_trainers.py data/stores/sft_packed/current out/all
+python examples/export_for_trainers.py data/stores/sft_packed/current out/all
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Domain(Model):
     @property
     def reading(self) -> list[Any]:
         """What decides which examples its files give, for recipes."""
-        return [self.schema_name, self.options, self.where, self.max_items, self.domain_key, self.domain_value]
+        return [self.schema_name, self.options, self.where, self.max_items, self.domain_key, self.domain_value, self.image_dir]
 
 
 class Preprocessing(Model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import xxhash
@@ -17,7 +18,7 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.records.where import conditions, filter_blocks
 from prep_assets.samples import Example, Record
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.registry import apply, convert_with, own_code_hash
 
 _SORTED = msgspec.json.Encoder(order="sorted")
 
@@ -59,6 +60,11 @@ class Deduplicator:
         first = self.seen.setdefault(content_digest(record), identity)
         if first is not identity:
             raise Refused("duplicate", f"equals {first}", stage="deduplicate")
+
+
+def reading_recipe(domain: Domain) -> list[Any]:
+    """What decides which examples a domain's files give: its options, and the code of a schema of the user's own."""
+    return [*domain.reading, own_code_hash(domain.schema_name)]
 
 
 def content_digest(record: Record) -> bytes:

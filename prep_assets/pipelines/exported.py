@@ -15,7 +15,8 @@ import numpy as np
 
 from prep_assets.errors import StoreError
 from prep_assets.exports.source import Pairs, Source
-from prep_assets.pipelines.exported_readers import READERS, Tokens
+from prep_assets.pipelines.exported_readers import READERS
+from prep_assets.pipelines.exported_rows import Tokens
 from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore

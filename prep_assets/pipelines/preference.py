@@ -15,7 +15,7 @@ from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
+from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
@@ -43,7 +43,7 @@ def pairs_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
     domains = {}
     for name in sorted(family.domains):
         domain, raw = family.domains[name], workspace.published(RAW, name)
-        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": domain.reading}
+        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": reading_recipe(domain)}
     options = family.model_dump(include={"max_per_source", "test_fraction", "seed", "shuffle", "form"})
     return {"stage": PAIRS, "version": VERSION, "domains": domains, **options, "deduplicate": family.preprocessing.deduplicate}
 

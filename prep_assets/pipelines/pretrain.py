@@ -14,7 +14,7 @@ import xxhash
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
+from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
@@ -48,7 +48,7 @@ def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
         "version": VERSION,
         "domain": name,
         "raw": raw.manifest.content_hash if raw else None,
-        "schema": domain.reading,
+        "schema": reading_recipe(domain),
         "tokenizer": tokenizer_recipe(workspace, family),
         "preprocessing": family.preprocessing.model_dump(),
         "output": family.output.model_dump(),

@@ -16,7 +16,7 @@ from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out
+from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out, reading_recipe
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
@@ -47,7 +47,7 @@ def prompts_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
     domains = {}
     for name in sorted(family.domains):
         domain, raw = family.domains[name], workspace.published(RAW, name)
-        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": domain.reading}
+        domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": reading_recipe(domain)}
     return {
         "stage": PROMPTS,
         "version": VERSION,

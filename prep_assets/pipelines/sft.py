@@ -16,7 +16,7 @@ from prep_assets.config.models import Chat, Sft
 from prep_assets.errors import StoreError, TemplateError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.conversations import Conversations
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out
+from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out, reading_recipe
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
@@ -107,7 +107,7 @@ def chat_recipe(workspace: Workspace, family: Chat, raw: str, name: str) -> dict
     return {
         "domain": name,
         "raw": published.manifest.content_hash if published else None,
-        "schema": domain.reading,
+        "schema": reading_recipe(domain),
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
         "preprocessing": family.preprocessing.model_dump(),

@@ -85,9 +85,9 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
         if not here:
             continue
         if options.train_headers and segments[0].weight:
-            here[0] = _with_header(here[0], chat, number)
-            if last == number - 1 >= 0 and found[-1].stops:
-                here[0] = _joined(found.pop(), here[0], chat.stop_before_header(last))
+            here[0] = _with_header(here[0], chat, number, segments)
+            if last == number - 1 >= 0:
+                here[0] = _joined(found.pop(), here[0], template.stop_token if found[-1].stops else "")
         elif last >= 0 and segments[0].weight and (between := chat.between(last, number, found[-1].stops)) is not None:
             here[0] = _joined(found.pop(), here[0], between)
         found += here
@@ -101,9 +101,9 @@ def _segments(turn: Turn, options: MaskOptions, blanks: bool) -> list[_Segment]:
     White space at the outer ends of reasoning and of content is the template's to trim, so without `blanks` a region of nothing else is none.
     """
     shown = [region for region in turn.regions if not region.drop and (blanks or region.text)]
-    fields = [[region for region in shown if _field(region) == field] for field in range(3)]
+    fields = [[region for region in shown if _field(region) == number] for number in range(3)]
     listed = []
-    for region in [region for field in fields for region in (field if blanks else _without_outer_blanks(field))]:
+    for region in [region for each in fields for region in (each if blanks else _without_outer_blanks(each))]:
         kind = region.kind if region.kind in (THINKING, TOOL_CALL) else TEXT
         weight = region.loss_weight
         if weight is None:
@@ -197,47 +197,50 @@ class _Chat:
 
     def lead(self, number: int) -> str:
         """What stands between the generation prompt and the words of an answer."""
-        text, places = self._fenced
-        start, prompt = places[number, "content"][0], self.template.generation_prompt
-        at = text.rfind(prompt, 0, start) if prompt else -1
-        return "" if at < 0 else text[at + len(prompt) : start]
+        start, prompt = self.start(number), self.template.generation_prompt
+        at = self._fenced[0].rfind(prompt, 0, start) if prompt and start > 0 else -1
+        return "" if at < 0 else self._fenced[0][at + len(prompt) : start]
 
-    def stop(self, number: int) -> tuple[str, int] | None:
-        """The control token that the template writes after a turn's content, with only white space between, and where it ends."""
+    def start(self, number: int) -> int:
+        """Where the first words of a turn stand in the render with fences, -1 where it shows none."""
+        return min((place[0] for key in _FIELDS if (place := self._fenced[1].get((number, key)))), default=-1)
+
+    def position(self, number: int) -> int:
+        """The same in the whole render."""
+        start = self.start(number)
+        fence = self._fenced[0][start] if start >= 0 else ""
+        return len("".join(self._fenced[0][:start].split(fence)[::2])) if start >= 0 else -1
+
+    def stop(self, number: int) -> int | None:
+        """Where the stop token ends that the template writes after a turn's content, with only white space between."""
         text, places = self._fenced
-        if (number, "content") not in places or self._stop is None:
+        token = self.template.stop_token
+        if not token or (number, "content") not in places:
             return None
-        found = self._stop.match(text, places[number, "content"][1])
-        return (found[1], found.end()) if found else None
-
-    @cached_property
-    def _stop(self) -> re.Pattern[str] | None:
-        texts = sorted(self.template.control, key=lambda text: (-len(text), text))
-        return re.compile(f"\\s*({'|'.join(map(re.escape, texts))})") if texts else None
+        found = re.compile(rf"\s*{re.escape(token)}").match(text, places[number, "content"][1])
+        return found.end() if found else None
 
     def between(self, left: int, right: int, stopped: bool) -> str | None:
         """What stands between the contents of two turns where both are one stretch: the stop token of the first; `None` where they are not."""
         text, places = self._fenced
         if (left, "content") not in places:
             return None
-        token, end = (self.stop(left) if stopped else None) or ("", places[left, "content"][1])
-        start = min((places[right, key][0] for key in _FIELDS if (right, key) in places), default=-1)
-        if self.sample.turns[right].role == ASSISTANT and start >= 0:
-            start -= len(self.lead(right))
-        return token if start >= end and (start == end or self._is_own(right, text[end:start])) else None
+        after = self.stop(left) if stopped else None
+        end = after or places[left, "content"][1]
+        start = self.start(right) - (len(self.lead(right)) if self.sample.turns[right].role == ASSISTANT else 0)
+        if start < end or (start > end and not self._is_own(right, text[end:start])):
+            return None
+        return (self.template.stop_token if after else "") + text[end:start]
 
     def _is_own(self, number: int, space: str) -> bool:
         """Whether white space before a turn's words is its content's own."""
         content = "".join(region.text for region in self.sample.turns[number].regions if not region.drop and _field(region) == 1)
         return space.isspace() and content.startswith(space)
 
-    def stop_before_header(self, number: int) -> str:
-        """The stop token of a turn whose next turn's header is trained."""
-        after = self.before(number + 1).rstrip()
-        ends = max((text for text in self.template.control if after.endswith(text)), key=len, default="")
-        if not ends:
-            raise CheckFailed(f"template {self.template.name}: what ends turn {number} belongs to the next turn, so no header can be proven")
-        return ends
+    def says_something(self, number: int) -> bool:
+        """Whether any text of a turn is shown."""
+        calls = any(region.kind == TOOL_CALL and not region.drop for region in self.sample.turns[number].regions)
+        return calls or any(self.shows(number, key) for key in _FIELDS)
 
     def _render(self, listed: list[dict[str, Any]], generation_prompt: bool) -> str:
         try:
@@ -291,7 +294,9 @@ def _generated(chat: _Chat, number: int, segments: list[_Segment]) -> list[_Segm
         start = generated.find(words, at)
         if start < 0:
             raise CheckFailed(f"turn {number}: its text {words[:60]!r} is not in what the template renders")
-        bounds.append((start, start + len(words)))
+        own = segment.text[: len(segment.text) - len(segment.text.lstrip())] if words else ""
+        kept = next((i for i in range(len(own)) if generated[at:start].endswith(own[i:])), len(own))
+        bounds.append((start - len(own) + kept, start + len(words)))
         at = start + len(words)
         closing = generated.find(_END_OF_THINKING, at) if segment.kind == THINKING else -1
         at = at if closing < 0 else closing + len(_END_OF_THINKING)
@@ -317,14 +322,22 @@ def _divide(segments: list[_Segment], bounds: list[tuple[int, int]], text: str) 
     return [replace(segment, text=text[cuts[i] : cuts[i + 1]]) for i, segment in enumerate(segments)]
 
 
-def _with_header(first: Expected, chat: _Chat, number: int) -> Expected:
+def _with_header(first: Expected, chat: _Chat, number: int, segments: Sequence[_Segment]) -> Expected:
     """A turn's first stretch with what the template writes before it, from the end of the turn before."""
     after, before = chat.before(number + 1), chat.before(number).rstrip() if number else ""
     if not chat.whole.startswith(after.rstrip()) or not chat.whole.startswith(before):
         raise CheckFailed(f"template {chat.template.name}: its render does not grow by turns at turn {number}, so nothing is proven")
+    if number and not chat.says_something(number - 1):
+        raise CheckFailed(f"turn {number - 1} has no text, so where the header of turn {number} begins is not known")
     words = first.text.strip()
-    content = after.rfind(words, len(before)) if words else len(after.rstrip())
-    return replace(first, text=chat.whole[len(before) : content] + words)
+    if chat.sample.turns[number].role == ASSISTANT and any(segment.kind != TEXT for segment in segments):
+        start = len(chat.before(number, generation_prompt=True)) + len(first.text) - len(first.text.lstrip())
+    else:
+        start = chat.position(number)
+        start -= len(chat.lead(number).lstrip()) if chat.sample.turns[number].role == ASSISTANT and chat.template.answer_lead.strip() else 0
+    if start < len(before) or not chat.whole.startswith(words, start):
+        raise CheckFailed(f"template {chat.template.name}: turn {number} does not stand after the turns before it, so nothing is proven")
+    return replace(first, text=chat.whole[len(before) : start] + words)
 
 
 def _joined(left: Expected, right: Expected, stop: str) -> Expected:

@@ -10,10 +10,13 @@ A row that does not fit raises `Refused`; `None` also refuses it, with the reaso
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_type_hints
 
@@ -129,6 +132,24 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
+
+
+def own_code_hash(name: str) -> str | None:
+    """sha256 of the source file of a user's schema ``package.module:function``; `None` for a shipped schema, whose version is ours.
+
+    Raises:
+        ConfigError: the module cannot be found.
+    """
+    if ":" not in name:
+        return None
+    module_name = name.rpartition(":")[0]
+    try:
+        spec = importlib.util.find_spec(module_name)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"schema {name!r}: module {module_name!r} cannot be found: {error}") from error
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        raise ConfigError(f"schema {name!r}: no source file of module {module_name!r}; it must be importable from here")
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
 
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:

@@ -83,14 +83,14 @@ class ChatTemplate:
 
     @cached_property
     def every_answer_stops(self) -> bool:
-        """Whether each answer of a chat of two rounds is followed by a control token, not only the last."""
+        """Whether each answer of a chat of two rounds is followed by the stop token, not only the last."""
         again = ({"role": "user", "content": "And 3 + 3?"}, {"role": "assistant", "content": "3 + 3 = 6"})
         try:
             text = self.render((*_ANSWERED, *again))
         except Refused:
             return False
         ends = [text.rpartition(message["content"])[2].lstrip() for message in (_ANSWERED[1], again[1])]
-        return all(end.startswith(tuple(self.control)) for end in ends)
+        return bool(self.stop_token) and all(end.startswith(self.stop_token) for end in ends)
 
     @cached_property
     def shows_thinking(self) -> bool:

@@ -55,11 +55,13 @@ class Rendered:
         spans: where each region stands, ascending, none overlapping.
         content: characters (start, end) that come from the source, ascending. All others are the template's own: only there can a control
             token's text mean the control token.
+        stop: the token that ends an answer, ``""`` where there is none. After other turns it may stand or not.
     """
 
     text: str
     spans: tuple[Span, ...]
     content: tuple[tuple[int, int], ...]
+    stop: str = ""
 
 
 def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: bool = False) -> Rendered:
@@ -111,7 +113,7 @@ def _joined(sample: Sample, eos: str) -> Rendered:
         if turn.role in (COMPLETION, DOCUMENT):
             parts.append(eos)
             at += len(eos)
-    return Rendered("".join(parts), tuple(spans), tuple((span.start, span.end) for span in spans))
+    return Rendered("".join(parts), tuple(spans), tuple((span.start, span.end) for span in spans), eos)
 
 
 def _templated(sample: Sample, template: ChatTemplate, generation_prompt: bool) -> Rendered:
@@ -130,7 +132,7 @@ def _templated(sample: Sample, template: ChatTemplate, generation_prompt: bool) 
     spans = sorted((Span(*shown[i], piece.turn, piece.role, piece.region) for i, piece in enumerate(found) if i in shown), key=lambda s: s.start)
     _check_apart(spans, template)
     content = sorted(mark for index, piece in enumerate(found) if piece.region.kind != IMAGE for mark in marks.get(index, []))
-    return Rendered(text, tuple(_with_wrapping(text, spans, sample, template)), tuple(content))
+    return Rendered(text, tuple(_with_wrapping(text, spans, sample, template)), tuple(content), template.stop_token)
 
 
 def _check_unmarked(sample: Sample, template: ChatTemplate) -> None:

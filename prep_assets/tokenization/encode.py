@@ -159,9 +159,10 @@ class Encoder:
             steps += [(start, weight), (span.end, 0.0)]
             if i + 1 == len(spans) or spans[i + 1].turn != span.turn:
                 limit = spans[i + 1].start if i + 1 < len(spans) else len(rendered.text)
-                turn_end = _stop_after(rendered.text, span, controls, limit)
-                if stops.get(span.turn) and turn_end > span.end:
-                    steps[-1] = (span.end, stops[span.turn])
+                stop, turn_end = _stop_after(rendered, span, controls, limit)
+                if stops.get(span.turn) and turn_end > stop:
+                    # white space before the stop token is generated with the text, so it is trained where the text is
+                    steps[-1] = (span.end if weight else stop, stops[span.turn])
                     steps.append((turn_end, 0.0))
         return steps
 
@@ -342,13 +343,15 @@ class Encoder:
         return Encoded(ids[chosen], loss[chosen], kept_offsets, np.flatnonzero(keep), tuple(sorted(faults.items(), key=lambda item: item[0])))
 
 
-def _stop_after(text: str, span: Span, controls: Sequence[tuple[int, int, int]], limit: int) -> int:
-    """Where a trained turn ends: after the control token that follows before `limit`, with only white space between; else at its own end."""
+def _stop_after(rendered: Rendered, span: Span, controls: Sequence[tuple[int, int, int]], limit: int) -> tuple[int, int]:
+    """Where the stop token of a turn begins and ends: it follows before `limit`, with only white space between; twice the turn's own end where it
+    does not. Another control token there is the next turn's, such as its header."""
     following = bisect_left(controls, (span.end,))
-    if following == len(controls):
-        return span.end
-    start, end, _ = controls[following]
-    return end if end <= limit and not text[span.end : start].strip() else span.end
+    if following < len(controls):
+        start, end, _ = controls[following]
+        if end <= limit and rendered.text[start:end] == rendered.stop and not rendered.text[span.end : start].strip():
+            return start, end
+    return span.end, span.end
 
 
 def _changes(

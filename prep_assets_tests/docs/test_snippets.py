@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from prep_assets_tests.docs.pages import DOCS, read
+from prep_assets_tests.docs.pages import DOCS, blocks, read
 
 OURS = [DOCS / name for name in ("stores.md", "checks.md", "add-a-data-set.md", "architecture.md", "development.md", "graph.md")]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -54,3 +55,14 @@ def test_snippets(page: Path, storage: str, request: pytest.FixtureRequest, monk
 def test_a_snippet_that_prints_something_else_is_found() -> None:
     block = "print(1 + 1)  # 3\n"
     assert run(block, {}) != PRINTED.findall(block)
+
+
+def test_the_manifest_on_the_page_is_that_of_the_shipped_samples(data_h5: Path) -> None:
+    shown = next(json.loads(block) for block in blocks(DOCS / "stores.md", "json") if "build_key" in block)
+    built = json.loads((data_h5 / "data" / "stores" / "sft_packed" / "current" / "manifest.json").read_text("utf-8"))
+    # hashes of HDF5 files differ between versions of its library
+    files, listed = shown.pop("files"), built.pop("files")
+    assert shown == built
+    assert {name: entry["bytes"] for name, entry in files.items()}.items() <= {
+        name: entry["bytes"] for name, entry in listed.items()
+    }.items()
