@@ -41,7 +41,7 @@ def selftest(
                 style = None if trial.passed else "bold red"
                 label = trial.mutation or "none (the clean rows)"
                 caught = f"{trial.caught} of {trial.tried}" if trial.mutation else "passes" if trial.passed else "fails"
-                shown.add_row(label, trial.check, caught, trial.shown[:100], style=style)
+                shown.add_row(label, trial.check, caught, trial.shown[:72], style=style)
             console.print(shown)
     if not stores:
         raise StoreError("no store with a loss mask is built. Build one with:\n  dagster asset materialize --select sft_packed")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,32 +103,46 @@ def exporting(family: str, source: str, format: str, stream: str | None, options
     Raises:
         ConfigError: a source, format, stream or option that there is not, or that do not go together; the message names the nearest.
     """
+    streams = _streams_of(family, source)
+    with _about("to"):
+        found = export_named(format)
+    chosen = next(iter(streams)) if stream is None else stream
+    if chosen not in streams:
+        raise ConfigError(f"stream: {source} has no stream {stream!r}{nearest(chosen, streams) or '.'} It has: {', '.join(streams)}")
+    kind = streams[chosen].kind
+    if not issubclass(kind, found.takes):
+        takes = ", ".join(each.__name__ for each in found.takes)
+        raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source} is a {kind.__name__}")
+    with _about("options"):
+        check_options(found, options)
+    if kind is TokenStore and source in MASKED:
+        _refuse_lost_mask(source, format, options)
+    return Exporting(asset, family, source, format, chosen, options)
+
+
+@contextmanager
+def _about(key: str) -> Iterator[None]:
+    """Put the key of the configuration before what is wrong with it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from error
+
+
+def _streams_of(family: str, source: str) -> Mapping[str, Stream]:
     sources = SOURCES[family]
     if source not in sources:
         owner = next((other for other, assets in SOURCES.items() if source in assets), None)
         problem = f"{source!r} is an asset of {owner}: export it in {owner}.yaml" if owner else f"no asset {source!r} that can be exported"
         hint = "" if owner else nearest(source, sources)
         raise ConfigError(f"from: {problem}{hint or '.'} This family has: {', '.join(sources)}")
-    try:
-        found = export_named(format)
-    except ConfigError as error:
-        raise ConfigError(f"to: {error}") from error
-    streams = sources[source]
-    chosen = next(iter(streams)) if stream is None else stream
-    if chosen not in streams:
-        raise ConfigError(f"stream: {source} has no stream {stream!r}{nearest(chosen, streams) or '.'} It has: {', '.join(streams)}")
-    if not issubclass(streams[chosen].kind, found.takes):
-        takes = ", ".join(each.__name__ for each in found.takes)
-        raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source} is a {streams[chosen].kind.__name__}")
-    try:
-        check_options(found, options)
-    except ConfigError as error:
-        raise ConfigError(f"options: {error}") from error
-    loses_mask = format in ("litdata", "tlfs") or (format == "megatron" and options.get("layout") in (None, "text"))
-    if loses_mask and source in MASKED and streams[chosen].kind is TokenStore:
+    return sources[source]
+
+
+def _refuse_lost_mask(source: str, format: str, options: Mapping[str, Any]) -> None:
+    if format in ("litdata", "tlfs") or (format == "megatron" and options.get("layout") in (None, "text")):
         remedy = "Set the option layout: instruction" if format == "megatron" else "Export a packed table, or to another format"
         raise ConfigError(f"to: {format} would lose the loss mask of {source}, and every token would be trained. {remedy}")
-    return Exporting(asset, family, source, format, chosen, options)
 
 
 def configured_exports(workspace: Workspace) -> Iterator[Exporting]:

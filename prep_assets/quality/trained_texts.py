@@ -7,6 +7,7 @@ generates. Nothing is rendered for a chat of plain text, where the template writ
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,7 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
     if untemplated:
         return _untemplated(sample, turns, stops, template.special.get("eos_token", ""))
     found: list[Expected] = []
+    trained: list[int] = []
     last = -1  # the turn whose end is the end of the last stretch
     for number, (segments, stop) in enumerate(zip(turns, stops, strict=True)):
         here = _of_turn(segments, stop if stop and _is_stopped(chat, number, segments) else 0.0)
@@ -91,7 +93,9 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
         elif last >= 0 and segments[0].weight and (between := chat.between(last, number, found[-1].stops)) is not None:
             here[0] = _joined(found.pop(), here[0], between)
         found += here
+        trained.append(number)
         last = number if here[-1].stops or segments[-1].weight else -1
+    chat.check_order(trained)
     return tuple(found)
 
 
@@ -176,10 +180,14 @@ class _Chat:
         return self._render(_messages(replace(self.sample, turns=self.sample.turns[:number]), self.template), generation_prompt)
 
     @cached_property
+    def messages(self) -> list[dict[str, Any]]:
+        return _messages(self.sample, self.template)
+
+    @cached_property
     def _fenced(self) -> tuple[str, dict[tuple[int, str], tuple[int, int]]]:
         """A render in which the words of every ``content`` and ``reasoning_content`` stand between two fences that the conversation has nowhere,
         and where: (turn, field) → where its first fence begins and its second one ends."""
-        listed = _messages(self.sample, self.template)
+        listed = [dict(message) for message in self.messages]
         used = {char for message in listed for key in _FIELDS for char in message.get(key, "")}
         char = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in used)
         fences = {(i, key): f"{char}{i}{key[0]}{char}" for i, message in enumerate(listed) for key in _FIELDS if message.get(key, "").strip()}
@@ -222,15 +230,24 @@ class _Chat:
 
     def between(self, left: int, right: int, stopped: bool) -> str | None:
         """What stands between the contents of two turns where both are one stretch: the stop token of the first; `None` where they are not."""
+        if self.sample.turns[right].role == ASSISTANT and self.template.generation_prompt:
+            return None
         text, places = self._fenced
         if (left, "content") not in places:
             return None
         after = self.stop(left) if stopped else None
         end = after or places[left, "content"][1]
-        start = self.start(right) - (len(self.lead(right)) if self.sample.turns[right].role == ASSISTANT else 0)
+        start = self.start(right)
         if start < end or (start > end and not self._is_own(right, text[end:start])):
             return None
         return (self.template.stop_token if after else "") + text[end:start]
+
+    def check_order(self, numbers: Sequence[int]) -> None:
+        """Stop where the template moves trained turns, such as a system turn into the last user turn: their order in the render is another."""
+        if any(self.sample.turns[number].role != ASSISTANT for number in numbers):
+            starts = [start for number in numbers if (start := self.start(number)) >= 0]
+            if starts != sorted(starts):
+                raise CheckFailed(f"template {self.template.name} writes trained turns in another order, so nothing is proven")
 
     def _is_own(self, number: int, space: str) -> bool:
         """Whether white space before a turn's words is its content's own."""
@@ -300,10 +317,19 @@ def _generated(chat: _Chat, number: int, segments: list[_Segment]) -> list[_Segm
         at = start + len(words)
         closing = generated.find(_END_OF_THINKING, at) if segment.kind == THINKING else -1
         at = at if closing < 0 else closing + len(_END_OF_THINKING)
-    end = generated.find(template.stop_token, at) if template.stop_token else -1
+    end = _stop_at(generated, at, template.stop_token, chat.messages[number]) if template.stop_token else -1
     if end < 0:
         raise CheckFailed(f"turn {number}: no stop token {template.stop_token!r} after {generated[-60:]!r}")
     return _divide(segments, bounds, generated[:end])
+
+
+def _stop_at(generated: str, at: int, stop: str, message: Mapping[str, Any]) -> int:
+    """Where a turn's stop token stands after `at`; what a tool call holds of the same text comes before it."""
+    typed = sum(json.dumps(call["function"], ensure_ascii=False).count(stop) for call in message.get("tool_calls", ()))
+    end = generated.find(stop, at)
+    for _ in range(typed):
+        end = generated.find(stop, end + len(stop)) if end >= 0 else -1
+    return end
 
 
 def _divide(segments: list[_Segment], bounds: list[tuple[int, int]], text: str) -> list[_Segment]:
