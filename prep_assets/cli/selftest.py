@@ -14,7 +14,9 @@ MASKED = ("sft_tokens", "sft_packed", "preference_tokens")
 
 
 def selftest(
-    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset with a loss mask; all when left out.")] = None,
+    asset: Annotated[
+        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset with a loss mask; all when left out.")
+    ] = None,
     partition: Partition = None,
 ) -> None:
     """Shift masks, train headers, drop stop tokens … on copies of your rows: each must be caught by its check. Exit code 1 when one is not.

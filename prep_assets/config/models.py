@@ -28,7 +28,9 @@ def _domain_name(name: str) -> str:
 
 def _export_name(name: str) -> str:
     if not EXPORT_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} cannot be an export's name: it becomes part of an asset key, so letters, digits and '_' only, at most 60")
+        raise ValueError(
+            f"{name!r} cannot be an export's name: it becomes part of an asset key, so letters, digits and '_' only, at most 60"
+        )
     return name
 
 
@@ -67,7 +69,9 @@ class Domain(Model):
 class Preprocessing(Model):
     """What happens to records on their way to tokens."""
 
-    max_seq_len: int | None = Field(default=2048, ge=1, description="Longest example in tokens; a longer one is refused and counted. null: no limit.")
+    max_seq_len: int | None = Field(
+        default=2048, ge=1, description="Longest example in tokens; a longer one is refused and counted. null: no limit."
+    )
     min_chars: int = Field(default=1, ge=0, description="Shortest document in characters (pretraining).")
     max_chars: int | None = Field(default=None, ge=1, description="Longest document in characters (pretraining).")
     deduplicate: bool = Field(default=True, description="Refuse a record that equals an earlier one of its domain in every field.")
@@ -86,13 +90,17 @@ class Output(Model):
 class Packing(Model):
     """How documents become rows of fixed length."""
 
-    strategy: Literal["concat", "simple", "ffd", "bfd", "bfd_split"] = Field(default="concat", description="How documents are placed in rows.")
+    strategy: Literal["concat", "simple", "ffd", "bfd", "bfd_split"] = Field(
+        default="concat", description="How documents are placed in rows."
+    )
     row_len: int = Field(default=1024, ge=2, description="Tokens in a row.")
     seed: int = Field(default=42, description="Seed of the shuffle over all domains.")
     shuffle: bool = Field(default=True, description="Shuffle documents before packing; false keeps domains and files in order.")
     tail: Literal["pad", "drop"] = Field(default="pad", description="concat: pad the last short row, or leave its tokens out (counted).")
     overlong: Literal["raise", "truncate", "drop", "split"] = Field(default="raise", description="A document longer than a row.")
-    weights: dict[str, float] | None = Field(default=None, description="Share of tokens of each domain in the mixture; null: everything once.")
+    weights: dict[str, float] | None = Field(
+        default=None, description="Share of tokens of each domain in the mixture; null: everything once."
+    )
     epochs: dict[str, float] | None = Field(default=None, description="How often each domain is used; fractions take a part.")
     max_items: dict[str, int] | None = Field(default=None, description="Most records of each domain in the mixture.")
 
@@ -122,17 +130,23 @@ class Family(Model):
     preprocessing: Preprocessing = Preprocessing()
     output: Output = Output()
     refresh: Refresh = Refresh()
-    exports: dict[ExportName, Export] = Field(default={}, description="Files for trainers, by name: each is an asset <family>_export_<name>.")
+    exports: dict[ExportName, Export] = Field(
+        default={}, description="Files for trainers, by name: each is an asset <family>_export_<name>."
+    )
     on_missing: Literal["build", "fail"] = Field(
         default="build", description="When what an asset is made from is missing or out of date: build it first, or stop and say how."
     )
-    engine: Literal["auto", "reference"] = Field(default="auto", description="auto: the fastest engine that is exact; reference: tokenizers.")
+    engine: Literal["auto", "reference"] = Field(
+        default="auto", description="auto: the fastest engine that is exact; reference: tokenizers."
+    )
 
 
 class Pretrain(Family):
     """`configs/pretrain.yaml`: documents → flat token streams."""
 
-    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text.")
+    test_fraction: float = Field(
+        default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text."
+    )
     preprocessing: Preprocessing = Preprocessing(max_seq_len=None)
 
 
@@ -163,7 +177,9 @@ class Sft(Chat):
         default="drop",
         description="An example longer than max_seq_len: refuse it, cut its start or end, drop its oldest rounds, or shorten its prompts.",
     )
-    truncation_keeps_stop: bool = Field(default=False, description="Where `end` cuts an answer off, end it with the stop token all the same.")
+    truncation_keeps_stop: bool = Field(
+        default=False, description="Where `end` cuts an answer off, end it with the stop token all the same."
+    )
     packing: Packing = Packing()
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of records that go to sft_dev_packed, by hash of the record.")
 
@@ -176,7 +192,8 @@ class Preference(Chat):
     seed: int = Field(default=0, description="Seed of the shuffle of the training file.")
     shuffle: bool = Field(default=True, description="Shuffle the training file.")
     form: Literal["text", "messages"] = Field(
-        default="text", description="text: prompt and answers are strings; messages: lists of {role, content}, for prompts of several turns."
+        default="text",
+        description="text: prompt and answers are strings; messages: lists of {role, content}, for prompts of several turns.",
     )
 
 

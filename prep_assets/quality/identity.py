@@ -82,4 +82,8 @@ def _controls(row: Conversation, control: npt.NDArray[np.int64]) -> str | None:
 def _again(row: Conversation, vocabulary: Vocabulary) -> str | None:
     vocabulary.backend.encode_special_tokens = False
     ids = vocabulary.backend.encode(row.text, add_special_tokens=False).ids
-    return None if ids == row.ids.tolist() else f"{len(row.ids):,} ids differ from the {len(ids):,} of the reference tokenizer for the whole render"
+    return (
+        None
+        if ids == row.ids.tolist()
+        else f"{len(row.ids):,} ids differ from the {len(ids):,} of the reference tokenizer for the whole render"
+    )

@@ -53,7 +53,9 @@ def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512
         worst = Worst("all rows", f"turns end with different control tokens: {stops}")
     numbers = {"rows_checked": checked, "rows_failed": failed, "trained_tokens": trained}
     if worst is None:
-        return Verdict(True, f"{trained:,} trained tokens of {checked:,} rows decode to exactly the trained texts and {_ends(stops)}", numbers)
+        return Verdict(
+            True, f"{trained:,} trained tokens of {checked:,} rows decode to exactly the trained texts and {_ends(stops)}", numbers
+        )
     return Verdict(False, f"{failed:,} of {checked:,} rows train the wrong tokens; first {worst.where}: {worst.note}", numbers, worst)
 
 
@@ -102,7 +104,12 @@ def _compare(
             stops[stop] = stops.get(stop, 0) + 1
         if not _same(text.strip(), expected.text.strip(), cut_off=cut_off and (bool(text) or stop is not None), cut_on=cut_on):
             return f"trained {_difference(text.strip(), expected.text.strip())}"
-        if not cut_on and text[:1].isspace() and not expected.text[:1].isspace() and vocabulary.decode(row.ids[start : start + 1]).isspace():
+        if (
+            not cut_on
+            and text[:1].isspace()
+            and not expected.text[:1].isspace()
+            and vocabulary.decode(row.ids[start : start + 1]).isspace()
+        ):
             return f"the template's white space before {expected.text[:40]!r} is trained"
         if (fault := _weights_fault(row.mask[start:end], expected)) is not None:
             return fault

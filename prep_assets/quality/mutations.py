@@ -33,9 +33,7 @@ class Mutation:
     change: Change
 
 
-def _with(
-    rows: Sequence[Row], at: int, *, ids: npt.NDArray[Any] | None = None, mask: npt.NDArray[Any] | None = None
-) -> list[Row]:
+def _with(rows: Sequence[Row], at: int, *, ids: npt.NDArray[Any] | None = None, mask: npt.NDArray[Any] | None = None) -> list[Row]:
     changed = list(rows)
     row = rows[at]
     changed[at] = replace(row, ids=row.ids if ids is None else ids, mask=row.mask if mask is None else mask)
@@ -117,7 +115,9 @@ def _prompt_replaced(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> li
     if start < 2:
         return None
     ids = rows[at].ids.copy()
-    ids[start // 2] = next(token for token in range(vocabulary.size) if token != ids[start // 2] and token not in vocabulary.control.values())
+    ids[start // 2] = next(
+        token for token in range(vocabulary.size) if token != ids[start // 2] and token not in vocabulary.control.values()
+    )
     return _with(rows, at, ids=ids)
 
 
@@ -125,7 +125,9 @@ def _doubled_bos(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[R
     control = next((token for token in rows[at].ids.tolist() if token in vocabulary.control.values()), None)
     if control is None:
         return None
-    return _with(rows, at, ids=np.concatenate([[control], rows[at].ids]).astype(rows[at].ids.dtype), mask=np.concatenate([[0], rows[at].mask]))
+    return _with(
+        rows, at, ids=np.concatenate([[control], rows[at].ids]).astype(rows[at].ids.dtype), mask=np.concatenate([[0], rows[at].mask])
+    )
 
 
 def _tail_cut(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:

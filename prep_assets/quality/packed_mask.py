@@ -41,8 +41,12 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
                     return _failed(packed, row, f"{key} differs from {domain} record {record:,} at place {place} of the row", checked)
             checked += length
     if once and _used_twice(documents):
-        return Verdict(False, "some record's tokens are in the table twice", {"tokens_checked": checked}, Worst("documents", "overlapping pieces"))
-    return Verdict(True, f"{checked:,} packed tokens equal their records, tokens and mask", {"tokens_checked": checked, "rows_checked": len(packed)})
+        return Verdict(
+            False, "some record's tokens are in the table twice", {"tokens_checked": checked}, Worst("documents", "overlapping pieces")
+        )
+    return Verdict(
+        True, f"{checked:,} packed tokens equal their records, tokens and mask", {"tokens_checked": checked, "rows_checked": len(packed)}
+    )
 
 
 def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
@@ -53,5 +57,10 @@ def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
 
 
 def _failed(packed: PackedStore, row: int, what: str, checked: int) -> Verdict:
-    worst = Worst(f"row {row:,}", what, tuple(np.asarray(packed.tokens[row]).tolist()), tuple(np.asarray(packed.loss_mask[row]).astype(float).tolist()))
+    worst = Worst(
+        f"row {row:,}",
+        what,
+        tuple(np.asarray(packed.tokens[row]).tolist()),
+        tuple(np.asarray(packed.loss_mask[row]).astype(float).tolist()),
+    )
     return Verdict(False, f"row {row:,}: {what}", {"tokens_checked": checked}, worst)

@@ -33,7 +33,12 @@ def check_pairs(train: Iterable[Mapping[str, Any]], test: Iterable[Mapping[str, 
             else:
                 numbers["longer_chosen"] += len(str(row["chosen"])) > len(str(row["rejected"]))
     if worst is not None:
-        return Verdict(False, f"{numbers['pairs_failed']:,} of {numbers['pairs_checked']:,} pairs fail; first {worst.where}: {worst.note}", numbers, worst)
+        return Verdict(
+            False,
+            f"{numbers['pairs_failed']:,} of {numbers['pairs_checked']:,} pairs fail; first {worst.where}: {worst.note}",
+            numbers,
+            worst,
+        )
     share = numbers["longer_chosen"] / max(1, numbers["pairs_checked"])
     return Verdict(True, f"{numbers['pairs_checked']:,} pairs are sound; in {share:.0%} the chosen answer is the longer one", numbers)
 

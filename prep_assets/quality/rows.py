@@ -57,7 +57,10 @@ def _ids_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], size: int, 
     wrong = ~ends_with | (count != 1)
     if wrong.any():
         record = int(wrong.argmax())
-        return record, f"{int(count[record])} end-of-text tokens, {'the last token is one' if ends_with[record] else 'the last token is none'}"
+        return (
+            record,
+            f"{int(count[record])} end-of-text tokens, {'the last token is one' if ends_with[record] else 'the last token is none'}",
+        )
     return None
 
 
@@ -106,7 +109,11 @@ def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Ve
                 row = int(rows.argmax())
                 worst = Worst(f"row {first + row:,}", what, tuple(tokens[row].tolist()), tuple(mask[row].astype(float).tolist()))
                 return Verdict(False, f"{what}: row {first + row:,} and {int(rows.sum()) - 1:,} more in its block", numbers, worst)
-    return Verdict(True, f"{len(store):,} rows of {store.row_len:,}, {len(documents['row']):,} pieces: borders, padding, ids and mask are sound", numbers)
+    return Verdict(
+        True,
+        f"{len(store):,} rows of {store.row_len:,}, {len(documents['row']):,} pieces: borders, padding, ids and mask are sound",
+        numbers,
+    )
 
 
 def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: int) -> str | None:

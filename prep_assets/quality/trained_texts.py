@@ -132,7 +132,9 @@ def _stop_weights(weights: Sequence[float | None], train_on_eos: str) -> list[fl
     if train_on_eos == "all":
         return [0.0 if weight is None else weight or 1.0 for weight in weights]
     last = max((i for i, weight in enumerate(weights) if weight), default=-1)
-    return [(weight or 0.0) if train_on_eos == "turn" or (train_on_eos == "last" and i == last) else 0.0 for i, weight in enumerate(weights)]
+    return [
+        (weight or 0.0) if train_on_eos == "turn" or (train_on_eos == "last" and i == last) else 0.0 for i, weight in enumerate(weights)
+    ]
 
 
 def _of_turn(segments: Sequence[_Segment], stop: float) -> list[Expected]:
@@ -190,7 +192,9 @@ class _Chat:
         listed = [dict(message) for message in self.messages]
         used = {char for message in listed for key in _FIELDS for char in message.get(key, "")}
         char = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in used)
-        fences = {(i, key): f"{char}{i}{key[0]}{char}" for i, message in enumerate(listed) for key in _FIELDS if message.get(key, "").strip()}
+        fences = {
+            (i, key): f"{char}{i}{key[0]}{char}" for i, message in enumerate(listed) for key in _FIELDS if message.get(key, "").strip()
+        }
         for (i, key), fence in fences.items():
             text = listed[i][key]
             start, end = len(text) - len(text.lstrip()), len(text.rstrip())
@@ -302,7 +306,9 @@ def _generated(chat: _Chat, number: int, segments: list[_Segment]) -> list[_Segm
     """
     template, prefix = chat.template, chat.before(number, generation_prompt=True)
     if not chat.whole.startswith(prefix):
-        raise CheckFailed(f"template {template.name}: the render up to turn {number} is not how the whole render begins, so nothing is proven")
+        raise CheckFailed(
+            f"template {template.name}: the render up to turn {number} is not how the whole render begins, so nothing is proven"
+        )
     generated = chat.whole[len(prefix) :]
     at = len(template.answer_lead) if segments[0].kind == TEXT and generated.startswith(template.answer_lead) else 0
     bounds: list[tuple[int, int]] = []

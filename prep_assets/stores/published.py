@@ -96,7 +96,13 @@ class Place:
         return self.directory / "versions" / build_key[:KEY_LENGTH]
 
     def publish(
-        self, build_key: str, write: Callable[[Path, Path], Draft], *, config_key: str, recipe: dict[str, Any], audit: Callable[[Path], None]
+        self,
+        build_key: str,
+        write: Callable[[Path, Path], Draft],
+        *,
+        config_key: str,
+        recipe: dict[str, Any],
+        audit: Callable[[Path], None],
     ) -> Published:
         """Build the store of `build_key` and make it current; or make current the one that is there, if its files are sound.
 
@@ -127,7 +133,13 @@ class Place:
         return published if published.manifest.build_key == build_key else None
 
     def _build(
-        self, final: Path, build_key: str, write: Callable[[Path, Path], Draft], config_key: str, recipe: dict[str, Any], audit: Callable[[Path], None]
+        self,
+        final: Path,
+        build_key: str,
+        write: Callable[[Path, Path], Draft],
+        config_key: str,
+        recipe: dict[str, Any],
+        audit: Callable[[Path], None],
     ) -> None:
         work = final.with_name(f".writing-{final.name}")
         payload, quarantine = work / "payload", work / "quarantine.jsonl"

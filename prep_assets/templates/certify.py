@@ -84,7 +84,9 @@ class Certificate:
                 "tokenizer, so that the model would never learn to stop. Use a template that fits the tokenizer, or train_on_eos: none"
             )
         if train_headers and not self.generation_prompt:
-            found.append(f"train_headers needs a template that writes something before an answer is generated; {self.template} writes nothing")
+            found.append(
+                f"train_headers needs a template that writes something before an answer is generated; {self.template} writes nothing"
+            )
         if train_headers and not self.prefix_stable:
             found.append(f"train_headers needs a template whose renders grow by turns; those of {self.template} do not")
         return found

@@ -144,7 +144,9 @@ def load_template(name: str, vocabulary: Vocabulary, *, base: Path | None = None
     """
     if name == "tokenizer":
         if vocabulary.chat_template is None:
-            raise TemplateError(f"tokenizer {vocabulary.name} has no chat template; name one of: {', '.join(named_templates())}, or a .jinja file")
+            raise TemplateError(
+                f"tokenizer {vocabulary.name} has no chat template; name one of: {', '.join(named_templates())}, or a .jinja file"
+            )
         source = vocabulary.chat_template
     elif name.endswith(".jinja"):
         path = (base or Path.cwd()) / name
@@ -154,6 +156,8 @@ def load_template(name: str, vocabulary: Vocabulary, *, base: Path | None = None
     else:
         shipped = named_templates()
         if name not in shipped:
-            raise TemplateError(f"no chat template {name!r}{nearest(name, shipped)}. Known: tokenizer, {', '.join(shipped)}, or a path to a .jinja file")
+            raise TemplateError(
+                f"no chat template {name!r}{nearest(name, shipped)}. Known: tokenizer, {', '.join(shipped)}, or a path to a .jinja file"
+            )
         source = shipped[name]
     return ChatTemplate(name, source, vocabulary.special, options or {}, tuple(sorted(vocabulary.control)))

@@ -129,7 +129,9 @@ def _templated(sample: Sample, template: ChatTemplate, generation_prompt: bool) 
     shown: Bounds = {index: where for index, where in bounds.items() if where is not None}
     if any(piece.lead or piece.trail for piece in found):
         shown = _with_margins(sample, template, found, text, shown, generation_prompt)
-    spans = sorted((Span(*shown[i], piece.turn, piece.role, piece.region) for i, piece in enumerate(found) if i in shown), key=lambda s: s.start)
+    spans = sorted(
+        (Span(*shown[i], piece.turn, piece.role, piece.region) for i, piece in enumerate(found) if i in shown), key=lambda s: s.start
+    )
     _check_apart(spans, template)
     content = sorted(mark for index, piece in enumerate(found) if piece.region.kind != IMAGE for mark in marks.get(index, []))
     return Rendered(text, tuple(_with_wrapping(text, spans, sample, template)), tuple(content), template.stop_token)
@@ -159,9 +161,7 @@ def _escaped(piece: Piece) -> str:
     return json.dumps(piece.words, ensure_ascii=False)[1:-1] if piece.role == TOOL else piece.words
 
 
-def _with_margins(
-    sample: Sample, template: ChatTemplate, found: list[Piece], text: str, shown: Bounds, generation_prompt: bool
-) -> Bounds:
+def _with_margins(sample: Sample, template: ChatTemplate, found: list[Piece], text: str, shown: Bounds, generation_prompt: bool) -> Bounds:
     """Widen each span by the white space of its own region that the template kept.
 
     A third render leaves that white space away; where the run of white space beside the words is longer in the real one, the difference is
@@ -173,13 +173,17 @@ def _with_margins(
     for index, (start, end) in shown.items():
         piece = found[index]
         if index not in bare:
-            raise Refused("template_rewrites_content", f"template {template.name} renders a turn otherwise without its white space", stage="render")
+            raise Refused(
+                "template_rewrites_content", f"template {template.name} renders a turn otherwise without its white space", stage="render"
+            )
         kept_lead = _run_before(text, start) - _run_before(bare_text, bare[index][0][0]) if piece.lead else 0
         kept_trail = _run_after(text, end) - _run_after(bare_text, bare[index][-1][1]) if piece.trail else 0
         where = start - kept_lead, end + kept_trail
         own = piece.text[max(0, piece.lead - kept_lead) : len(piece.text) - piece.trail + kept_trail]
         if not (0 <= kept_lead <= piece.lead and 0 <= kept_trail <= piece.trail and text[slice(*where)] == own):
-            raise Refused("template_rewrites_content", f"template {template.name} changes the white space around turn {piece.turn}", stage="render")
+            raise Refused(
+                "template_rewrites_content", f"template {template.name} changes the white space around turn {piece.turn}", stage="render"
+            )
         widened[index] = where
     return widened
 
@@ -235,7 +239,9 @@ def _generation_start(text: str, low: int, high: int, sample: Sample, turn: int,
             return len(prefix)
     at = text.rfind(template.generation_prompt, low, high) if template.generation_prompt else -1
     if at < 0:
-        detail = f"template {template.name}: no generation prompt {template.generation_prompt!r} before an assistant's reasoning or tool call"
+        detail = (
+            f"template {template.name}: no generation prompt {template.generation_prompt!r} before an assistant's reasoning or tool call"
+        )
         raise Refused("generation_prompt_not_found", detail, stage="render")
     return at + len(template.generation_prompt)
 
@@ -243,7 +249,9 @@ def _generation_start(text: str, low: int, high: int, sample: Sample, turn: int,
 def _stop_start(text: str, low: int, high: int, template: ChatTemplate) -> int:
     at = text.find(template.stop_token, low, high) if template.stop_token else -1
     if at < 0:
-        raise Refused("stop_token_not_found", f"template {template.name}: no {template.stop_token!r} after reasoning or a tool call", stage="render")
+        raise Refused(
+            "stop_token_not_found", f"template {template.name}: no {template.stop_token!r} after reasoning or a tool call", stage="render"
+        )
     return at
 
 

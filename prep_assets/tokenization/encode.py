@@ -279,7 +279,9 @@ class Encoder:
             return {}
         item_end = np.asarray(layout.item_end, np.int64)
         last = per_item[1:] - 1
-        wrong = np.flatnonzero((np.diff(per_item) == 0) | (ends[np.maximum(last, 0)] != item_end)) if ends.size else np.arange(len(item_end))
+        wrong = (
+            np.flatnonzero((np.diff(per_item) == 0) | (ends[np.maximum(last, 0)] != item_end)) if ends.size else np.arange(len(item_end))
+        )
         examples = np.unique(np.searchsorted(item_bounds, wrong, "right") - 1)
         detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
         return {int(example): Refused("lossy_tokenizer", detail, stage="tokenize") for example in examples}
@@ -301,7 +303,8 @@ class Encoder:
             low, high = int(offsets[example]), int(offsets[example + 1])
             here = slice(low, high)
             prompts = [
-                (int(np.searchsorted(starts[here], start)), int(np.searchsorted(ends[here], end, "right"))) for start, end in layout.prompts[example]
+                (int(np.searchsorted(starts[here], start)), int(np.searchsorted(ends[here], end, "right")))
+                for start, end in layout.prompts[example]
             ]
             keep = kept_tokens(high - low, int(self.max_seq_len or 0), self.truncation, prompts)
             if keep is None:
@@ -340,7 +343,9 @@ class Encoder:
         keep[list(faults)] = False
         chosen = chosen & np.repeat(keep, np.diff(offsets))
         kept_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[keep])])
-        return Encoded(ids[chosen], loss[chosen], kept_offsets, np.flatnonzero(keep), tuple(sorted(faults.items(), key=lambda item: item[0])))
+        return Encoded(
+            ids[chosen], loss[chosen], kept_offsets, np.flatnonzero(keep), tuple(sorted(faults.items(), key=lambda item: item[0]))
+        )
 
 
 def _stop_after(rendered: Rendered, span: Span, controls: Sequence[tuple[int, int, int]], limit: int) -> tuple[int, int]:
@@ -354,9 +359,7 @@ def _stop_after(rendered: Rendered, span: Span, controls: Sequence[tuple[int, in
     return span.end, span.end
 
 
-def _changes(
-    breaks: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def _changes(breaks: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """The same step function with a break only where its value changes; of several breaks at one position the last counts."""
     decides = np.append(breaks[1:] != breaks[:-1], True)[: len(breaks)]
     breaks, weights = breaks[decides], weights[decides]

@@ -1,11 +1,11 @@
 """Truncation: which tokens of an example that is too long are left.
 
-    drop     none: the example is refused
-    end      the first max_seq_len tokens
-    start    the last max_seq_len tokens
-    prompt   everything but the ends of the longest untrained contents (Cerebras Model Zoo's prompt-first shortening): headers, answers and
-             stop tokens stay whole; refused where that is not enough
-    turns    whole rounds from the oldest, the system turn kept; needs a new render, so the pipeline does it (see `without_oldest_rounds`)
+drop     none: the example is refused
+end      the first max_seq_len tokens
+start    the last max_seq_len tokens
+prompt   everything but the ends of the longest untrained contents (Cerebras Model Zoo's prompt-first shortening): headers, answers and
+         stop tokens stay whole; refused where that is not enough
+turns    whole rounds from the oldest, the system turn kept; needs a new render, so the pipeline does it (see `without_oldest_rounds`)
 """
 
 from __future__ import annotations

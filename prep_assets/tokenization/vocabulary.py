@@ -120,7 +120,10 @@ class Vocabulary:
         if guard is None:
             return [str(text) for text in self.backend.decode_batch([list(ids) for ids in lists], skip_special_tokens=False)]
         text, token = guard
-        return [str(found).removeprefix(text) for found in self.backend.decode_batch([[token, *ids] for ids in lists], skip_special_tokens=False)]
+        return [
+            str(found).removeprefix(text)
+            for found in self.backend.decode_batch([[token, *ids] for ids in lists], skip_special_tokens=False)
+        ]
 
 
 def load_vocabulary(tokenizer: str, *, base: Path | None = None, revision: str | None = None) -> Vocabulary:

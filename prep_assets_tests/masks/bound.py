@@ -40,7 +40,17 @@ CONTROL: Mapping[str, tuple[str, ...]] = {
     "glm4": ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|endoftext|>"),
     "llama2": ("<s>", "</s>"),
     "llama3": ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-    "mistral": ("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+    "mistral": (
+        "<s>",
+        "</s>",
+        "[INST]",
+        "[/INST]",
+        "[AVAILABLE_TOOLS]",
+        "[/AVAILABLE_TOOLS]",
+        "[TOOL_CALLS]",
+        "[TOOL_RESULTS]",
+        "[/TOOL_RESULTS]",
+    ),
     "phi": ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
     "plain": (),
     "qwen": IM,
@@ -123,7 +133,11 @@ _FILE = SourceFile("made", "made", 0, "jsonl", None)
 
 
 def run(
-    bound: Bound, samples: Sequence[Sample], options: MaskOptions | None = None, special_in_content: SpecialInContent = "text", **limits: Any
+    bound: Bound,
+    samples: Sequence[Sample],
+    options: MaskOptions | None = None,
+    special_in_content: SpecialInContent = "text",
+    **limits: Any,
 ) -> Outcome:
     """Samples through the pipeline's own `Conversations`. Every sample is kept or refused, none both."""
     refusals = Refusals()
@@ -151,7 +165,11 @@ def policy_of(options: MaskOptions) -> MaskPolicy:
 
 
 def prove(
-    bound: Bound, samples: Sequence[Sample], outcome: Outcome, options: MaskOptions | None = None, special_in_content: SpecialInContent = "text"
+    bound: Bound,
+    samples: Sequence[Sample],
+    outcome: Outcome,
+    options: MaskOptions | None = None,
+    special_in_content: SpecialInContent = "text",
 ) -> tuple[Verdict, Verdict]:
     """Both proofs over all kept rows, the mask's and that of the tokens' identity."""
     pattern = control_pattern(bound.vocabulary.control) if special_in_content == "strip" else None
@@ -161,7 +179,10 @@ def prove(
         for at, (position, source) in enumerate(zip(outcome.kept, sources, strict=True))
     ]
     allowed = special_in_content == "allow"
-    renders = [fresh_render(row.id, row.ids, source, bound.template, bound.vocabulary, allowed=allowed) for row, source in zip(rows, sources, strict=True)]
+    renders = [
+        fresh_render(row.id, row.ids, source, bound.template, bound.vocabulary, allowed=allowed)
+        for row, source in zip(rows, sources, strict=True)
+    ]
     return prove_masks(rows, bound.vocabulary), prove_identity(renders, bound.vocabulary)
 
 

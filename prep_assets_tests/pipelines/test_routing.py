@@ -45,7 +45,9 @@ def test_each_domain_takes_its_own_rows_and_nothing_is_counted_twice(tmp_path: P
 
 
 def test_a_value_that_no_domain_declares_stops_with_its_count_and_the_nearest(tmp_path: Path) -> None:
-    workspace = _workspace(tmp_path, [*ROWS, {"source": "maths", "instruction": "1?", "output": "1"}, {"instruction": "?", "output": "x"}], TWO)
+    workspace = _workspace(
+        tmp_path, [*ROWS, {"source": "maths", "instruction": "1?", "output": "1"}, {"instruction": "?", "output": "x"}], TWO
+    )
     with pytest.raises(SourceError, match=r"'\(missing\)' \(1 rows\), 'maths' \(1 rows; did you mean 'math'\?\)"):
         ASSETS["sft_raw"].build(workspace, "math").publish()
     assert workspace.published("sft_raw", "math") is None
