@@ -89,7 +89,8 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
         if options.train_headers and segments[0].weight:
             here[0] = _with_header(here[0], chat, number, segments)
             if last == number - 1 >= 0:
-                here[0] = _joined(found.pop(), here[0], template.stop_token if found[-1].stops else "")
+                left = found.pop()
+                here[0] = _joined(left, here[0], template.stop_token if left.stops else "")
         elif last >= 0 and segments[0].weight and (between := chat.between(last, number, found[-1].stops)) is not None:
             here[0] = _joined(found.pop(), here[0], between)
         found += here
@@ -359,6 +360,8 @@ def _with_header(first: Expected, chat: _Chat, number: int, segments: Sequence[_
     after, before = chat.before(number + 1), chat.before(number).rstrip() if number else ""
     if not chat.whole.startswith(after.rstrip()) or not chat.whole.startswith(before):
         raise CheckFailed(f"template {chat.template.name}: its render does not grow by turns at turn {number}, so nothing is proven")
+    if number and chat.stop(number - 1) and not before.endswith(chat.template.stop_token):
+        raise CheckFailed(f"what ends turn {number - 1} is written with turn {number}, so whose it is cannot be proven")
     if number and not chat.says_something(number - 1):
         raise CheckFailed(f"turn {number - 1} has no text, so where the header of turn {number} begins is not known")
     words = first.text.strip()
