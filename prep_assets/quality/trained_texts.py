@@ -90,7 +90,7 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
             here[0] = _with_header(here[0], chat, number, segments)
             if last == number - 1 >= 0:
                 left = found.pop()
-                here[0] = _joined(left, here[0], template.stop_token if left.stops else "")
+                here[0] = _joined(replace(left, text=left.text.rstrip()), here[0], chat.end_of(last, left))
         elif last >= 0 and segments[0].weight and (between := chat.between(last, number, found[-1].stops)) is not None:
             here[0] = _joined(found.pop(), here[0], between)
         found += here
@@ -221,8 +221,23 @@ class _Chat:
     def position(self, number: int) -> int:
         """The same in the whole render."""
         start = self.start(number)
-        fence = self._fenced[0][start] if start >= 0 else ""
-        return len("".join(self._fenced[0][:start].split(fence)[::2])) if start >= 0 else -1
+        return self._unfenced(start, self._fenced[0][start]) if start >= 0 else -1
+
+    def _unfenced(self, at: int, fence: str) -> int:
+        return len("".join(self._fenced[0][:at].split(fence)[::2]))
+
+    def _after(self, number: int) -> str | None:
+        """What stands between a turn's content and the next turn's header; `None` where the turn ends with something else."""
+        if (number, "content") not in self._fenced[1] or self.sample.turns[number].regions[-1].kind == TOOL_CALL:
+            return None
+        end = self._fenced[1][number, "content"][1]
+        return self.before(number + 1).rstrip()[self._unfenced(end, self._fenced[0][end - 1]) :]
+
+    def end_of(self, number: int, stretch: Expected) -> str:
+        """What is trained of a turn after the text of its last stretch, where the next header is trained as well."""
+        after = self._after(number)
+        stop = self.template.stop_token if stretch.stops else ""
+        return stop if after is None or not stretch.text.strip() else after
 
     def stop(self, number: int) -> int | None:
         """Where the stop token ends that the template writes after a turn's content, with only white space between."""
@@ -246,6 +261,11 @@ class _Chat:
         if start < end or (start > end and not self._is_own(right, text[end:start])):
             return None
         return (self.template.stop_token if after else "") + text[end:start]
+
+    def ends_plainly(self, number: int) -> bool:
+        """Whether a render that ends with a turn has nothing but its stop token after its content, and has that where the whole render has it."""
+        after = self._after(number)
+        return after is None or after.strip() == (self.template.stop_token if self.stop(number) else "")
 
     def check_order(self, numbers: Sequence[int]) -> None:
         """Stop where the template moves trained turns, such as a system turn into the last user turn: their order in the render is another."""
@@ -360,8 +380,8 @@ def _with_header(first: Expected, chat: _Chat, number: int, segments: Sequence[_
     after, before = chat.before(number + 1), chat.before(number).rstrip() if number else ""
     if not chat.whole.startswith(after.rstrip()) or not chat.whole.startswith(before):
         raise CheckFailed(f"template {chat.template.name}: its render does not grow by turns at turn {number}, so nothing is proven")
-    if number and chat.stop(number - 1) and not before.endswith(chat.template.stop_token):
-        raise CheckFailed(f"what ends turn {number - 1} is written with turn {number}, so whose it is cannot be proven")
+    if number and not chat.ends_plainly(number - 1):
+        raise CheckFailed(f"what the template writes after turn {number - 1} is not its stop token alone, so no header can be told from it")
     if number and not chat.says_something(number - 1):
         raise CheckFailed(f"turn {number - 1} has no text, so where the header of turn {number} begins is not known")
     words = first.text.strip()
@@ -372,7 +392,8 @@ def _with_header(first: Expected, chat: _Chat, number: int, segments: Sequence[_
         start -= len(chat.lead(number).lstrip()) if chat.sample.turns[number].role == ASSISTANT and chat.template.answer_lead.strip() else 0
     if start < len(before) or not chat.whole.startswith(words, start):
         raise CheckFailed(f"template {chat.template.name}: turn {number} does not stand after the turns before it, so nothing is proven")
-    return replace(first, text=chat.whole[len(before) : start] + words)
+    kept = first.text.lstrip()
+    return replace(first, text=chat.whole[len(before) : start] + (kept if chat.whole.startswith(kept, start) else words))
 
 
 def _joined(left: Expected, right: Expected, stop: str) -> Expected:

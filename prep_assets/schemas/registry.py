@@ -135,21 +135,18 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
 
 
 def own_code_hash(name: str) -> str | None:
-    """sha256 of the source file of a user's schema ``package.module:function``; `None` for a shipped schema, whose version is ours.
+    """sha256 of the source file of a user's schema ``package.module:function``.
 
-    Raises:
-        ConfigError: the module cannot be found.
+    `None` for a shipped schema, whose version is ours, and for a module without a source file, of which loading it speaks.
     """
     if ":" not in name:
         return None
-    module_name = name.rpartition(":")[0]
     try:
-        spec = importlib.util.find_spec(module_name)
-    except (ImportError, ValueError) as error:
-        raise ConfigError(f"schema {name!r}: module {module_name!r} cannot be found: {error}") from error
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-        raise ConfigError(f"schema {name!r}: no source file of module {module_name!r}; it must be importable from here")
-    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+        spec = importlib.util.find_spec(name.rpartition(":")[0])
+    except (ImportError, ValueError):
+        return None
+    source = Path(spec.origin) if spec is not None and spec.origin else None
+    return hashlib.sha256(source.read_bytes()).hexdigest() if source is not None and source.is_file() else None
 
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:

@@ -55,7 +55,7 @@ class Rendered:
         spans: where each region stands, ascending, none overlapping.
         content: characters (start, end) that come from the source, ascending. All others are the template's own: only there can a control
             token's text mean the control token.
-        stop: the token that ends an answer, ``""`` where there is none. After other turns it may stand or not.
+        stop: the token that ends an answer, ``""`` where any control token may. After other turns it may stand or not.
     """
 
     text: str

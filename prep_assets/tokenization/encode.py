@@ -354,7 +354,7 @@ def _stop_after(rendered: Rendered, span: Span, controls: Sequence[tuple[int, in
     following = bisect_left(controls, (span.end,))
     if following < len(controls):
         start, end, _ = controls[following]
-        if end <= limit and rendered.text[start:end] == rendered.stop and not rendered.text[span.end : start].strip():
+        if end <= limit and rendered.stop in ("", rendered.text[start:end]) and not rendered.text[span.end : start].strip():
             return start, end
     return span.end, span.end
 

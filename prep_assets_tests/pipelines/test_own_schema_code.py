@@ -12,7 +12,7 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.pipelines.graph import ASSETS, state
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets.schemas.registry import own_code_hash
+from prep_assets.schemas.registry import convert_with, own_code_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = """\
@@ -41,7 +41,8 @@ def test_editing_the_function_makes_its_stores_stale(tmp_path: Path, monkeypatch
     importlib.invalidate_caches()
 
 
-def test_shipped_schemas_have_no_code_of_their_own_and_missing_modules_are_named() -> None:
+def test_shipped_schemas_have_no_code_of_their_own_and_a_missing_module_fails_when_it_is_loaded() -> None:
     assert own_code_hash("alpaca") is None
+    assert own_code_hash("nowhere_at_all:function") is None
     with pytest.raises(ConfigError, match="nowhere_at_all"):
-        own_code_hash("nowhere_at_all:function")
+        convert_with("nowhere_at_all:function")
