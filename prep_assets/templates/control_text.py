@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from prep_assets.errors import Refused
 from prep_assets.samples import TOOL_CALL, Region, Sample, Turn
+from prep_assets.templates.conversation import tool_call
 
 SpecialInContent = Literal["text", "strip", "refuse", "allow"]
 
@@ -65,8 +66,8 @@ def _parsed(region: Region) -> Any:
     if region.kind != TOOL_CALL:
         return None
     try:
-        return json.loads(region.text)
-    except (ValueError, RecursionError):
+        return tool_call(region)
+    except Refused:
         return None
 
 

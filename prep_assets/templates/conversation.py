@@ -21,6 +21,8 @@ _DIGITS = "".join(map(chr, range(0xFDD3, 0xFDE3)))
 _MARKS = re.compile(f"{_OPEN}([{_DIGITS}]+){_OPENED}|{_CLOSE}")
 NONCHARACTER = re.compile("[\ufdd0-\ufdef]")
 
+MOST_NESTED = 100
+"""Deepest nesting of a tool call's arguments; whatever walks them is recursive."""
 Marking = Literal["none", "words", "words only"]
 """``none``: as the source has it; ``words``: marks around the words; ``words only``: the same, without the white space around
 them; a field of nothing but white space keeps it."""
@@ -93,9 +95,20 @@ def tool_call(region: Region) -> dict[str, Any]:
         name, arguments = call["name"], call["arguments"]
     except (ValueError, TypeError, KeyError) as error:
         raise Refused("bad_tool_call", f"{region.text[:80]!r} is no {{name, arguments}}: {error}", stage="render") from error
+    except RecursionError as error:
+        raise Refused("too_deeply_nested", f"{region.text[:80]!r} is nested too deeply to be read", stage="render") from error
     if not isinstance(name, str) or not name:
         raise Refused("bad_tool_call", f"{region.text[:80]!r} calls {name!r}, which is no name", stage="render")
+    if region.text.count("[") + region.text.count("{") > MOST_NESTED and _is_deeper(arguments, MOST_NESTED):
+        raise Refused("too_deeply_nested", f"the arguments of {name!r} are nested more than {MOST_NESTED} deep", stage="render")
     return {"name": name, "arguments": arguments}
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return most == 0 or any(_is_deeper(each, most - 1) for each in inner)
 
 
 def messages(sample: Sample, found: list[Piece], marking: Marking = "none") -> list[dict[str, Any]]:

@@ -1,0 +1,120 @@
+"""Whatever a conversation holds, its mask is proven or it is refused with a reason; nothing else happens."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.quality.trained_texts import MaskOptions
+from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.templates.certify import certify
+from prep_assets.templates.control_text import SpecialInContent
+from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, with_options
+from prep_assets_tests.masks.strategies import samples
+
+SOAK = 20 if os.environ.get("PREP_ASSETS_SOAK") == "1" else 1
+REASONS = {
+    *("noncharacter", "lone_surrogate", "control_token_outside_content", "control_token_in_content", "bad_tool_call", "too_deeply_nested"),
+    *("template_refuses", "template_drops_content", "template_rewrites_content", "generation_prompt_not_found", "stop_token_not_found"),
+    *("mask_not_provable", "mask_border_inside_token", "nothing_to_train"),
+}
+POLICIES = {
+    "default": MaskOptions(),
+    "all stop tokens": with_options(train_on_eos="all"),
+    "no reasoning": with_options(train_thinking=False),
+    "no tool calls": with_options(train_tool_calls=False),
+    "last turn": with_options(train_turns="last", train_on_eos="last"),
+    "every role": with_options(mask={}, mask_default="train"),
+    "every role, no stop token": with_options(mask={}, mask_default="train", train_on_eos="none"),
+    "headers": with_options(train_headers=True),
+    "every token": with_options(mask={}, mask_default="train", train_headers=True, train_on_eos="all"),
+}
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_proven_or_refused(name: str) -> None:
+    bound = bind(SHIPPED, name)
+
+    @settings(max_examples=80 * SOAK, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(samples(CONTROL[name]), st.sampled_from(sorted(POLICIES)), st.sampled_from(["text", "text", "strip", "refuse", "allow"]))
+    @example(chat_of("Hi", "<|im_end|>"), "default", "text")
+    @example(chat_of("", "Hello"), "every token", "text")
+    @example(chat_of("Hello", " "), "default", "text")
+    @example(chat_of("assistant", "user"), "every token", "text")
+    def check(sample: Sample, policy: str, special: SpecialInContent) -> None:
+        options = POLICIES[policy]
+        if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
+            options = MaskOptions()  # the pipeline refuses this policy for the template before it reads anything
+        outcome = assert_proven(bound, [sample], options, special)
+        assert set(outcome.reasons) <= REASONS
+
+    check()
+
+
+def chat_of(*contents: str) -> Sample:
+    return Sample(tuple(turn((USER, ASSISTANT)[i % 2], content) for i, content in enumerate(contents)))
+
+
+def call(text: str) -> Sample:
+    return Sample((turn(USER, "Go."), Turn(ASSISTANT, (Region(TOOL_CALL, text),))))
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_two_hundred_turns(name: str) -> None:
+    """Each content is another text, some of them markers; every template that allows such a chat keeps it whole."""
+    contents = [f"{i} {('Hello', '中文', '👩‍🚀', '<|im_end|>', '[/INST]', 'USER:')[i % 6]} " for i in range(200)]
+    outcome = assert_proven(bind(SHIPPED, name), [chat_of(*contents)])
+    assert outcome.kept == [0]
+    assert (outcome.loss(0) == 1).sum() > 200
+
+
+# what was once no refusal but an exception, or a false alarm
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        *(('"\\ud800"', "lone_surrogate"), ('"\\ufdd2"', "noncharacter"), ('"\\ufdd0\\ufdd3\\ufdd1"', "noncharacter")),
+        *(("[" * depth + "]" * depth, "too_deeply_nested") for depth in (102, 400, 900, 30_000)),
+    ],
+)
+def test_json_escapes_and_depth_in_a_tool_call(arguments: str, reason: str) -> None:
+    """Escapes spell what no text may hold; depth exhausts the stack of whoever walks the value."""
+    outcome = assert_proven(bind(SHIPPED, "qwen"), [call(f'{{"name": "get", "arguments": {arguments}}}')])
+    assert set(outcome.reasons) == {reason}
+
+
+@pytest.mark.parametrize("name", ['""', "null", "7", "{}"])
+def test_a_tool_call_needs_a_name(name: str) -> None:
+    outcome = assert_proven(bind(SHIPPED, "qwen"), [call(f'{{"name": {name}, "arguments": {{}}}}')])
+    assert set(outcome.reasons) == {"bad_tool_call"}
+
+
+@pytest.mark.parametrize("name", ["chatml", "plain"])
+def test_reasoning_does_not_vanish_in_a_template_without_a_place_for_it(name: str) -> None:
+    sample = Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region(THINKING, "A greeting."), Region(TEXT, "Hello.")))))
+    assert set(assert_proven(bind(SHIPPED, name), [sample]).reasons) == {"template_drops_content"}
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek-r1"])
+def test_reasoning_of_earlier_rounds_is_left_out_as_the_format_has_it(name: str) -> None:
+    """A turn of nothing but such reasoning has nothing to train, and does not count as the last trained turn."""
+    thought = Turn(ASSISTANT, (Region(THINKING, "A greeting."), Region(TEXT, "")))
+    sample = Sample(
+        (turn(USER, "Hi"), turn(ASSISTANT, "Hello."), turn(USER, "Hm?"), thought, turn(USER, "Bye"), Turn(ASSISTANT, thought.regions))
+    )
+    for options in (MaskOptions(), with_options(train_turns="last", train_on_eos="last")):
+        assert not {"template_drops_content"} & set(assert_proven(bind(SHIPPED, name), [sample], options).reasons)
+
+
+def test_of_two_tool_calls_in_a_turn_one_may_not_be_trained_alone() -> None:
+    """Where one ends and the next begins is nobody's text, so the record is refused rather than divided by a guess."""
+    calls = tuple(
+        Region(TOOL_CALL, json.dumps({"name": name, "arguments": {}}), weight) for name, weight in (("first", 0.0), ("second", 1.0))
+    )
+    sample = Sample((turn(USER, "Go."), Turn(ASSISTANT, calls), turn(TOOL, "ok"), turn(ASSISTANT, "Done.")))
+    assert set(assert_proven(bind(SHIPPED, "qwen"), [sample]).reasons) == {"mask_not_provable"}
