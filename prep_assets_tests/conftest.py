@@ -6,6 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# a shared machine may be slow at any moment, which says nothing about the code; in CI the same examples are tried each time
+settings.register_profile(
+    "prep-assets", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("prep-assets")
 
 ROOT = Path(__file__).resolve().parent.parent
 
