@@ -14,10 +14,10 @@ from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation
 from prep_assets.quality.mask import Cut, Row
-from prep_assets.quality.trained_texts import Expected, MaskOptions, expected_texts
+from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
-from prep_assets.samples import ASSISTANT, Record, Sample
+from prep_assets.samples import Record, Sample
 from prep_assets.schemas.registry import Convert, apply, convert_with
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published, open_published
@@ -158,7 +158,9 @@ def preference_rows(workspace: Workspace, published: Published, side: str) -> It
     template = workspace.template(workspace.family(Preference))
     for number, line, content in _pair_lines(pairs, open_tokens(published.directory, side)):
         store = open_tokens(published.directory, side)
-        yield Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), _answers(content[side], template))
+        # the answers carry weights of their own, so no role is trained
+        expected = expected_texts(preference.pair_sample(dict(content), side), MaskOptions(mask={}), template)
+        yield Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), expected)
 
 
 def _pair_lines(pairs: Published, store: TokenStore) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
@@ -166,11 +168,6 @@ def _pair_lines(pairs: Published, store: TokenStore) -> Iterator[tuple[int, int,
     for line, content in enumerate(open_lines(pairs.directory, preference.TRAIN)):
         if line in wanted:
             yield wanted[line], line, content
-
-
-def _answers(value: str | list[dict[str, str]], template: ChatTemplate) -> tuple[Expected, ...]:
-    texts = [value] if isinstance(value, str) else [message["content"] for message in value if message["role"] == ASSISTANT]
-    return tuple(Expected(text, bool(template.stop_token)) for text in texts if text)
 
 
 def preference_conversations(workspace: Workspace, published: Published, side: str) -> Iterator[Conversation]:

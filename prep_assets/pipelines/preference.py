@@ -26,7 +26,8 @@ from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Sampl
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import record_writer
-from prep_assets.templates.rendering import render
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
@@ -232,16 +233,16 @@ def _encode_pairs(
     """Pairs of which both sides are kept, and the arrays of each side."""
     template = workspace.template(workspace.family(Preference))
     refused: dict[int, Refused] = {}
+    rendered: dict[int, tuple[Rendered, ...]] = {}
+    for i, row in enumerate(batch):
+        try:
+            rendered[i] = _rendered_pair(row, template)
+        except Refused as refusal:
+            refused[i] = refusal
     encoded: dict[str, tuple[list[int], Encoded]] = {}
-    for side in SIDES:
-        rendered, at = [], []
-        for i, row in enumerate(batch):
-            try:
-                rendered.append(render(pair_sample(row, side), template))
-                at.append(i)
-            except Refused as refusal:
-                refused.setdefault(i, refusal)
-        result = encoder.encode(rendered)
+    for number, side in enumerate(SIDES):
+        at = list(rendered)
+        result = encoder.encode([rendered[i][number] for i in at])
         for position, why in result.refused:
             refused.setdefault(at[position], why)
         encoded[side] = ([at[int(position)] for position in result.kept], result)
@@ -249,6 +250,14 @@ def _encode_pairs(
         quarantine.add(f"{TRAIN}.jsonl:{first + i}", why.stage, why.reason, why.detail, batch[i])
     kept = [i for i in range(len(batch)) if i not in refused]
     return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
+
+
+def _rendered_pair(row: dict[str, Any], template: ChatTemplate) -> tuple[Rendered, ...]:
+    """Both sides. A template that trims can make one text of two answers, and such a pair teaches nothing."""
+    sides = tuple(render(pair_sample(row, side), template) for side in SIDES)
+    if sides[0].text == sides[1].text:
+        raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
+    return sides
 
 
 def _chosen(at: list[int], encoded: Encoded, refused: dict[int, Refused]) -> tuple[Any, Any, Any]:

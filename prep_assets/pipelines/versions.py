@@ -3,6 +3,6 @@
 RAW = "1"
 PRETRAIN = "1"
 SFT = "1"
-PREFERENCE = "1"
+PREFERENCE = "2"
 RL = "1"
 EXPORT = "1"

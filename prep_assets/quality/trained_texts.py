@@ -88,7 +88,7 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
             continue
         if options.train_headers and segments[0].weight:
             here[0] = _with_header(here[0], chat, number, segments)
-            if last == number - 1 >= 0:
+            if last == number - 1 >= 0 and (found[-1].stops or not _is_stopped(chat, last, turns[last])):
                 left = found.pop()
                 here[0] = _joined(replace(left, text=left.text.rstrip()), here[0], chat.end_of(last, left))
         elif last >= 0 and segments[0].weight and (between := chat.between(last, number, found[-1].stops)) is not None:

@@ -166,7 +166,7 @@ def _system(template: ChatTemplate) -> tuple[str, str]:
     before, after = given.split(_SYSTEM.text, 1)
     end = after[: after.find(_Q1.text)]
     header = none[: none.find(_Q1.text)]
-    if before.strip() and header.startswith(before) and header.endswith(end) and len(header) > len(before) + len(end):
+    if header.startswith(before) and header.endswith(end) and len(header) > len(before) + len(end):
         return "injected", header[len(before) : len(header) - len(end)]
     return "rendered", ""
 

@@ -178,6 +178,9 @@ def _with_margins(sample: Sample, template: ChatTemplate, found: list[Piece], te
             )
         kept_lead = _run_before(text, start) - _run_before(bare_text, bare[index][0][0]) if piece.lead else 0
         kept_trail = _run_after(text, end) - _run_after(bare_text, bare[index][-1][1]) if piece.trail else 0
+        if not kept_lead and not kept_trail:  # nor does a tool call or an escaped result stand there letter by letter
+            widened[index] = start, end
+            continue
         where = start - kept_lead, end + kept_trail
         own = piece.text[max(0, piece.lead - kept_lead) : len(piece.text) - piece.trail + kept_trail]
         if not (0 <= kept_lead <= piece.lead and 0 <= kept_trail <= piece.trail and text[slice(*where)] == own):

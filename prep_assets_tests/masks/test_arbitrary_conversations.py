@@ -118,3 +118,11 @@ def test_of_two_tool_calls_in_a_turn_one_may_not_be_trained_alone() -> None:
     )
     sample = Sample((turn(USER, "Go."), Turn(ASSISTANT, calls), turn(TOOL, "ok"), turn(ASSISTANT, "Done.")))
     assert set(assert_proven(bind(SHIPPED, "qwen"), [sample]).reasons) == {"mask_not_provable"}
+
+
+@pytest.mark.parametrize("name", ["qwen", "llama3", "mistral"])
+@pytest.mark.parametrize("result", ["4", "\n4", '"4"\n', "  4  "])
+def test_white_space_in_one_turn_does_not_refuse_the_tool_call_of_another(name: str, result: str) -> None:
+    acting = Turn(ASSISTANT, (Region(TOOL_CALL, '{"name": "add", "arguments": {"a": "2"}}'),))
+    sample = Sample((turn(USER, " Add. "), acting, turn(TOOL, result), turn(ASSISTANT, "4.\n")))
+    assert assert_proven(bind(SHIPPED, name), [sample]).kept == [0]

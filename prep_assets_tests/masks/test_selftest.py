@@ -1,0 +1,88 @@
+"""Selftest on real data: every corruption is caught, clean rows pass, and a check that sees nothing is found out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.pipelines import selftest as module
+from prep_assets.pipelines.selftest import selftest
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.mutations import MUTATIONS
+from prep_assets.quality.verdict import Verdict
+from prep_assets.stores.published import Published
+from prep_assets_tests.masks import chatml
+from prep_assets_tests.pipelines.workspaces import build, workspace_in
+
+SFT = {
+    "gsm8k": ("gsm8k/train.jsonl", "gsm8k"),
+    "alpaca": ("llama_factory/alpaca_en_demo.json", "alpaca"),
+    "moss": ("moss/conversations.jsonl", "moss"),
+    "glaive": ("llama_factory/glaive_toolcall_en_demo.json", "sharegpt"),
+}
+
+
+def _domains(folder: Path, sets: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    return {name: {"files": [str(folder / file)], "schema": schema, "max_items": 120} for name, (file, schema) in sets.items()}
+
+
+@pytest.fixture(scope="module")
+def workspace(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    folder = tmp_path_factory.mktemp("selftest")
+    (folder / "configs").mkdir()
+    (folder / "configs" / "tools.jinja").write_text(chatml.SOURCE.strip())
+    tokenizer = str(real_data / "tokenizers" / "smollm")
+    preference = {"hh": ("hh_rlhf/harmless_base_1500.jsonl.gz", "hh")}
+    families = {
+        "sft": {"tokenizer": tokenizer, "template": "tools.jinja", "domains": _domains(real_data, SFT), "packing": {"row_len": 2048}},
+        "preference": {"tokenizer": tokenizer, "template": "chatml", "form": "messages", "domains": _domains(real_data, preference)},
+    }
+    made = workspace_in(folder, families)
+    for name in SFT:
+        build(made, "sft_raw", name)
+        build(made, "sft_tokens", name)
+    build(made, "sft_packed")
+    build(made, "preference_raw", "hh")
+    build(made, "preferences")
+    build(made, "preference_tokens")
+    return made
+
+
+STORES = [*(("sft_tokens", name) for name in SFT), ("sft_packed", ""), ("preference_tokens", "")]
+
+
+def _published(workspace: Workspace, asset: str, partition: str) -> Published:
+    found = workspace.published(asset, partition)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("asset", "partition"), STORES)
+def test_every_corruption_is_caught(workspace: Workspace, asset: str, partition: str) -> None:
+    trials = selftest(workspace, _published(workspace, asset, partition))
+    assert [trial for trial in trials if not trial.passed] == []
+    assert all(trial.tried for trial in trials)
+    if asset != "sft_packed":
+        assert {trial.mutation for trial in trials} == {"", *(mutation.name for mutation in MUTATIONS)}
+
+
+BLINDED = {"mask_alignment": "prove_masks", "tokenization_identity": "prove_identity", "row_integrity": "check_records"}
+
+
+@pytest.mark.parametrize("check", BLINDED)
+def test_a_check_that_sees_nothing_is_found_out(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, check: str) -> None:
+    """With a check that always passes, selftest reports each corruption that is this check's to catch, and no other."""
+    monkeypatch.setattr(module, BLINDED[check], lambda *_, **__: Verdict(True, "all is well", {}))
+    trials = selftest(workspace, _published(workspace, "sft_tokens", "gsm8k"))
+    missed = {trial.mutation for trial in trials if not trial.passed}
+    assert missed == {mutation.name for mutation in MUTATIONS if mutation.caught_by == check}
+    assert all(trial.caught == 0 for trial in trials if trial.mutation in missed)
+
+
+def test_a_check_that_always_fails_is_found_out_by_the_clean_rows(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "prove_masks", lambda *_, **__: Verdict(False, "everything is wrong", {}))
+    clean = selftest(workspace, _published(workspace, "sft_tokens", "alpaca"))[0]
+    assert (clean.mutation, clean.passed, clean.caught, clean.tried) == ("", False, 2, 3)
+    assert "everything is wrong" in clean.shown

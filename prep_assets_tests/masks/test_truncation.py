@@ -1,0 +1,243 @@
+"""Truncation: literal examples, and what holds of each mode for arbitrary chats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
+from prep_assets.stores.tokens import open_tokens
+from prep_assets_tests.masks import chatml
+from prep_assets_tests.masks.bound import Bound, Outcome, run, trained, with_options
+from prep_assets_tests.pipelines.workspaces import build, jsonl, minimal, refusals, workspace_in
+
+LONG = "a" + " a" * 19
+"""Twenty tokens."""
+
+
+@pytest.fixture(scope="module")
+def bound() -> Bound:
+    return chatml.bound()
+
+
+def chat(*contents: str, system: str | None = None) -> Sample:
+    head = () if system is None else (turn(SYSTEM, system),)
+    return Sample((*head, *(turn((USER, ASSISTANT)[i % 2], content) for i, content in enumerate(contents))))
+
+
+def text(bound: Bound, outcome: Outcome) -> str:
+    return bound.vocabulary.decode(outcome.ids(0))
+
+
+def length(bound: Bound, sample: Sample) -> int:
+    return len(run(bound, [sample], trains=False).ids(0))
+
+
+# spelled out
+
+
+def test_drop(bound: Bound) -> None:
+    sample = chat("Hi", LONG)
+    whole = length(bound, sample)
+    assert run(bound, [sample], max_seq_len=whole).kept == [0]
+    (reason,) = run(bound, [sample], max_seq_len=whole - 1).refused.values()
+    assert reason == ("too_long", f"{whole} tokens, max_seq_len is {whole - 1}")
+
+
+def test_end(bound: Bound) -> None:
+    """The stop token and the line break after it, and 9 of 20 tokens of the answer."""
+    sample = chat("Hi", LONG)
+    found = run(bound, [sample], max_seq_len=length(bound, sample) - 11, truncation="end")
+    assert text(bound, found) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\na" + " a" * 10
+    assert trained(bound, found) == ["a" + " a" * 10]
+
+
+def test_end_with_its_stop_token_kept(bound: Bound) -> None:
+    sample = chat("Hi", LONG)
+    found = run(bound, [sample], max_seq_len=length(bound, sample) - 11, truncation="end", keep_stop=True)
+    assert text(bound, found) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\na" + " a" * 9 + "<|im_end|>"
+    assert trained(bound, found) == ["a" + " a" * 9 + "<|im_end|>"]
+
+
+def test_no_stop_token_is_made_up_where_the_cut_goes_through_a_question(bound: Bound) -> None:
+    sample = chat("Hi", "Hello", LONG, "Bye")
+    found = run(bound, [sample], max_seq_len=length(bound, sample) - 20, truncation="end", keep_stop=True)
+    assert text(bound, found).endswith(" a a")
+    assert trained(bound, found) == ["Hello<|im_end|>"]
+
+
+def test_no_stop_token_is_made_up_where_none_is_trained(bound: Bound) -> None:
+    sample = chat("Hi", LONG)
+    options = with_options(train_on_eos="none")
+    found = run(bound, [sample], options, max_seq_len=length(bound, sample) - 11, truncation="end", keep_stop=True)
+    assert trained(bound, found) == ["a" + " a" * 10]
+
+
+def test_start(bound: Bound) -> None:
+    sample = chat("Hi", LONG)
+    found = run(bound, [sample], max_seq_len=7, truncation="start")
+    assert text(bound, found) == " a a a a a<|im_end|>\n"
+    assert trained(bound, found) == [" a a a a a<|im_end|>"]
+
+
+def test_prompt(bound: Bound) -> None:
+    """The longest question gives up its end; headers, answers, stop tokens and the system turn are whole."""
+    sample = chat("Hi", "Hello", LONG, "Bye", system=LONG)
+    found = run(bound, [sample], max_seq_len=length(bound, sample) - 15, truncation="prompt")
+    turns = [("system", LONG), ("user", "Hi"), ("assistant", "Hello"), ("user", "a" + " a" * 4), ("assistant", "Bye")]
+    assert text(bound, found) == "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
+    assert trained(bound, found) == ["Hello<|im_end|>", "Bye<|im_end|>"]
+
+
+def test_prompt_is_refused_where_the_questions_are_not_long_enough(bound: Bound) -> None:
+    sample = chat("Hi", LONG)
+    assert set(run(bound, [sample], max_seq_len=length(bound, sample) - 5, truncation="prompt").reasons) == {"too_long"}
+
+
+def test_turns(bound: Bound) -> None:
+    sample = chat("One", LONG, "Two", LONG, "Three", "3", system="Count.")
+    two_rounds = chat("Two", LONG, "Three", "3", system="Count.")
+    found = run(bound, [sample], max_seq_len=length(bound, sample) - 1, truncation="turns")
+    assert text(bound, found) == text(bound, run(bound, [two_rounds]))
+    assert set(run(bound, [chat("Hi", LONG)], max_seq_len=10, truncation="turns").reasons) == {"too_long"}
+
+
+def test_turns_go_no_further_where_the_newest_rounds_train_nothing(bound: Bound) -> None:
+    """The last round alone has nothing to train, which is no reason to drop more than one round."""
+    rounds = [turn(USER, "One"), turn(ASSISTANT, LONG), turn(USER, "Two"), turn(ASSISTANT, "2")]
+    untrained = [
+        turn(role, content, loss_weight=0.0) for role, content in ((USER, "Three"), (ASSISTANT, "3"), (USER, "Four"), (ASSISTANT, "4"))
+    ]
+    sample = Sample((*rounds, *untrained))
+    found = run(bound, [sample], max_seq_len=length(bound, sample) - 1, truncation="turns")
+    assert found.kept == [0]
+    assert trained(bound, found) == ["2<|im_end|>"]
+
+
+def test_turns_count_control_tokens_once(bound: Bound) -> None:
+    sample = chat("<|im_end|>", LONG, "Two", LONG, "Three <|im_end|>", "3")
+    found = run(bound, [sample], max_seq_len=length(bound, sample) - 1, truncation="turns")
+    assert (found.kept, found.control_tokens) == ([0], 2)
+
+
+@pytest.mark.parametrize("mode", ["end", "start"])
+def test_nothing_to_train(bound: Bound, mode: str) -> None:
+    """What is left is a question, from either side."""
+    sample = chat(LONG, "Hi", LONG) if mode == "start" else chat(LONG, "Hi")
+    assert set(run(bound, [sample], max_seq_len=8, truncation=mode).reasons) == {"nothing_to_train"}
+
+
+# invariants
+
+CONTENT = st.lists(st.sampled_from(["word", " two", " 中文", "👩‍🚀", " <|im_end|>", ".", "\n", " 12"]), max_size=8).map("".join)
+CHATS = st.builds(
+    lambda head, rounds: Sample((*head, *(each for pair in rounds for each in pair))),
+    st.lists(CONTENT.map(lambda content: turn(SYSTEM, content)), max_size=1),
+    st.lists(
+        st.tuples(CONTENT.map(lambda content: turn(USER, content)), CONTENT.map(lambda content: turn(ASSISTANT, content))),
+        min_size=1,
+        max_size=4,
+    ),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(CHATS, st.integers(1, 80), st.sampled_from(["drop", "end", "start", "turns", "prompt"]), st.booleans())
+def test_what_is_left(sample: Sample, limit: int, mode: str, keep_stop: bool) -> None:
+    bound = chatml.bound()
+    whole = run(bound, [sample], trains=False)
+    assume(whole.kept)
+    ids, loss = whole.ids(0).tolist(), whole.loss(0).tolist()
+    found = run(bound, [sample], max_seq_len=limit, truncation=mode, keep_stop=keep_stop)
+    if not found.kept:
+        assert _refusal_is_right(bound, sample, limit, mode, ids, loss, found)
+        return
+    left, weights = found.ids(0).tolist(), found.loss(0).tolist()
+    assert len(left) <= limit or len(ids) <= limit
+    assert any(weights)
+    if len(ids) <= limit:
+        assert (left, weights) == (ids, loss)
+    elif mode == "end":
+        stop = bound.vocabulary.control["<|im_end|>"]
+        assert weights == loss[:limit]
+        assert left[:-1] == ids[: limit - 1]
+        assert left[-1] == (stop if keep_stop and weights[-1] else ids[limit - 1])
+    elif mode == "start":
+        assert (left, weights) == (ids[-limit:], loss[-limit:])
+    elif mode == "prompt":
+        assert len(left) == limit
+        assert [token for token, weight in zip(left, weights, strict=True) if weight] == [t for t, w in zip(ids, loss, strict=True) if w]
+        assert _is_subsequence(left, ids)
+        control = set(bound.vocabulary.control.values())
+        assert [token for token in left if token in control] == [token for token in ids if token in control]
+    else:
+        assert left == run(bound, [_without_rounds(sample, _fewest(bound, sample, limit))]).ids(0).tolist()
+
+
+def _refusal_is_right(bound: Bound, sample: Sample, limit: int, mode: str, ids: list[int], loss: list[float], found: Outcome) -> bool:
+    (reason,) = found.reasons
+    if len(ids) <= limit:
+        return reason == "nothing_to_train" and not any(loss)
+    if mode == "drop":
+        return reason == "too_long"
+    if mode in ("end", "start"):
+        return reason == "nothing_to_train" and not any(loss[:limit] if mode == "end" else loss[-limit:])
+    if mode == "turns":
+        fewest = _fewest(bound, sample, limit)
+        if fewest is None:
+            return reason == "too_long"
+        return reason == "nothing_to_train" and not run(bound, [_without_rounds(sample, fewest)]).kept
+    return reason == ("too_long" if any(loss) else reason) and reason in ("too_long", "nothing_to_train")
+
+
+def _without_rounds(sample: Sample, count: int) -> Sample:
+    """Each round is two turns here."""
+    head = [each for each in sample.turns if each.role == SYSTEM]
+    return Sample((*head, *[each for each in sample.turns if each.role != SYSTEM][2 * count :]))
+
+
+def _fewest(bound: Bound, sample: Sample, limit: int) -> Any:
+    """How many rounds have to go, tried one after the other; `None` where one round is too long."""
+    rounds = sum(each.role == USER for each in sample.turns)
+    return next((count for count in range(rounds) if length(bound, _without_rounds(sample, count)) <= limit), None)
+
+
+def _is_subsequence(some: Sequence[int], of: Sequence[int]) -> bool:
+    rest = iter(of)
+    return all(token in rest for token in some)
+
+
+# preference pairs
+
+
+def test_pairs_that_are_too_long_are_refused_as_pairs(tmp_path: Path) -> None:
+    """Preference pairs are never cut, so no cut can make two answers equal; one side that is too long takes the other with it."""
+    rows = [{"prompt": "Hi", "chosen": LONG + " yes", "rejected": LONG + " no"}, {"prompt": "Hi", "chosen": "Yes", "rejected": "No"}]
+    store = _tokenized(tmp_path, [*rows, {"prompt": "Hm?", "chosen": "Yes", "rejected": LONG}], "chatml")
+    assert [len(open_tokens(store.directory, side)) for side in ("chosen", "rejected")] == [1, 1]
+    assert {refusal.reason for refusal in refusals(store)} == {"too_long"}
+    assert len(refusals(store)) == 2
+
+
+def test_pairs_that_the_template_makes_equal_are_refused(tmp_path: Path) -> None:
+    """The template trims, and white space is all in which the answers differ."""
+    rows = [{"prompt": "Hi", "chosen": "Yes", "rejected": "Yes \n"}, {"prompt": "Hi", "chosen": "Yes", "rejected": "No"}]
+    (tmp_path / "configs").mkdir()
+    trimming = chatml.SOURCE.strip().replace("{{- m.content -}}", "{{- m.content | trim -}}")
+    (tmp_path / "configs" / "trimming.jinja").write_text(trimming)
+    store = _tokenized(tmp_path, rows, "trimming.jinja")
+    assert [len(open_tokens(store.directory, side)) for side in ("chosen", "rejected")] == [1, 1]
+
+
+def _tokenized(tmp_path: Path, rows: list[dict[str, str]], template: str) -> Any:
+    domain = {"files": [str(jsonl(tmp_path / "pairs.jsonl", rows))], "schema": "preference"}
+    options = {"template": template, "test_fraction": 0.0, "shuffle": False, "preprocessing": {"max_seq_len": 20}}
+    workspace = workspace_in(tmp_path, minimal("preference", {"pairs": domain}, **options))
+    build(workspace, "preference_raw", "pairs")
+    build(workspace, "preferences")
+    return build(workspace, "preference_tokens")
