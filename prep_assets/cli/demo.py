@@ -112,7 +112,7 @@ def _follow(process: subprocess.Popen[str], log: TextIO, tail: deque[str], conso
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_PUBLISHED = re.compile(r" - (\S+): (published|nothing to do, the store is there): ")
+_BUILT = re.compile(r" - (\S+): (written|nothing to do, the store is there): ")
 _CHECKED = re.compile(r" - ASSET_CHECK_EVALUATION - Asset check '(\S+)' on '(\S+)' (passed|did not pass)")
 _FAILED = re.compile(r"^dagster\._core\.definitions\.events\.Failure: (.+)$")
 _STEP = re.compile(r' - STEP_START - Started execution of step "(\S+)"')
@@ -122,8 +122,8 @@ _SAID = re.compile(r" - dagster - (?:INFO|WARNING|ERROR) - .* - (.+: .+)$")
 def gist(line: str) -> tuple[str, str]:
     """What a line of Dagster's log says to somebody who waits: what is finished, and what is going on; either may be empty."""
     line = _COLOURS.sub("", line).rstrip()
-    if found := _PUBLISHED.search(line):
-        return f"  ✓ {found[1]} {'published' if found[2] == 'published' else 'is there already'}", ""
+    if found := _BUILT.search(line):
+        return f"  ✓ {found[1]} {'built' if found[2] == 'written' else 'is there already'}", ""
     if found := _CHECKED.search(line):
         return (f"  ✓ {found[2]} {found[1]}" if found[3] == "passed" else f"  ✗ {found[2]} {found[1]} failed"), ""
     if found := _FAILED.search(line):

@@ -17,6 +17,7 @@ from prep_assets.cli.inspect import inspect
 from prep_assets.cli.migrate import migrate
 from prep_assets.cli.path import path
 from prep_assets.cli.preprocess import preprocess
+from prep_assets.cli.prune import prune
 from prep_assets.cli.quarantine import quarantine
 from prep_assets.cli.schemas import schemas
 from prep_assets.cli.selftest import selftest
@@ -73,7 +74,8 @@ def prep_assets(
     """
 
 
-for command in (demo, status, inspect, verify, stats, path, export, quarantine, schemas, sniff, certify, selftest, preprocess, migrate):
+commands = (demo, status, inspect, verify, stats, path, export, quarantine, prune, schemas, sniff, certify, selftest, preprocess, migrate)
+for command in commands:
     app.command()(command)
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,13 +24,14 @@ STYLES = {"current": "green", "stale": "yellow", "missing": "dim", "broken": "bo
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A store and what is to be said of it: its counts where it is built, what is wrong where it cannot be judged."""
+    """A store and what is to be said of it: its counts where it is built, what is wrong where it cannot be judged, what awaits publication."""
 
     asset: str
     partition: str
     state: str
     counts: Mapping[str, Any]
     fault: str = ""
+    candidate: Path | None = None
 
 
 def status() -> None:
@@ -61,9 +63,11 @@ def _judge(workspace: Workspace, asset: Asset, partition: str) -> Judged:
     try:
         now = state(workspace, asset, partition)
         published = workspace.published(asset.name, partition)
+        candidate = workspace.place(asset.name, partition).candidate()
     except PrepAssetsError as error:
         return Judged(asset.name, partition, "broken", {}, str(error))
-    return Judged(asset.name, partition, now, published.manifest.counts if published else {})
+    counts = published.manifest.counts if published else {}
+    return Judged(asset.name, partition, now, counts, candidate=candidate.directory if candidate else None)
 
 
 def _show(console: Console, judged: list[Judged]) -> None:
@@ -84,3 +88,6 @@ def _show(console: Console, judged: list[Judged]) -> None:
     for each in judged:
         if each.fault:
             console.print(Text(f"{each.asset} {each.partition}: {each.fault}", "red"), soft_wrap=True)
+        if each.candidate:
+            text = f"{each.asset} {each.partition}: a newer store is not published, for not every check has passed: {near(each.candidate)}"
+            console.print(Text(text, "yellow"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Every check of `prep_assets.pipelines.checks` as a blocking Dagster check."""
+"""Every check of `prep_assets.pipelines.checks` as a blocking Dagster check. A store for which all of them hold is made current."""
 
 from typing import Any
 
@@ -6,12 +6,14 @@ import dagster as dg
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.history import FAILED_PARTITIONS, failed_before
+from prep_assets.defs.io_manager import checks_step
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.checks import Check, checks_of, run_check
 from prep_assets.pipelines.graph import asset_named, assets_of
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.stores.published import Published
 
 SHOWN_TOKENS = 600
 
@@ -24,19 +26,37 @@ def checks() -> list[dg.AssetChecksDefinition]:
 def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
     specs = [dg.AssetCheckSpec(check.name, asset=name, description=check.description, blocking=True) for check in found]
 
-    @dg.multi_asset_check(name=f"{name}_checks", specs=specs, can_subset=True)
+    @dg.multi_asset_check(name=checks_step(name), specs=specs, can_subset=True)
     def run(context: dg.AssetCheckExecutionContext) -> Any:
         workspace = Workspace.open()
         partitions = _partitions(context, name, workspace)
         wanted = {key.name for key in context.selected_asset_check_keys}
+        every = asset_named(name, workspace).partitions(workspace)
+        stores = {each: store for each in every if (store := _latest(workspace, name, each))}
+        proposed = {each: store for each, store in stores.items() if each in partitions and workspace.place(name, each).candidate()}
+        failed: set[str] = set()
         for check in found:
+            # what has failed stays in view until it passes: a run of other partitions must not cover it up
+            carried = failed_before(context.instance, name, check.name) & set(stores)
+            # nothing is published on some of its checks, whichever were asked for
+            chosen = [each for each in every if each in carried or each in partitions] if check.name in wanted else list(proposed)
+            verdicts = {each: _verdict(workspace, name, each, check, stores.get(each)) for each in chosen}
+            failed |= {each for each, verdict in verdicts.items() if not verdict.passed}
             if check.name in wanted:
-                # what has failed stays in view until it passes: a run of other partitions must not cover it up
-                carried = {each for each in failed_before(context.instance, name, check.name) if workspace.published(name, each)}
-                chosen = [each for each in asset_named(name, workspace).partitions(workspace) if each in carried or each in partitions]
-                yield _result(workspace, name, check, chosen)
+                yield _result(workspace, name, check, verdicts)
+        for each, store in proposed.items():
+            if each not in failed:
+                place = workspace.place(name, each)
+                place.accept(store)
+                context.log.info(f"{place.label}: every check holds, published: {store.directory}")
 
     return run
+
+
+def _latest(workspace: Workspace, name: str, partition: str) -> Published | None:
+    """The store that was built last: a candidate, else the current one."""
+    place = workspace.place(name, partition)
+    return place.candidate() or place.current()
 
 
 def _partitions(context: dg.AssetCheckExecutionContext, name: str, workspace: Workspace) -> list[str]:
@@ -51,15 +71,15 @@ def _partitions(context: dg.AssetCheckExecutionContext, name: str, workspace: Wo
     if "dagster/asset_partition_range_start" in tags:
         start, end = (every.index(tags[f"dagster/asset_partition_range_{edge}"]) for edge in ("start", "end"))
         return list(every[start : end + 1])
-    return [partition for partition in every if workspace.published(name, partition)]
+    return [partition for partition in every if _latest(workspace, name, partition)]
 
 
-def _result(workspace: Workspace, name: str, check: Check, partitions: list[str]) -> dg.AssetCheckResult:
-    verdicts: dict[str, Verdict] = {}
-    for partition in partitions:
-        published = workspace.published(name, partition)
-        missing = f"{workspace.place(name, partition).label} has no store"
-        verdicts[partition] = run_check(check, workspace, published) if published else Verdict(False, missing, {}, Worst(name, missing))
+def _verdict(workspace: Workspace, name: str, partition: str, check: Check, published: Published | None) -> Verdict:
+    missing = f"{workspace.place(name, partition).label} has no store"
+    return run_check(check, workspace, published) if published else Verdict(False, missing, {}, Worst(name, missing))
+
+
+def _result(workspace: Workspace, name: str, check: Check, verdicts: dict[str, Verdict]) -> dg.AssetCheckResult:
     failed = {partition: verdict for partition, verdict in verdicts.items() if not verdict.passed}
     shown = failed or verdicts
     summary = "; ".join(f"{partition}: {verdict.summary}" if partition else verdict.summary for partition, verdict in shown.items())

@@ -1,8 +1,9 @@
 """The IO manager: publishes the stores that assets describe, and hands out published ones.
 
 An asset returns `{partition: Build}` (or one `Build`): how to make its stores. `handle_output` makes them one after another, so memory
-holds one at a time; each is written, audited and published on its own (see `prep_assets.stores.published`), and one that is there already
-is left alone. `load_input` gives handles, never data: `{partition: Published}` in the order of the partitions, or one `Published`.
+holds one at a time; each is written and audited on its own (see `prep_assets.stores.published`), and one that is there already is left
+alone. A store becomes current when its checks hold: in the step of its checks, or here at once where the run has no such step.
+`load_input` gives handles, never data: `{partition: Published}` in the order of the partitions, or one `Published`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from typing import Any
 
 import dagster as dg
 
+from prep_assets.defs.mixture import mixture_picture
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.build import Build
+from prep_assets.pipelines.checks import checks_of, run_check
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.graph import ASSETS
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import digest
-from prep_assets.stores.published import Published
+from prep_assets.stores.published import Place, Published
 
 SHOWN_FILES = 20
+SHARE = "share_"
 
 
 class StoreIOManager(dg.ConfigurableIOManager):
@@ -52,15 +56,22 @@ class StoreIOManager(dg.ConfigurableIOManager):
         return {key: _required(workspace, name, key) for key in ordered}
 
 
+def checks_step(asset: str) -> str:
+    """Name of the step that runs an asset's checks."""
+    return f"{asset}_checks"
+
+
 def _publish(context: dg.OutputContext, build: Build) -> Published:
     place = build.place
     context.log.info(f"{place.label}: build key {build.key[:20]}")
     try:
-        published = build.publish()
+        published = build.propose()
+        if not _checked_later(context, place.asset):
+            _accept_checked(published, place)
     except PrepAssetsError as error:
         text = str(error)
         raise dg.Failure(text if text.startswith(place.label) else f"{place.label}: {text}", allow_retries=False) from error
-    context.log.info(f"{place.label}: {'nothing to do, the store is there' if published.reused else 'published'}: {published.directory}")
+    context.log.info(f"{place.label}: {'nothing to do, the store is there' if published.reused else 'written'}: {published.directory}")
     metadata = store_metadata(published)
     step = context.step_context
     if place.partition:
@@ -68,6 +79,25 @@ def _publish(context: dg.OutputContext, build: Build) -> Published:
     else:
         context.add_output_metadata(metadata)
     return published
+
+
+def _checked_later(context: dg.OutputContext, asset: str) -> bool:
+    """Whether a step of this run checks the store, and accepts it if its checks hold."""
+    steps = context.step_context.dagster_run.step_keys_to_execute
+    checking = checks_step(asset)
+    return context.step_context.job_def.graph.has_node_named(checking) and (not steps or checking in steps)
+
+
+def _accept_checked(published: Published, place: Place) -> None:
+    current = place.current()
+    if current is not None and current.directory.samefile(published.directory):
+        return
+    workspace = Workspace.open()
+    failed = {check.name: verdict for check in checks_of(place.asset) if not (verdict := run_check(check, workspace, published)).passed}
+    if failed:
+        reasons = "\n".join(f"  {name}: {verdict.summary}" for name, verdict in failed.items())
+        raise PrepAssetsError(f"not published, because it fails its checks. The store is left in {published.directory}\n{reasons}")
+    place.accept(published)
 
 
 def _required(workspace: Workspace, name: str, partition: str) -> Published:
@@ -98,7 +128,15 @@ def store_metadata(published: Published) -> dict[str, Any]:
     if refused:
         metadata["refused_by_reason"] = dg.MetadataValue.json(refused)
         metadata["quarantine"] = dg.MetadataValue.path(str(published.quarantine))
-    return {**metadata, **_look_inside(published)}
+    return {**metadata, **_mixture(published), **_look_inside(published)}
+
+
+def _mixture(published: Published) -> dict[str, Any]:
+    shares = {key.removeprefix(SHARE): value for key, value in published.manifest.metrics.items() if key.startswith(SHARE)}
+    if not shares:
+        return {}
+    asked = published.manifest.recipe["packing"]["weights"]
+    return {"mixture": dg.MetadataValue.md(mixture_picture(shares, asked or {}))}
 
 
 def _look_inside(published: Published) -> dict[str, Any]:

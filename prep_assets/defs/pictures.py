@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,12 @@ def _svg(preview: Preview) -> str:
         parts.append(f'<rect x="{x}" y="{y}" width="{box}" height="{height}" rx="3" fill="{fill}"/>')
         parts.append(f'<text x="{x + 5}" y="{y + 15}" font-family="monospace" font-size="13" fill="{ink}">{escape(label)}</text>')
         x += box + 3
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 12}" height="{y + height + 8}">{"".join(parts)}</svg>'
+    return embedded(parts, width + 12, y + height + 8)
+
+
+def embedded(parts: Iterable[str], width: int, height: int) -> str:
+    """SVG elements as a picture's address in Markdown."""
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{"".join(parts)}</svg>'
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 

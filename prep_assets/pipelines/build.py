@@ -36,10 +36,16 @@ class Build:
         """The build key."""
         return build_key(self.recipe)
 
-    def publish(self) -> Published:
-        """Write, audit, publish; or find that the store is already there."""
+    def propose(self) -> Published:
+        """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
         recipe = dict(self.recipe)
-        return self.place.publish(self.key, self._write, config_key=build_key(self.plain_recipe), recipe=recipe, audit=self.audit)
+        return self.place.propose(self.key, self._write, config_key=build_key(self.plain_recipe), recipe=recipe, audit=self.audit)
+
+    def publish(self) -> Published:
+        """Propose and accept, without any further checks."""
+        published = self.propose()
+        self.place.accept(published)
+        return published
 
     def _write(self, payload: Path, quarantine: Path) -> Draft:
         try:

@@ -106,7 +106,9 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
         "tokens_left_out": left_out,
         "tokens_in_untrained_rows": untrained,
     }
-    shares = {f"share_{share.domain}": share.share for share in mixture.shares}
+    # of the rows, not of what was offered: packing may leave tokens out
+    used = np.bincount(mixture.domain[plan.record], plan.length, len(mixture.domains))
+    shares = {f"share_{name}": float(tokens) / max(1, plan.used) for name, tokens in zip(mixture.domains, used, strict=True)}
     return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
 
 

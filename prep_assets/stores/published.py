@@ -1,13 +1,15 @@
-"""Where stores live, and how one gets there: write, audit, publish.
+"""Where stores live, and how one gets there: write, audit, check, publish.
 
     <root>/<asset>[/<partition>]/
         current                        what trainers open: a link to versions/<build key>
+        candidate                      likewise, a newer store whose checks have not all passed (yet); gone when it is published
         versions/<build key>/          payload and manifest.json
         versions/<build key>.quarantine.jsonl
         versions/.writing-…            a build under way, or what a killed one left; never read
 
-A store is written into a directory of its own, audited there, synced to disk and renamed; then `current` is replaced in one step. So a reader
-sees the whole old store or the whole new one, and a build that dies leaves nothing that can be read.
+A store is written into a directory of its own, audited there, synced to disk and renamed: it is proposed. When its checks hold it is accepted:
+`current` is replaced in one step. So a reader sees the whole old store or the whole new one, never one that failed, and a build that dies
+leaves nothing that can be read.
 """
 
 from __future__ import annotations
@@ -84,7 +86,14 @@ class Place:
 
     def current(self) -> Published | None:
         """The published store, or `None` where there is none."""
-        pointer = self.directory / "current"
+        return self._pointed("current")
+
+    def candidate(self) -> Published | None:
+        """The store that is proposed and not accepted, or `None` where there is none."""
+        return self._pointed("candidate")
+
+    def _pointed(self, name: str) -> Published | None:
+        pointer = self.directory / name
         if not pointer.exists():
             return None
         # a file system without links has a pointer file instead
@@ -95,7 +104,7 @@ class Place:
         """Where the store of this build key is, or would be."""
         return self.directory / "versions" / build_key[:KEY_LENGTH]
 
-    def publish(
+    def propose(
         self,
         build_key: str,
         write: Callable[[Path, Path], Draft],
@@ -104,7 +113,7 @@ class Place:
         recipe: dict[str, Any],
         audit: Callable[[Path], None],
     ) -> Published:
-        """Build the store of `build_key` and make it current; or make current the one that is there, if its files are sound.
+        """Build the store of `build_key`, or find the one that is there, if its files are sound. It is the candidate unless it is current.
 
         Args:
             write: is given an empty directory for the payload and the path for the quarantine file.
@@ -117,9 +126,39 @@ class Place:
                 self._build(final, build_key, write, config_key, recipe, audit)
             elif found.manifest.config_key != config_key:
                 _write_manifest(final, replace(found.manifest, config_key=config_key))
-            published = Published(final, Manifest.read(final), reused=found is not None)
-            self._point(final)
-        return published
+            current = self.current()
+            if current is not None and current.directory.samefile(final):
+                self._unpoint("candidate")
+            else:
+                self._point("candidate", final)
+            return Published(final, Manifest.read(final), reused=found is not None)
+
+    def accept(self, published: Published) -> None:
+        """Make a proposed store current."""
+        with self._locked():
+            self._point("current", published.directory)
+            candidate = self.candidate()
+            if candidate is not None and candidate.directory.samefile(published.directory):
+                self._unpoint("candidate")
+
+    def unused(self) -> tuple[Path, ...]:
+        """The versions that neither `current` nor `candidate` points to, sorted."""
+        used = {store.directory.resolve() for store in (self.current(), self.candidate()) if store}
+        versions = self.directory / "versions"
+        found = versions.iterdir() if versions.is_dir() else ()
+        return tuple(sorted(path for path in found if path.is_dir() and not path.name.startswith(".") and path.resolve() not in used))
+
+    def remove_unused(self) -> tuple[Path, ...]:
+        """Delete what is `unused`, and the quarantine files of such versions; no build is under way meanwhile."""
+        with self._locked():
+            gone = self.unused()
+            for path in gone:
+                # renamed first, so that a version that is half deleted is never taken for a store
+                doomed = path.with_name(f".writing-{path.name}")
+                path.rename(doomed)
+                shutil.rmtree(doomed)
+                path.with_name(path.name + QUARANTINE).unlink(missing_ok=True)
+        return gone
 
     def _sound(self, final: Path, build_key: str) -> Published | None:
         """The store at `final`, if it is exactly what this build would give. A damaged one stays where it is until its replacement is ready."""
@@ -163,9 +202,9 @@ class Place:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _point(self, final: Path) -> None:
-        target = final.relative_to(self.directory)
-        pointer, fresh = self.directory / "current", self.directory / ".current-new"
+    def _point(self, name: str, final: Path) -> None:
+        target = final.resolve().relative_to(self.directory.resolve())
+        pointer, fresh = self.directory / name, self.directory / f".{name}-new"
         fresh.unlink(missing_ok=True)
         try:
             fresh.symlink_to(target, target_is_directory=True)
@@ -173,6 +212,9 @@ class Place:
             fresh.write_text(target.as_posix() + "\n", "utf-8")
         fresh.replace(pointer)
         _sync(self.directory)
+
+    def _unpoint(self, name: str) -> None:
+        (self.directory / name).unlink(missing_ok=True)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

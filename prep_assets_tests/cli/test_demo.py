@@ -22,7 +22,7 @@ for name in ("sft_raw", "sft_tokens", "sft_packed"):
     for partition in ASSETS[name].partitions(workspace):
         published = ASSETS[name].build(workspace, partition).publish()
         label = f"{name}[{partition}]" if partition else name
-        print(f"2030-01-01 - dagster - INFO - __ASSET_JOB - 5f0c - {name} - {label}: published: {published.directory}", flush=True)
+        print(f"2030-01-01 - dagster - INFO - __ASSET_JOB - 5f0c - {name} - {label}: written: {published.directory}", flush=True)
 """
 
 
@@ -60,7 +60,7 @@ def test_builds_what_is_missing(empty: Any, run: Any, elsewhere: Path, monkeypat
     assert result.exit_code == 0, result.output
     shown = [line.strip() for line in result.stdout.splitlines() if "✓" in line]
     built = ["sft_raw[dolly]", "sft_raw[chats]", "sft_tokens[dolly]", "sft_tokens[chats]", "sft_packed"]
-    assert shown == [f"✓ {name} published" for name in built]
+    assert shown == [f"✓ {name} built" for name in built]
     assert len((elsewhere / "data" / "demo.log").read_text("utf-8").splitlines()) == len(built)
     assert empty.published("sft_packed") is not None and "fill rate" in result.stdout
 
@@ -69,7 +69,7 @@ def test_builds_what_is_missing(empty: Any, run: Any, elsewhere: Path, monkeypat
 def test_the_real_build(empty: Any, run: Any, elsewhere: Path) -> None:
     result = run("demo")
     assert result.exit_code == 0, result.output
-    assert "✓ sft_packed published" in result.stdout and "✓ sft_packed mask_alignment" in result.stdout
+    assert "✓ sft_packed built" in result.stdout and "✓ sft_packed mask_alignment" in result.stdout
 
 
 @pytest.mark.parametrize("code, expected", [("import sys; print('it broke'); sys.exit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)])
@@ -93,7 +93,7 @@ def test_a_build_that_leaves_no_store(empty: Any, run: Any, elsewhere: Path, mon
 @pytest.mark.parametrize(
     "line, expected",
     [
-        (LOG.format("INFO", "sft_raw - sft_raw[a]: published: /data/sft_raw/a"), ("  ✓ sft_raw[a] published", "")),
+        (LOG.format("INFO", "sft_raw - sft_raw[a]: written: /data/sft_raw/a"), ("  ✓ sft_raw[a] built", "")),
         (LOG.format("INFO", "sft_raw - sft_raw[a]: nothing to do, the store is there: /data"), ("  ✓ sft_raw[a] is there already", "")),
         (
             LOG.format(

@@ -13,6 +13,8 @@ import pytest
 
 from prep_assets.definitions import defs
 from prep_assets.defs import checks as module
+from prep_assets.defs import io_manager, sft
+from prep_assets.pipelines import sft_packed
 from prep_assets.pipelines.checks import Check, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict, Worst
@@ -141,6 +143,85 @@ def test_without_any_store_a_check_fails(stores: Path, instance: dg.DagsterInsta
         [evaluation] = evaluations(instance, asset, name)
         assert not evaluation.passed
         assert "no store" in evaluation.description
+
+
+# -- publication -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def changed(built: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Has a new store of `sft_packed` to be built: its code version counts up."""
+    recipe = sft_packed.packed_recipe
+
+    def arrange() -> None:
+        monkeypatch.setattr(
+            sft_packed, "packed_recipe", lambda workspace, partition="": {**recipe(workspace, partition), "version": "next"}
+        )
+
+    return arrange
+
+
+def test_a_store_that_fails_a_check_is_not_published(
+    built: Path, instance: dg.DagsterInstance, changed: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Workspace.open().place("sft_packed")
+    before = place.current()
+    changed()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run_check", wrong("mask_alignment", "sft_packed", Verdict(False, "1 row is wrong")))
+        assert not run(instance, "sft_packed").success
+    candidate = place.candidate()
+    assert place.current() == before and candidate is not None and candidate != before
+    # what trainers read is sound, what failed can be looked at, and the checks say so until it passes
+    assert not evaluations(instance, "sft_packed", "mask_alignment")[0].passed
+    assert run(instance, "sft_packed").success
+    assert place.current() == candidate and place.candidate() is None
+
+
+def test_checks_alone_publish_what_they_now_find_right(
+    built: Path, instance: dg.DagsterInstance, changed: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Workspace.open().place("sft_packed")
+    before = place.current()
+    changed()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run_check", wrong("mask_alignment", "sft_packed", Verdict(False, "1 row is wrong")))
+        assert not run(instance, "sft_packed").success
+        # the others pass, and only they were asked for: nothing is published on some of its checks
+        run_checks_alone(instance, "sft_packed", "file_hashes")
+        assert evaluations(instance, "sft_packed", "file_hashes")[0].passed
+        assert place.current() == before
+    assert run_checks_alone(instance, "sft_packed").success
+    assert place.current() != before and place.candidate() is None
+
+
+def test_without_a_step_of_checks_the_asset_checks_itself(
+    built: Path, instance: dg.DagsterInstance, changed: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Workspace.open().place("sft_packed")
+    before = place.current()
+    changed()
+    assets = {"resources": {"stores": io_manager.StoreIOManager()}, "instance": instance, "raise_on_error": False}
+    with monkeypatch.context() as patch:
+        patch.setattr(io_manager, "run_check", wrong("mask_alignment", "sft_packed", Verdict(False, "1 row is wrong")))
+        result = dg.materialize([sft.sft_packed], **assets)
+        assert not result.success
+        assert "not published, because it fails its checks" in failures(result)
+        assert "mask_alignment: 1 row is wrong" in failures(result)
+        assert place.current() == before
+    assert dg.materialize([sft.sft_packed], **assets).success
+    assert place.current() != before
+
+
+def test_only_the_partitions_that_pass_are_published(stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_fails(check: Check, workspace: Workspace, published: Published) -> Verdict:
+        return Verdict(False, "unsound") if published.manifest.partition == SFT[1] else run_check(check, workspace, published)
+
+    monkeypatch.setattr(module, "run_check", one_fails)
+    assert not run(instance, "sft_raw", between=(SFT[0], SFT[-1])).success
+    places = {name: Workspace.open().place("sft_raw", name) for name in SFT}
+    assert [name for name, place in places.items() if place.current() is None] == [SFT[1]]
+    assert [name for name, place in places.items() if place.candidate()] == [SFT[1]]
 
 
 # -- later runs -------------------------------------------------------------------------------------------------------------------------

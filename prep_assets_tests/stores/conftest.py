@@ -29,6 +29,7 @@ def publish(place: Place) -> Callable[..., Published]:
         audit: Callable[[Path], None] = lambda payload: None,
         config_key: str = "",
         where: Place = place,
+        accept: bool = True,
     ) -> Published:
         def write(payload: Path, quarantine: Path) -> Draft:
             for name, content in files.items():
@@ -38,7 +39,11 @@ def publish(place: Place) -> Callable[..., Published]:
                 quarantine.write_bytes(refused)
             return Draft({"read": 3, "kept": 2, "refused": {"render/lone_surrogate": 1}}, {"fill_rate": 0.75}, ("parts fit together",))
 
-        return where.publish(key, write, config_key=config_key or key, recipe={"stage": "tokens", "options": [1, None, "é"]}, audit=audit)
+        recipe = {"stage": "tokens", "options": [1, None, "é"]}
+        published = where.propose(key, write, config_key=config_key or key, recipe=recipe, audit=audit)
+        if accept:
+            where.accept(published)
+        return published
 
     return build
 

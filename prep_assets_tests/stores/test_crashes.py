@@ -52,8 +52,9 @@ def fsync(handle, real=os.fsync):
 
 os.fsync = fsync
 point = Place._point
-Place._point = lambda self, final: (dies_at("point"), point(self, final))
-Place(Path(root), "sft_tokens", "gsm8k").publish(key, write, config_key=key, recipe={}, audit=lambda payload: dies_at("audit"))
+Place._point = lambda self, name, final: (dies_at(f"point {name}"), point(self, name, final))
+place = Place(Path(root), "sft_tokens", "gsm8k")
+place.accept(place.propose(key, write, config_key=key, recipe={}, audit=lambda payload: dies_at("audit")))
 """
 WRITTEN = b"new" * 100_000 + b"end"
 
@@ -72,21 +73,22 @@ def leftovers(place: Place) -> list[str]:
     return [path.name for path in (place.directory / "versions").iterdir() if path.name.startswith(".") and path.name != ".lock"]
 
 
-@pytest.mark.parametrize("moment", ["write", "audit", "0", "2", "point"])
+@pytest.mark.parametrize("moment", ["write", "audit", "0", "2", "point candidate", "point current"])
 def test_a_killed_build_leaves_the_old_store_and_the_next_one_cleans_up(place: Place, publish: Publish, moment: str) -> None:
-    """Killed while it writes, audits, syncs, or just before `current` moves."""
+    """Killed while it writes, audits, syncs, or just before `candidate` or `current` moves."""
     old = publish(OLD, {"x": b"old"})
     assert finish(builder(place, NEW, moment)) == -signal.SIGKILL
     current = place.current()
     assert current == Published(old.directory.resolve(), old.manifest)
     current.verify()
     versions = sorted(path.name for path in (place.directory / "versions").iterdir() if path.is_dir() and not path.name.startswith("."))
-    assert versions == sorted([OLD[:20], *([NEW[:20]] if moment == "point" else [])])
-    assert bool(leftovers(place)) == (moment != "point")
+    assert versions == sorted([OLD[:20], *([NEW[:20]] if moment.startswith("point") else [])])
+    assert bool(leftovers(place)) != moment.startswith("point")
+    assert (place.candidate() is not None) == (moment == "point current")
     assert finish(builder(place, NEW, "never")) == 0
     assert leftovers(place) == []
     new = place.current()
-    assert new is not None
+    assert new is not None and place.candidate() is None
     new.verify()
     assert (new.directory / "x").read_bytes() == WRITTEN
     assert new.quarantine is not None

@@ -33,7 +33,8 @@ def publish(root: Path, asset: str, partition: str, key: str, storage: Storage, 
         quarantine.write_text("{}\n")
         return Draft({}, {}, ())
 
-    Place(root, asset, partition).publish(key * 20, write, config_key=key * 20, recipe={}, audit=lambda payload: None)
+    place = Place(root, asset, partition)
+    place.accept(place.propose(key * 20, write, config_key=key * 20, recipe={}, audit=lambda payload: None))
 
 
 @pytest.mark.parametrize("storage", ["bin", "h5"])

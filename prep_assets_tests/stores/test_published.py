@@ -114,6 +114,34 @@ def test_a_failing_audit_never_publishes(place: Place, publish: Publish, content
     assert place.current() == Published(old.directory.resolve(), old.manifest)
 
 
+def test_a_candidate_is_not_current_before_it_is_accepted(place: Place, publish: Publish) -> None:
+    old = publish(OLD, {"x": b"old"})
+    new = publish(NEW, {"x": b"new"}, accept=False)
+    assert place.current() == Published(old.directory.resolve(), old.manifest)
+    assert place.candidate() == Published(new.directory.resolve(), new.manifest)
+    again = publish(NEW, {"x": b"never written"}, accept=False)
+    assert again == Published(new.directory, new.manifest, reused=True)
+    place.accept(again)
+    assert place.current() == Published(new.directory.resolve(), new.manifest)
+    assert place.candidate() is None
+
+
+def test_a_candidate_is_forgotten_when_what_is_current_is_asked_for_again(place: Place, publish: Publish) -> None:
+    old = publish(OLD)
+    publish(NEW, accept=False)
+    assert publish(OLD, accept=False).reused
+    assert place.candidate() is None
+    assert place.current() == Published(old.directory.resolve(), old.manifest)
+
+
+def test_accepting_one_store_leaves_the_candidate_of_another_build(place: Place, publish: Publish) -> None:
+    first = publish(OLD, accept=False)
+    second = publish(NEW, accept=False)
+    place.accept(first)
+    assert place.current() == Published(first.directory.resolve(), first.manifest)
+    assert place.candidate() == Published(second.directory.resolve(), second.manifest)
+
+
 def test_a_failing_first_build_leaves_no_store(place: Place, publish: Publish) -> None:
     def audit(payload: Path) -> None:
         raise CheckFailed("no")
@@ -135,7 +163,7 @@ def test_an_interrupted_write_leaves_nothing(place: Place, publish: Publish, con
         raise failure
 
     with pytest.raises(failure):
-        place.publish(NEW, write, config_key=NEW, recipe={}, audit=lambda payload: None)
+        place.propose(NEW, write, config_key=NEW, recipe={}, audit=lambda payload: None)
     assert contents(place.directory) == before
 
 
