@@ -97,6 +97,7 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
 def _run(check: Check, workspace: Workspace, asset: str, partition: str) -> Verdict:
     """The verdict of a check. A damaged store must not end the run, whatever it makes a reader raise: that is a failure to report."""
     from prep_assets.pipelines.checks import run_check
+    from prep_assets.pipelines.commands import materialize_command
     from prep_assets.quality.verdict import Verdict, Worst
 
     place = workspace.place(asset, partition)
@@ -105,7 +106,7 @@ def _run(check: Check, workspace: Workspace, asset: str, partition: str) -> Verd
         assert published is not None
         return run_check(check, workspace, published)
     except PrepAssetsError as error:
-        detail = str(error)
+        detail = f"{error}\nBuild it again: {materialize_command(asset, partition)}"
     except Exception as error:
         detail = f"the check could not be carried out ({type(error).__name__}: {error})"
     return Verdict(False, detail, {}, Worst(str(place.directory / "current"), detail))

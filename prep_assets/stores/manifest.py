@@ -54,8 +54,9 @@ class Manifest:
         return digest({name: entry["sha256"] for name, entry in self.files.items()})
 
     def write(self, directory: Path) -> None:
-        """Write ``manifest.json`` into `directory`."""
-        text = json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False)
+        """Write ``manifest.json`` into `directory`, with a seal: the hash of everything else in it."""
+        fields = asdict(self)
+        text = json.dumps({**fields, "seal": digest(fields)}, indent=1, sort_keys=True, ensure_ascii=False)
         (directory / MANIFEST).write_text(text + "\n", "utf-8")
 
     @classmethod
@@ -68,9 +69,12 @@ class Manifest:
         path = directory / MANIFEST
         try:
             fields = json.loads(path.read_text("utf-8"))
+            seal = fields.pop("seal")
             for name, entry in fields["files"].items():
                 if not (isinstance(entry["bytes"], int) and isinstance(entry["sha256"], str)):
                     raise ValueError(f"size or sha256 of {name!r}")
+            if (found := digest(fields)) != seal:
+                raise ValueError(f"what it says has the hash {found[:16]}…, its seal is {str(seal)[:16]}…")
             return cls(**{**fields, "checks": tuple(fields["checks"])})
         except FileNotFoundError as error:
             raise StoreError(f"{directory} is no store: it has no {MANIFEST}") from error
@@ -103,14 +107,19 @@ def list_payload(directory: Path) -> dict[str, dict[str, Any]]:
 def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
     """What is wrong with the files of a store, one sentence each; empty when every file is there, whole and unaltered."""
     faults = []
+    listed = {entry["sha256"]: name for name, entry in manifest.files.items()}
     present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()} - {MANIFEST}
     for name, expected in sorted(manifest.files.items()):
         path = directory / name
         if name not in present:
             faults.append(f"{name}: missing; the manifest lists it with {expected['bytes']:,} bytes")
+        elif (found := file_hash(path)) == expected["sha256"]:
+            continue
+        elif found in listed:
+            faults.append(f"{name}: swapped: it holds what the manifest lists as {listed[found]}")
         elif path.stat().st_size != expected["bytes"]:
             faults.append(f"{name}: {path.stat().st_size:,} bytes, the manifest says {expected['bytes']:,}")
-        elif (found := file_hash(path)) != expected["sha256"]:
+        else:
             faults.append(f"{name}: content altered: sha256 is {found[:16]}…, the manifest says {expected['sha256'][:16]}…")
     faults += [f"{name}: not in the manifest" for name in sorted(present - set(manifest.files))]
     return faults

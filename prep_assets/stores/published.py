@@ -93,12 +93,15 @@ class Place:
         return self._pointed("candidate")
 
     def _pointed(self, name: str) -> Published | None:
+        directory = self._target(name)
+        return None if directory is None else Published(directory, Manifest.read(directory))
+
+    def _target(self, name: str) -> Path | None:
         pointer = self.directory / name
         if not pointer.exists():
             return None
         # a file system without links has a pointer file instead
-        directory = self.directory / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer.resolve()
-        return Published(directory, Manifest.read(directory))
+        return (self.directory / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
 
     def version(self, build_key: str) -> Path:
         """Where the store of this build key is, or would be."""
@@ -126,8 +129,7 @@ class Place:
                 self._build(final, build_key, write, config_key, recipe, audit)
             elif found.manifest.config_key != config_key:
                 _write_manifest(final, replace(found.manifest, config_key=config_key))
-            current = self.current()
-            if current is not None and current.directory.samefile(final):
+            if self._target("current") == final.resolve():
                 self._unpoint("candidate")
             else:
                 self._point("candidate", final)
@@ -137,13 +139,12 @@ class Place:
         """Make a proposed store current."""
         with self._locked():
             self._point("current", published.directory)
-            candidate = self.candidate()
-            if candidate is not None and candidate.directory.samefile(published.directory):
+            if self._target("candidate") == published.directory.resolve():
                 self._unpoint("candidate")
 
     def unused(self) -> tuple[Path, ...]:
         """The versions that neither `current` nor `candidate` points to, sorted."""
-        used = {store.directory.resolve() for store in (self.current(), self.candidate()) if store}
+        used = {self._target("current"), self._target("candidate")}
         versions = self.directory / "versions"
         found = versions.iterdir() if versions.is_dir() else ()
         return tuple(sorted(path for path in found if path.is_dir() and not path.name.startswith(".") and path.resolve() not in used))

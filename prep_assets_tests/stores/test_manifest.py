@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -97,18 +98,60 @@ def test_every_fault_is_named(store: tuple[Path, Manifest]) -> None:
     assert str(caught.value).count("\n") == 4
 
 
-def test_an_edited_manifest_disagrees_with_the_files(store: tuple[Path, Manifest]) -> None:
-    directory, _ = store
-    fields = json.loads((directory / "manifest.json").read_text())
-    fields["files"]["a.bin"]["sha256"] = "0" * 64
-    fields["files"]["empty"]["bytes"] = 7
-    del fields["files"]["sub/b.bin"]
-    (directory / "manifest.json").write_text(json.dumps(fields))
-    assert payload_faults(directory, Manifest.read(directory)) == [
+def test_a_manifest_of_other_files(store: tuple[Path, Manifest]) -> None:
+    directory, manifest = store
+    files = {"a.bin": {"bytes": 200, "sha256": "0" * 64}, "empty": {"bytes": 7, "sha256": "1" * 64}}
+    assert payload_faults(directory, replace(manifest, files=files)) == [
         f"a.bin: content altered: sha256 is {hash_of(FILES['a.bin'])[:16]}…, the manifest says {'0' * 16}…",
         "empty: 0 bytes, the manifest says 7",
         "sub/b.bin: not in the manifest",
+        "sub/manifest.json: not in the manifest",
     ]
+
+
+@pytest.mark.parametrize("sizes", [(9, 9), (9, 5)], ids=["equally long", "of other lengths"])
+def test_two_shards_swapped(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    shards = [tmp_path / f"shard_{number:04d}" / "sequence.bin" for number in range(2)]
+    for number, (path, size) in enumerate(zip(shards, sizes, strict=True)):
+        path.parent.mkdir()
+        path.write_bytes(bytes([number]) * size)
+    manifest = Manifest("sft_tokens", "", "k", "k", {}, {}, {}, list_payload(tmp_path))
+    shards[0].parent.rename(tmp_path / "third")
+    shards[1].parent.rename(shards[0].parent)
+    (tmp_path / "third").rename(shards[1].parent)
+    assert payload_faults(tmp_path, manifest) == [
+        "shard_0000/sequence.bin: swapped: it holds what the manifest lists as shard_0001/sequence.bin",
+        "shard_0001/sequence.bin: swapped: it holds what the manifest lists as shard_0000/sequence.bin",
+    ]
+
+
+def _changed(value: Any) -> Any:
+    match value:
+        case dict():
+            return {**value, "other": 1}
+        case list():
+            return [*value, "other"]
+        case str():
+            return value + "x"
+        case _:
+            return value + 1
+
+
+@pytest.mark.parametrize("field", [each.name for each in fields(Manifest)])
+def test_an_edited_manifest_says_so(store: tuple[Path, Manifest], field: str) -> None:
+    path = store[0] / "manifest.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, field: _changed(content[field])}))
+    with pytest.raises(StoreError, match=r"manifest.json cannot be read .*Build the store again"):
+        Manifest.read(store[0])
+
+
+def test_an_edited_seal_says_what_it_is_and_what_it_should_be(store: tuple[Path, Manifest]) -> None:
+    path = store[0] / "manifest.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "seal": "0" * 64}))
+    with pytest.raises(StoreError, match=f"has the hash {content['seal'][:16]}…, its seal is {'0' * 16}…"):
+        Manifest.read(store[0])
 
 
 def _without(field: str) -> Callable[[dict[str, Any]], Any]:
