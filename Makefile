@@ -1,12 +1,12 @@
 # make demo   sample data → packed SFT table, with a summary on screen        make test   tests
-# make setup  only the environment        make ui   the web UI        make lint   ruff and mypy
+# make setup  only the environment        make ui   the web UI        make lint   ruff and mypy        make test-readers   trainers' own readers
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: demo test setup lint ui clean
+.PHONY: demo test test-readers setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -28,6 +28,16 @@ $(VENV)/.installed-lint: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n 2
+
+# what trainers' packages depend on is left out for those of readers.txt, so that torch stays the one of constraints.txt
+$(VENV)/.installed-readers: $(VENV)/.installed-test prep_assets_tests/readers.txt
+	@echo "Installing trainers' own readers (TRL, Megatron-core, OLMo-core and others) …"
+	@$(INSTALL) --editable '.[test,readers]'
+	@$(INSTALL) --no-deps --requirement prep_assets_tests/readers.txt
+	@touch $@
+
+test-readers: $(VENV)/.installed-readers
+	@PREP_ASSETS_READERS=1 $(BIN)/python -m pytest -n 2 -m readers
 
 lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff check .

@@ -1,8 +1,9 @@
-"""What a token of a long chat costs: chats of 200 turns against chats of 2 turns with as many tokens in all, rendered and tokenized.
+"""What a token of a long chat costs: chats of 50 and 200 turns against chats of 2 turns with as many tokens in all.
 
     python benchmarks/long_chats.py --tokenizer configs/tokenizer
 
-Prints the ratio of the cost per token, three times in turn, for a plain chat and, where the template renders it, for one with reasoning.
+A chat is rendered, what must be trained of it is derived from its source, as for every record of a build, and it is tokenized. Prints the
+ratios of the cost per token, three times in turn: for a plain chat, for one with reasoning and for one with tool calls.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import argparse
 import time
 from pathlib import Path
 
-from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Region, Sample, Turn, turn
+from prep_assets.quality.trained_texts import MaskOptions, expected_texts
+from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.encode import Encoder
@@ -21,37 +23,47 @@ from prep_assets.tokenization.vocabulary import load_vocabulary
 
 QUESTION = "How many apples are left when I take three of the twelve that lie on the table in the kitchen?"
 ANSWER = "Twelve less three is nine, so nine apples are left on the table, and three are in your hands."
+CALL = '{"name": "subtract", "arguments": {"from": "twelve apples on the table", "number": "three apples"}}'
+KINDS = ("plain", "reasoning", "tool calls")
+CASES = (("plain", KINDS[:1]), ("chatml", KINDS[:1]), ("qwen", KINDS[::2]), ("qwen3", KINDS), ("mistral", KINDS[::2]))
 
 
-def chat(rounds: int, reasoning: bool) -> Sample:
-    """A chat of so many rounds."""
-    thought = (Region(THINKING, "Twelve less three."),) if reasoning else ()
-    turns = [(turn(USER, QUESTION), Turn(ASSISTANT, (*thought, Region(TEXT, ANSWER)))) for _ in range(rounds)]
-    return Sample(tuple(each for pair in turns for each in pair))
+def chat(turns: int, kind: str) -> Sample:
+    """A chat of so many turns."""
+    if kind == "tool calls":
+        rounds = (turn(USER, QUESTION), Turn(ASSISTANT, (Region(TOOL_CALL, CALL),)), turn(TOOL, "nine apples"), turn(ASSISTANT, ANSWER))
+    else:
+        thought = (Region(THINKING, "Twelve less three."),) if kind == "reasoning" else ()
+        rounds = (turn(USER, QUESTION), Turn(ASSISTANT, (*thought, Region(TEXT, ANSWER))))
+    return Sample((rounds * turns)[:turns])
 
 
 def cost(samples: list[Sample], template: ChatTemplate, encoder: Encoder) -> float:
     """Seconds per token."""
     start = time.perf_counter()
-    encoded = encoder.encode([render(sample, template) for sample in samples])
-    return (time.perf_counter() - start) / len(encoded.ids)
+    rendered = []
+    for sample in samples:
+        rendered.append(render(sample, template))
+        expected_texts(sample, MaskOptions(), template, rendered=rendered[-1].text)
+    return (time.perf_counter() - start) / len(encoder.encode(rendered).ids)
 
 
 def main() -> None:
     """Measure the templates in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", required=True)
-    vocabulary = load_vocabulary(str(Path(parser.parse_args().tokenizer).resolve()))
+    parser.add_argument("--turns", type=int, default=2000, help="turns of all chats of one length together")
+    arguments = parser.parse_args()
+    vocabulary = load_vocabulary(str(Path(arguments.tokenizer).resolve()))
     encoder = Encoder(vocabulary, choose_engine(vocabulary), MaskPolicy())
-    for name, reasoning in (("plain", False), ("chatml", False), ("qwen", False), ("qwen3", False), ("qwen3", True)):
+    for name, kinds in CASES:
         template = load_template(name, vocabulary)
-        ratios = []
-        for _ in range(3):
-            short = cost([chat(1, reasoning)] * 2000, template, encoder)
-            ratios.append(cost([chat(100, reasoning)] * 20, template, encoder) / short)
-        print(
-            f"{name}{' with reasoning' if reasoning else ''}: 200 turns / 2 turns, cost per token: {', '.join(f'{ratio:.2f}x' for ratio in ratios)}"
-        )
+        for kind in kinds:
+            costs = [
+                [cost([chat(turns, kind)] * (arguments.turns // turns), template, encoder) for turns in (2, 50, 200)] for _ in range(3)
+            ]
+            ratios = (", ".join(f"{each[i] / each[0]:.2f}x" for each in costs) for i in (1, 2))
+            print(f"{name}, {kind}: cost per token, 50 turns / 2 turns: {next(ratios)}; 200 turns / 2 turns: {next(ratios)}")
 
 
 if __name__ == "__main__":

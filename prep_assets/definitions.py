@@ -19,7 +19,7 @@ from prep_assets.defs.io_manager import StoreIOManager  # noqa: E402
 from prep_assets.defs.refresh import automation, schedules, sensors  # noqa: E402
 
 defs = dg.Definitions(
-    assets=[*dg.load_assets_from_modules([pretrain, sft, preference, rl]), *exports()],
+    assets=[*dg.load_assets_from_modules([pretrain, sft, preference, rl]), *rl.groups(), *exports()],
     asset_checks=checks(),
     sensors=[*sensors(), automation()],
     schedules=schedules(),

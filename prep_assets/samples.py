@@ -80,7 +80,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """The text of all regions that are not dropped, joined."""
+        """The text of all regions that are not dropped, joined; of an image that is its path, which is no text to train on."""
         return "".join(region.text for region in self.regions if not region.drop)
 
 

@@ -38,10 +38,15 @@ def messages_at(value: object, where: str) -> Sequence[Mapping[str, Any]]:
 
 
 def values_at(row: Mapping[str, Any], field: str) -> npt.NDArray[np.float32]:
-    """The finite number, or the list of them, under `field`: float32[n]."""
+    """The finite number, or the list of them, under `field`: float32[n]. Refuses one that float32 does not hold."""
     value = value_at(row, field)
     numbers: Sequence[Any] = value if isinstance(value, list) else [value]
-    return np.array([as_number(number, f"{field}[{i}]") for i, number in enumerate(numbers)], np.float32)
+    exact = np.array([as_number(number, f"{field}[{i}]") for i, number in enumerate(numbers)], np.float64)
+    with np.errstate(over="ignore"):
+        found = exact.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise Refused("out_of_range", f"{field!r} is {value}, which is not finite as float32", stage="schema")
+    return found
 
 
 def require_equal_groups(task: Task, row: Mapping[str, Any]) -> None:

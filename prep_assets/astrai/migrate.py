@@ -15,6 +15,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
 from prep_assets.schemas.registry import convert_with
 
+_GROUP = ["prompts", "responses", "rewards"]
 _PACKED = {"simple": "concat", "bfd": "bfd", "bfd_split": "bfd_split"}
 
 
@@ -28,14 +29,14 @@ class _Draft:
 
 
 def migrated(pipeline: AnyPipeline, name: str, *, files: Sequence[str], tokenizer: str, domain: str) -> str:
-    """The text of a ``pretrain.yaml``, ``sft.yaml`` or ``preference.yaml``, which the loader accepts.
+    """The text of a ``pretrain.yaml``, ``sft.yaml``, ``preference.yaml`` or ``rl.yaml``, which the loader accepts.
 
     Args:
         name: of the pipeline file, for the first comment.
         files, tokenizer, domain: what a pipeline JSON does not say; see `Domain.files` and `Family.tokenizer`.
 
     Raises:
-        ConfigError: no family can hold it (groups of responses with rewards), or its sections do not come to examples.
+        ConfigError: no family can hold it, or its sections do not come to examples.
     """
     task = task_of(pipeline)
     draft = _Draft(_family(task))
@@ -44,7 +45,7 @@ def migrated(pipeline: AnyPipeline, name: str, *, files: Sequence[str], tokenize
     source: dict[str, Any] = {"files": list(files), "schema": schema, **({"options": options} if options else {})}
     _domain_notes(task, draft, source)
     draft.values = {"tokenizer": tokenizer, "domains": {domain: source}, "output": _output(task, draft)}
-    {"pretrain": _pretrain, "sft": _sft, "preference": _preference}[draft.family](task, draft)
+    {"pretrain": _pretrain, "sft": _sft, "preference": _preference, "rl": _rl}[draft.family](task, draft)
     parse(FAMILIES[draft.family], draft.values, f"the configuration migrated from {name}")
     body = yaml.safe_dump(draft.values, sort_keys=False, allow_unicode=True, width=120)
     return "\n".join(
@@ -57,9 +58,11 @@ def _family(task: Task) -> str:
         return "pretrain" if task.is_text else "sft"
     if sorted(task.sources) == ["chosen", "rejected"]:
         return "preference"
+    if sorted(task.sources) == _GROUP:
+        return "rl"
     raise ConfigError(
         f"sources {', '.join(task.sources)} cannot be migrated: the graph's families hold documents, chats, pairs (chosen, rejected) and "
-        "prompts with a gold answer. prep-assets preprocess runs this pipeline as it is"
+        "groups (prompts, responses, rewards). prep-assets preprocess runs this pipeline as it is"
     )
 
 
@@ -79,8 +82,28 @@ def _schema(task: Task, draft: _Draft) -> tuple[str, dict[str, Any]]:
     if task.single:
         listed_sections = [section.model_dump(include=keep) for section in sections]
         return "sections", {"sections": listed_sections, **(bounds if task.is_text else {})}
-    listed = {key: {"sections": [section.model_dump(include=keep) for section in source.sections]} for key, source in task.sources.items()}
+    if draft.family == "rl" and task.sources["prompts"].is_templated:
+        return "group", _group_fields(task)
+    listed: dict[str, dict[str, Any]] = {
+        key: {"sections": [section.model_dump(include=keep) for section in source.sections]} for key, source in task.sources.items()
+    }
+    if draft.family == "rl":
+        if any(source.is_templated for source in task.sources.values()):
+            raise ConfigError(
+                "responses with a template after prompts without one cannot be migrated: a conversation is rendered, or it is not"
+            )
+        listed["responses"]["list_field"] = True
     return "sections", {"sources": listed}
+
+
+def _group_fields(task: Task) -> dict[str, Any]:
+    found = {}
+    for key, option in zip(_GROUP, ("prompt_key", "responses_key", "rewards_key"), strict=True):
+        sections = task.sources[key].sections
+        if len(sections) != 1:
+            raise ConfigError(f"{key} of {len(sections)} sections cannot be migrated where prompts have a template: a prompt is one field")
+        found[option] = sections[0].field
+    return found
 
 
 def _domain_notes(task: Task, draft: _Draft, source: dict[str, Any]) -> None:
@@ -152,6 +175,17 @@ def _preference(task: Task, draft: _Draft) -> None:
     draft.values.update(template="tokenizer", form="messages", shuffle=False, test_fraction=0.0)
     _note(draft, "the prompt that both sides share is stored once; only the answers are trained, whatever mask says of other roles")
     _note(draft, "a pair that is longer than max_seq_len is refused; AstrAI cuts it off there")
+
+
+def _rl(task: Task, draft: _Draft) -> None:
+    steps = task.pipeline.preprocessing
+    draft.values["preprocessing"] = {"max_seq_len": steps.max_seq_len, "deduplicate": task.deduplicate}
+    draft.values.update(template="tokenizer", test_fraction=0.0)
+    _note(draft, "a response ends with the token that ends a turn, or the text, and that token is trained; AstrAI writes the text alone")
+    if task.sources["prompts"].is_templated:
+        _note(draft, "a prompt ends with the generation prompt, and a response is rendered after it as the assistant's turn")
+    _note(draft, "a group of which one response does not fit in max_seq_len, with its prompt, is refused; AstrAI cuts responses off there")
+    _note(draft, "responses are trained, whatever mask says; rewards are float32")
 
 
 def _note(draft: _Draft, text: str) -> None:

@@ -93,7 +93,7 @@ class ShardWriter:
             pending = self._open.setdefault(folder, _Pending())
         pending.tokens += size
         for key, cell in cells.items():
-            values = cell.values.astype(self._task.columns[key].dtype)
+            values = _held(cell.values, self._task.columns[key], key)
             pending.held.setdefault(key, []).append(values)
             pending.records.setdefault(key, []).append(len(values))
             if cell.lengths is not None:
@@ -215,6 +215,18 @@ class ShardWriter:
 
 def _cumulative(lengths: list[int]) -> list[int]:
     return [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+
+
+def _held(values: npt.NDArray[Any], column: Column, key: str) -> npt.NDArray[Any]:
+    """`values` in the column's type. A reward that it does not hold stops the run instead of becoming infinite."""
+    with np.errstate(over="ignore"):
+        found = values.astype(column.dtype)
+    if column.kind == "values" and not np.isfinite(found).all():
+        raise ConfigError(
+            f"{key} reach {float(np.abs(values).max()):g}, {column.dtype} holds {float(np.finfo(column.dtype).max):g}. "
+            f"Set output.dtype.{key} to a wider type"
+        )
+    return found
 
 
 def _typed(block: npt.NDArray[Any], column: Column, key: str) -> npt.NDArray[Any]:

@@ -113,7 +113,7 @@ def _list() -> None:
 
 
 def _taken(each: Export) -> list[str]:
-    names = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "Lines": "JSONL"}
+    names = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "GroupStore": "groups", "Lines": "JSONL"}
     return [word for kind, word in names.items() if kind in [taken.__name__ for taken in each.takes]]
 
 

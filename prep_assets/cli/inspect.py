@@ -66,7 +66,7 @@ def show_row(
             raise ConfigError(f"{published.manifest.asset} has no stream {stream!r}{hint} There are: {', '.join(names) or 'none'}")
         chosen = stream or (names[0] if names else None)
         shown = preview(workspace, published, row, stream=chosen, limit=LIMIT)
-        numbers = _ids(published, chosen, row, len(shown.tokens)) if ids and isinstance(shown, Preview) and chosen else []
+        numbers = _ids(published, chosen, row, shown) if ids and isinstance(shown, Preview) and chosen else []
     if isinstance(shown, Preview):
         _show_tokens(console, shown, numbers, most)
     elif "files" in shown and not names:
@@ -78,19 +78,25 @@ def show_row(
 
 def streams(published: Published) -> list[str]:
     """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
+    if published.manifest.asset == "rl_groups":
+        from prep_assets.pipelines.rl_groups import splits
+
+        return list(splits(published))
     found = sorted(path.stem for path in published.directory.iterdir() if path.suffix in (".index", ".documents"))
     return sorted(found, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
 
 
-def _ids(published: Published, stream: str, row: int, count: int) -> list[int]:
+def _ids(published: Published, stream: str, row: int, shown: Preview) -> list[int]:
     from prep_assets.stores.packed import open_packed
     from prep_assets.stores.tokens import open_tokens
 
+    if shown.ids:
+        return list(shown.ids)
     if (published.directory / f"{stream}.documents").is_dir():
         found = open_packed(published.directory, stream).tokens[row]
     else:
         found = open_tokens(published.directory, stream).record(row, "tokens")
-    return [int(token) for token in found[:count]]
+    return [int(token) for token in found[: len(shown.tokens)]]
 
 
 def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | None) -> None:
@@ -116,7 +122,7 @@ def _footer(shown: Preview, colour: bool) -> str:
         parts.append(f"{trained:,} trained ({trained / max(1, len(shown.tokens)):.1%}, {how})")
     else:
         parts.append("no loss mask")
-    parts.append(counted(len(shown.origins), "document"))
+    parts.append(counted(len(shown.origins) - 1, "response") if shown.ids else counted(len(shown.origins), "document"))
     return "── " + " · ".join(parts)
 
 

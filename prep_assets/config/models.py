@@ -56,14 +56,17 @@ class Domain(Model):
     txt: Literal["line", "file"] = Field(default="line", description="Whether a line or a whole .txt file is one document.")
     domain_key: str | None = Field(default=None, description="A field that says which domain a row of a shared source belongs to.")
     domain_value: str | None = Field(default=None, description="What `domain_key` holds in this domain's rows; null: the domain's name.")
-    image_dir: str = Field(default=".", description="Folder that the paths of images are relative to, relative to this config file.")
+    image_dir: str | None = Field(
+        default=None,
+        description="Folder of the images, relative to this config file; paths in the data are relative to it. null: only URLs are accepted.",
+    )
     where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
     max_items: int | None = Field(default=None, ge=1, description="Use at most this many records, the first ones.")
 
     @property
     def reading(self) -> list[Any]:
-        """What decides which examples its files give, for recipes."""
-        return [self.schema_name, self.options, self.where, self.max_items, self.domain_key, self.domain_value, self.image_dir]
+        """What decides which examples its files give, for recipes. What is in the folder of images is pinned with the files."""
+        return [self.schema_name, self.options, self.where, self.max_items, self.domain_key, self.domain_value]
 
 
 class Preprocessing(Model):
@@ -75,6 +78,28 @@ class Preprocessing(Model):
     min_chars: int = Field(default=1, ge=0, description="Shortest document in characters (pretraining).")
     max_chars: int | None = Field(default=None, ge=1, description="Longest document in characters (pretraining).")
     deduplicate: bool = Field(default=True, description="Refuse a record that equals an earlier one of its domain in every field.")
+
+
+class Fim(Model):
+    """Fill-in-the-middle: a share of the documents is cut in three and written with the middle at the end."""
+
+    rate: float = Field(default=0.0, ge=0, le=1, description="Share of documents that are cut; 0: none.")
+    spm_rate: float = Field(
+        default=0.5, ge=0, le=1, description="Share of cut documents whose end is written first (SPM); the others are PSM."
+    )
+    prefix_token: str = Field(default="<|fim_prefix|>", description="The tokenizer's token before the beginning of the document.")
+    suffix_token: str = Field(default="<|fim_suffix|>", description="The one before its end.")
+    middle_token: str = Field(default="<|fim_middle|>", description="The one before its middle.")
+    seed: int = Field(default=0, description="With the id of a record, decides whether and where it is cut.")
+
+
+class Documents(Preprocessing):
+    """What happens to documents on their way to tokens: `preprocessing` of the pretrain family."""
+
+    max_seq_len: int | None = Field(
+        default=None, ge=1, description="Longest document in tokens; a longer one is refused and counted. null: no limit."
+    )
+    fim: Fim = Fim()
 
 
 class Output(Model):
@@ -141,13 +166,22 @@ class Family(Model):
     )
 
 
-class Pretrain(Family):
+class Images(Model):
+    """What families have whose records may hold images."""
+
+    image_token: str | None = Field(
+        default=None, description="Control token of the tokenizer that stands for an image; null: records with images are refused."
+    )
+    image_patches: int = Field(default=1, ge=1, description="How many of these tokens stand for one image.")
+
+
+class Pretrain(Images, Family):
     """`configs/pretrain.yaml`: documents → flat token streams."""
 
     test_fraction: float = Field(
         default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text."
     )
-    preprocessing: Preprocessing = Preprocessing(max_seq_len=None)
+    preprocessing: Documents = Documents()
 
 
 class Chat(Family):
@@ -157,7 +191,7 @@ class Chat(Family):
     template_options: dict[str, Any] = Field(default={}, description="Further variables for the template, e.g. {enable_thinking: false}.")
 
 
-class Sft(Chat):
+class Sft(Images, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
     mask: dict[str, Action] = Field(default={"assistant": "train", "completion": "train"}, description="What is trained, by role.")

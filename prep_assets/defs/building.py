@@ -14,7 +14,7 @@ from prep_assets.defs.partitions import domains
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.graph import ASSETS, Asset, asset_named, out_of_date, upstream_of
+from prep_assets.pipelines.graph import EVERY, Asset, asset_named, out_of_date, upstream_of
 from prep_assets.pipelines.workspace import Workspace
 
 SINGLE_RUN = dg.BackfillPolicy.single_run()
@@ -84,7 +84,7 @@ def _bring_up_to_date(context: dg.AssetExecutionContext, workspace: Workspace, a
     for name, key in behind:
         by_asset.setdefault(name, []).append(key)
     for name, keys in by_asset.items():
-        for tags in _selections(ASSETS[name], keys):
+        for tags in _selections(EVERY[name], keys):
             _run(context, name, tags)
 
 
@@ -95,9 +95,9 @@ def _behind(instance: dg.DagsterInstance, workspace: Workspace, asset: Asset, pa
         for above, key, why in out_of_date(workspace, asset, partition):
             found.setdefault((above.name, key), why)
         for name, key in _above(workspace, asset, partition):
-            if key in failing(instance, name, ASSETS[name].partitions(workspace)):
+            if key in failing(instance, name, EVERY[name].partitions(workspace)):
                 found.setdefault((name, key), "has not passed its checks")
-    order = list(ASSETS)
+    order = list(EVERY)
     return dict(sorted(found.items(), key=lambda entry: order.index(entry[0][0])))
 
 

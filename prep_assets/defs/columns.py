@@ -29,3 +29,9 @@ PAIRS = [
     column("rejected", "string", "The other answer."),
 ]
 PROMPTS = [column("prompt", "string", "The question."), column("gold", "float64", "The right answer.")]
+GROUPS = [
+    column("prompts", "int32[P]", "Token ids of the prompt, ended by the generation prompt."),
+    column("responses", "list of int32[R]", "Token ids of each response."),
+    column("masks", "list of uint8[R]", "1 where a token of a response is trained."),
+    column("rewards", "float32[G]", "The reward of each response."),
+]

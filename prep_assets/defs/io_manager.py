@@ -19,7 +19,7 @@ from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.checks import checks_of, run_check
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.graph import EVERY
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, Published
@@ -140,7 +140,7 @@ def _mixture(published: Published) -> dict[str, Any]:
 
 
 def _look_inside(published: Published) -> dict[str, Any]:
-    if published.manifest.asset not in ASSETS or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
+    if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
     from prep_assets.pipelines.previews import Preview, preview
 

@@ -19,7 +19,10 @@ def preference_raw(context: dg.AssetExecutionContext, config: Options) -> dg.Mat
 
 @declare("preferences", kinds={"python", "json"}, columns=PAIRS)
 def preferences(context: dg.AssetExecutionContext, config: Options) -> dg.MaterializeResult[Any]:
-    """Pairs of all domains as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it."""
+    """Pairs of all domains as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it.
+
+    Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.
+    """
     return build(context, config)
 
 

@@ -1,4 +1,4 @@
-"""AstrAI's memory-mapped layout: ``shard_0000/{meta.json, <key>.bin}``, everything int32.
+"""AstrAI's memory-mapped layout: ``shard_0000/{meta.json, <key>.bin}``, everything int32 but rewards, which are float32.
 
 ``loss_mask`` is unshifted: its SFT data set takes ``loss_mask[begin + 1 : end + 1]`` with the targets.
 """
@@ -14,23 +14,34 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.exports.blocks import Block, rows, sides
+from prep_assets.exports.groups import group_blocks
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.exports.source import Pairs
+from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import BinWriter, TokenStore
 
 
-@exporter("astrai", PackedStore, TokenStore, Pairs)
+@exporter("astrai", PackedStore, TokenStore, Pairs, GroupStore)
 def astrai(
-    source: PackedStore | TokenStore | Pairs, out: Path, progress: Progress, *, pad_id: int = 0, max_tokens_per_shard: int = 100_000_000
+    source: PackedStore | TokenStore | Pairs | GroupStore,
+    out: Path,
+    progress: Progress,
+    *,
+    pad_id: int = 0,
+    max_tokens_per_shard: int = 100_000_000,
 ) -> None:
-    """``sequence`` of a token stream, with ``loss_mask, position_ids`` where it has a mask; the four keys of pairs, with offsets.
+    """``sequence`` of a token stream, with ``loss_mask, position_ids`` where it has a mask; the four keys of pairs or of scored groups, with offsets.
 
     The rows of a packed table stand end to end, padded with `pad_id`, and one token more: a window must have a next token, so that without
-    it ``window_size=row_len`` would lose the last row. Pairs are one shard, because offsets are honoured in single shards only.
+    it ``window_size=row_len`` would lose the last row. Pairs and groups are one shard, because offsets are honoured in single shards only;
+    ``element_offsets`` say where each response ends.
     """
     if isinstance(source, Pairs):
         _pairs(source, out, progress)
+        return
+    if isinstance(source, GroupStore):
+        _groups(source, out, progress)
         return
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
     keys = ("tokens", "loss_mask", "position_ids") if masked else ("tokens",)
@@ -70,4 +81,28 @@ def _pairs(source: Pairs, out: Path, progress: Progress) -> None:
                     offsets[key] += (np.cumsum(block.row_lengths) + offsets[key][-1]).tolist()
             progress(both[0].done, len(source))
     meta = {key: {"shape": [ends[-1]], "dtype": "int32", "offsets": ends} for key, ends in offsets.items()}
+    (folder / "meta.json").write_text(json.dumps(meta), "utf-8")
+
+
+def _groups(source: GroupStore, out: Path, progress: Progress) -> None:
+    folder = out / "shard_0000"
+    folder.mkdir()
+    dtypes = {"prompts": "int32", "responses": "int32", "masks": "int32", "rewards": "float32"}
+    offsets: dict[str, list[int]] = {key: [0] for key in dtypes}
+    elements = [0]
+    with ExitStack() as stack:
+        files = {key: stack.enter_context((folder / f"{key}.bin").open("wb")) for key in dtypes}
+        for block in group_blocks(source):
+            values = {"prompts": block.prompts, "responses": block.responses, "masks": block.masks, "rewards": block.rewards}
+            per_group = (block.prompt_lengths, block.group_lengths, block.group_lengths, block.sizes)
+            for (key, array), lengths in zip(values.items(), per_group, strict=True):
+                np.ascontiguousarray(array, np.dtype(dtypes[key]).newbyteorder("<")).tofile(files[key])
+                offsets[key] += (np.cumsum(lengths) + offsets[key][-1]).tolist()
+            elements += (np.cumsum(block.response_lengths) + elements[-1]).tolist()
+            progress(block.done, len(source))
+    nested = {"element_offsets": elements}
+    meta = {
+        key: {"shape": [ends[-1]], "dtype": dtypes[key], "offsets": ends, **(nested if key in ("responses", "masks") else {})}
+        for key, ends in offsets.items()
+    }
     (folder / "meta.json").write_text(json.dumps(meta), "utf-8")

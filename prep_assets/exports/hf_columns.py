@@ -10,6 +10,8 @@ import numpy as np
 from prep_assets.errors import ConfigError
 from prep_assets.exports.arrow import ragged
 from prep_assets.exports.blocks import IGNORE, Block
+from prep_assets.exports.groups import GroupBlock
+from prep_assets.stores.images import Images
 
 NO_MEDIA = 1 << 32
 """What LLaMA-Factory puts into a list of media positions when there is none."""
@@ -38,6 +40,19 @@ def masked(block: Block) -> dict[str, Any]:
 def llama_factory(block: Block) -> dict[str, Any]:
     """LLaMA-Factory's SFT: ``input_ids, attention_mask, labels`` and empty ``images, videos, audios``."""
     return {**masked(block), **_no_media(block)}
+
+
+def llama_factory_images(block: Block, images: Images, folder: str | None) -> dict[str, Any]:
+    """The same with the paths of each row's images, below `folder` where they are local."""
+    import pyarrow as pa
+
+    first = block.done - len(block.row_lengths)
+    here = images.of(first, block.done)
+    paths: list[list[str] | None] = [None] * len(block.row_lengths)
+    for row, image in zip(np.asarray(images.record[here]).tolist(), images.references(np.arange(here.start, here.stop)), strict=True):
+        local = folder is not None and "://" not in image.path
+        paths[row - first] = [*(paths[row - first] or []), f"{folder}/{image.path}" if local else image.path]
+    return {**llama_factory(block), "images": pa.array(paths, pa.list_(pa.string()))}
 
 
 def llama_factory_packed(block: Block, width: int, pad_id: int) -> dict[str, Any]:
@@ -85,6 +100,22 @@ def pairs(blocks: Mapping[str, Block], layout: str) -> dict[str, Any]:
         raise ConfigError("axolotl reads preference pairs as text only: give it preferences.jsonl")
     table = {f"{side}_{key}": values for side, block in blocks.items() for key, values in masked(block).items()}
     return {**table, **_no_media(blocks["chosen"])} if layout == "llama_factory" else table
+
+
+def groups(block: GroupBlock) -> dict[str, Any]:
+    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks``, and ``rewards`` as float32."""
+    import pyarrow as pa
+
+    borders = np.concatenate([[0], np.cumsum(block.sizes)]).astype(np.int32)
+    nested = {"responses": (block.responses, "int32"), "masks": (block.masks, "int8")}
+    lists = {
+        key: pa.ListArray.from_arrays(borders, ragged(values, block.response_lengths, dtype)) for key, (values, dtype) in nested.items()
+    }
+    return {
+        "prompt_ids": ragged(block.prompts, block.prompt_lengths, "int32"),
+        **lists,
+        "rewards": ragged(block.rewards, block.sizes, "float32"),
+    }
 
 
 COLUMNS: Mapping[str, Callable[[Block], dict[str, Any]]] = {

@@ -14,7 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.exports.source import Source, open_source
+from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
+from prep_assets.stores.tokens import TokenStore
 
 Progress = Callable[[int, int], None]
 """Told how many rows are written, and how many there are."""
@@ -29,12 +31,14 @@ class Export:
         takes: which kinds of source it can write.
         write: called with the source, an empty folder, a `Progress` and the options.
         options: names and defaults of its options.
+        images: whether it can say which images stand where.
     """
 
     name: str
     takes: tuple[type, ...]
     write: Callable[..., None]
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
+    images: bool = False
 
     @property
     def summary(self) -> str:
@@ -45,12 +49,12 @@ class Export:
 _EXPORTS: dict[str, Export] = {}
 
 
-def exporter(name: str, *takes: type) -> Callable[[Write], Write]:
+def exporter(name: str, *takes: type, images: bool = False) -> Callable[[Write], Write]:
     """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`."""
 
     def register(write: Write) -> Write:
         options = {key: each for key, each in inspect.signature(write).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
-        _EXPORTS[name] = Export(name, takes, write, options)
+        _EXPORTS[name] = Export(name, takes, write, options, images)
         return write
 
     return register
@@ -117,6 +121,7 @@ def export(
     if not isinstance(opened, found.takes):
         takes = ", ".join(each.__name__ for each in found.takes)
         raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
+    _refuse_lost_images(found, opened)
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
@@ -124,6 +129,16 @@ def export(
         raise ConfigError(f"{out} is not empty: an export never mixes with what is there. Remove it, or name another folder")
     _whole(out, lambda folder: found.write(opened, folder, progress, **options))
     return out
+
+
+def _refuse_lost_images(found: Export, source: Source) -> None:
+    count = len(source.images) if isinstance(source, TokenStore | PackedStore) else 0
+    if count and not found.images:
+        able = ", ".join(name for name, each in exports().items() if each.images)
+        raise ConfigError(
+            f"export {found.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
+            f"Formats with images: {able}"
+        )
 
 
 def check_options(found: Export, options: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from prep_assets.errors import StoreError, nearest
+from prep_assets.stores.groups import STREAMS, GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published
@@ -38,15 +39,15 @@ class Pairs:
         return len(self.chosen)
 
 
-Source = PackedStore | TokenStore | Pairs | Lines
+Source = PackedStore | TokenStore | Pairs | GroupStore | Lines
 
 
 def open_source(where: Published | Path | str, stream: str | None = None) -> Source:
-    """The packed table, token stream, pairs of streams or lines in a store's folder.
+    """The packed table, token stream, pairs of streams, scored groups or lines in a store's folder.
 
     Args:
         where: the folder that has the payload, e.g. ``stores/sft_packed/current``.
-        stream: which one, where the folder has several.
+        stream: which one, where the folder has several; of groups, the folder of those that are held out.
 
     Raises:
         StoreError: there is none, or several and `stream` does not say which.
@@ -56,6 +57,10 @@ def open_source(where: Published | Path | str, stream: str | None = None) -> Sou
     names = sorted({*tables, *streams})
     if stream is None and set(names) == set(SIDES):
         return Pairs(*(open_tokens(folder, side) for side in SIDES))
+    if stream is None and set(names) == set(STREAMS):
+        return open_groups(folder)
+    if stream is not None and (folder / stream / f"{STREAMS[0]}.index").is_dir():
+        return open_groups(folder / stream)
     if stream is None and len(names) != 1:
         found = f"several: {', '.join(names)}. Say which with stream=…" if names else "none of ours. Give the folder that has the payload"
         raise StoreError(f"{folder}: one token stream, table or JSONL file is exported at a time, found {found}")

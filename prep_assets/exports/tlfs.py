@@ -14,7 +14,7 @@ from prep_assets.exports.blocks import rows
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, PackedWriter
-from prep_assets.stores.tokens import H5Writer, TokenStore
+from prep_assets.stores.tokens import TokenStore
 
 FIELDS = ({"prompt", "chosen", "rejected"}, {"prompt", "gold"})
 
@@ -29,11 +29,7 @@ def tlfs(source: PackedStore | TokenStore | Lines, out: Path, progress: Progress
         _copy(source, out / f"{name or source.path.stem}.jsonl")
         progress(len(source), len(source))
     elif isinstance(source, TokenStore):
-        writer = H5Writer(out / f"{name or 'pile_train'}.h5", {"tokens": "int32"})
-        for block in rows(source):
-            writer.append({"tokens": block.tokens}, block.row_lengths)
-            progress(block.done, len(source))
-        writer.close()
+        _stream(source, out / f"{name or 'pile_train'}.h5", progress)
     else:
         with PackedWriter("h5", out, name or "sft_packed", len(source), source.row_len) as table:
             for block in rows(source):
@@ -41,6 +37,19 @@ def tlfs(source: PackedStore | TokenStore | Lines, out: Path, progress: Progress
                 mask = block.padded(block.trained.astype("int8"), source.row_len, 0)
                 table.append({"tokens": tokens, "loss_mask": mask})
                 progress(block.done, len(source))
+
+
+def _stream(source: TokenStore, path: Path, progress: Progress) -> None:
+    """In one piece, since the length is known: of a dataset in chunks HDF5 reads the whole chunk that a window is in."""
+    import h5py
+
+    with h5py.File(path, "w", libver="v108") as file:
+        dataset = file.create_dataset("tokens", (source.tokens,), "int32", track_times=False)
+        at = 0
+        for block in rows(source):
+            dataset[at : at + len(block.tokens)] = block.ids("int32")
+            at += len(block.tokens)
+            progress(block.done, len(source))
 
 
 def _copy(source: Lines, path: Path) -> None:

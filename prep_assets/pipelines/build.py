@@ -23,6 +23,7 @@ class Build:
         plain_recipe: the recipe without this run's overrides.
         write: writes the payload into an empty directory and refused records into the quarantine file.
         audit: structural checks on what was written; raises to forbid publication.
+        needs_records: whether a store that nothing was read for is a mistake; not where the configuration has no domain for it.
     """
 
     place: Place
@@ -30,6 +31,7 @@ class Build:
     plain_recipe: Mapping[str, Any]
     write: Callable[[Path, Path], Draft]
     audit: Callable[[Path], None]
+    needs_records: bool = True
 
     @property
     def key(self) -> str:
@@ -54,7 +56,7 @@ class Build:
             raise type(error)(f"{self.place.label}: {error}") from error
 
     def _checked(self, draft: Draft, quarantine: Path) -> Draft:
-        if draft.counts.get("read") == 0:
+        if draft.counts.get("read") == 0 and self.needs_records:
             raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
         if draft.counts.get("read") and not draft.counts.get("kept"):
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in draft.counts.get("refused", {}).items())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from prep_assets.config.models import FAMILIES, Preference, Pretrain, Rl, Sft
+from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import Refused, StoreError
-from prep_assets.pipelines import preference, rl, sft
+from prep_assets.pipelines import preference, rl, rl_groups, sft
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.evidence import (
+    document_conversations,
     preference_conversations,
     preference_rows,
     sample_of,
@@ -20,15 +23,22 @@ from prep_assets.pipelines.evidence import (
     sft_rows,
     source_records,
 )
+from prep_assets.pipelines.group_evidence import group_conversations, group_prompts, group_rows, group_scores
+from prep_assets.pipelines.images import stored_image_id
 from prep_assets.pipelines.previews import streams_of
+from prep_assets.pipelines.rl_domains import group_domains, prompt_domains
 from prep_assets.pipelines.sources import domain_of, pinned, read_sources
+from prep_assets.pipelines.unpaired import UNPAIRED, UNPAIRED_TEST
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.accounting import account
+from prep_assets.quality.fill_in_the_middle import parts_in_order
 from prep_assets.quality.gold import check_golds, second_reading, worked_out
 from prep_assets.quality.identity import prove_identity
+from prep_assets.quality.images import check_images, check_only_images_masked, check_packed_images
 from prep_assets.quality.mask import prove_masks
 from prep_assets.quality.packed_mask import check_pieces
 from prep_assets.quality.pairs import check_pairs
+from prep_assets.quality.rewards import check_rewards
 from prep_assets.quality.rows import check_packed, check_records
 from prep_assets.quality.text import Text, prove_texts
 from prep_assets.quality.verdict import Verdict, Worst
@@ -37,11 +47,14 @@ from prep_assets.records.quarantine import read_quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import Prompt, Record
 from prep_assets.schemas.registry import Convert, apply, convert_with
+from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import build_key
-from prep_assets.stores.packed import open_packed
+from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import KEY_LENGTH, Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.tokenization.fill_in_the_middle import cut_of
+from prep_assets.tokenization.vocabulary import Vocabulary
 
 # -- every store ------------------------------------------------------------------------------------------------------------------------
 
@@ -78,6 +91,8 @@ def _stored(published: Published) -> int:
     streams = _streams(published)
     if published.manifest.asset == "preference_tokens":
         streams = {"chosen": streams["chosen"]}
+    if published.manifest.asset == rl_groups.GROUPS:
+        return sum(len(open_groups(folder)) for folder in rl_groups.splits(published).values())
     return sum(len(store) for store in streams.values())
 
 
@@ -90,10 +105,17 @@ def _available(workspace: Workspace, published: Published) -> int | None:
     if manifest.asset == "rl_tokens":
         prompts, arithmetic = (open_published(workspace.stores, asset).manifest.counts for asset in (rl.PROMPTS, rl.ARITHMETIC))
         return int(prompts["train"]) + int(arithmetic["kept"])
-    names = [manifest.partition] if manifest.partition else sorted(family.domains)
+    names = [manifest.partition] if manifest.partition else _domains_of(family, manifest.asset)
     if any(domain_of(family, name).max_items for name in names) or getattr(family, "max_per_source", None):
         return None
     return sum(int(open_published(workspace.stores, _raw_of(manifest.asset), name).manifest.counts["read"]) for name in names)
+
+
+def _domains_of(family: Family, asset: str) -> Sequence[str]:
+    """The domains that an asset without partitions reads."""
+    if not isinstance(family, Rl):
+        return sorted(family.domains)
+    return group_domains(family) if asset == rl_groups.GROUPS else prompt_domains(family)
 
 
 def _raw_of(asset: str) -> str:
@@ -116,8 +138,11 @@ def raw_accounting(workspace: Workspace, published: Published) -> Verdict:
 
 
 def pretrain_rows(workspace: Workspace, published: Published) -> Verdict:
-    vocabulary = workspace.vocabulary(workspace.family(Pretrain))
-    return _all(check_records(store, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id) for store in _streams(published).values())
+    family, stores = workspace.family(Pretrain), _streams(published).values()
+    vocabulary = workspace.vocabulary(family)
+    sound = (check_records(store, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id) for store in stores)
+    masked = (check_only_images_masked(store) for store in stores if "loss_mask" in store.arrays)
+    return _all(chain(sound, _images(workspace, family, stores), masked))
 
 
 def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
@@ -125,14 +150,37 @@ def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
     family = workspace.family(Pretrain)
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
     convert = convert_with(domain.schema_name, domain.options)
+    fim = published.manifest.recipe["preprocessing"].get("fim")
 
     def texts(store: TokenStore) -> Iterator[Text]:
         for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
             text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
-            yield Text(identity, text, store.record(number, "tokens")[:-1])
+            yield _as_text(identity, text, store.record(number, "tokens")[:-1], name, fim, vocabulary)
 
-    reference = workspace.engines(family).reference
-    return _all(prove_texts(texts(store), vocabulary, reference) for store in _streams(published).values())
+    def prove(store: TokenStore) -> Verdict:
+        if len(store.images):
+            return prove_identity(document_conversations(workspace, name, store), vocabulary)
+        return prove_texts(texts(store), vocabulary, engines.reference, engines.rest_reference)
+
+    engines = workspace.engines(family)
+    return _all(prove(store) for store in _streams(published).values())
+
+
+def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:
+    """A document with its tokens in the order of its text, put together again where it was cut for fill-in-the-middle."""
+    if fim is None:
+        return Text(identity, text, ids)
+    sentinels = {part: vocabulary.backend.token_to_id(fim[f"{part}_token"]) for part in ("prefix", "suffix", "middle")}
+    cut = cut_of(f"{name}/{identity}", len(text), rate=fim["rate"], spm_rate=fim["spm_rate"], seed=fim["seed"])
+    try:
+        found = parts_in_order(ids.tolist(), sentinels)
+    except ValueError as error:
+        raise StoreError(f"{identity}: {error}") from error
+    if (cut is None) != (found is None):
+        raise StoreError(f"{identity}: {'whole' if found is None else 'cut'}, its seed and id make it {'whole' if cut is None else 'cut'}")
+    if cut is None or found is None:
+        return Text(identity, text, ids)
+    return Text(identity, text, np.array([token for part in found for token in part], ids.dtype), cut.parts(text))
 
 
 # -- SFT --------------------------------------------------------------------------------------------------------------------------------
@@ -156,7 +204,13 @@ def sft_identity(workspace: Workspace, published: Published) -> Verdict:
 def token_rows(workspace: Workspace, published: Published) -> Verdict:
     family = workspace.family(FAMILIES[published.manifest.asset.partition("_")[0]])
     size = workspace.vocabulary(family).size
-    return _all(check_records(store, vocabulary_size=size) for store in _streams(published).values())
+    stores = _streams(published).values()
+    return _all(chain((check_records(store, vocabulary_size=size) for store in stores), _images(workspace, family, stores)))
+
+
+def _images(workspace: Workspace, family: Family, stores: Iterable[TokenStore | PackedStore]) -> Iterator[Verdict]:
+    token = stored_image_id(workspace, family)
+    yield from () if token is None else (check_images(store, token) for store in stores)
 
 
 def _packed_tables(published: Published) -> list[str]:
@@ -166,7 +220,8 @@ def _packed_tables(published: Published) -> list[str]:
 def packed_rows(workspace: Workspace, published: Published) -> Verdict:
     vocabulary = workspace.vocabulary(workspace.family(Sft))
     tables = [open_packed(published.directory, name) for name in _packed_tables(published)]
-    return _all(check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
+    sound = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
+    return _all(chain(sound, _images(workspace, workspace.family(Sft), tables)))
 
 
 def packed_mask(workspace: Workspace, published: Published) -> Verdict:
@@ -184,6 +239,8 @@ def packed_mask(workspace: Workspace, published: Published) -> Verdict:
                 )
             stores[domain] = open_tokens(tokens.directory, split)
         verdicts.append(check_pieces(packed, stores, once=not recipe["packing"].get("epochs")))
+        if len(packed.images) or any(len(store.images) for store in stores.values()):
+            verdicts.append(check_packed_images(packed, stores))
     return _all(iter(verdicts))
 
 
@@ -235,7 +292,11 @@ def _mixed_total(
 
 def pairs(workspace: Workspace, published: Published) -> Verdict:
     train, test = (open_lines(published.directory, name) for name in (preference.TRAIN, preference.TEST))
-    return check_pairs(train, test)
+    unpaired = [
+        open_lines(published.directory, name) if (published.directory / f"{name}.jsonl").is_file() else ()
+        for name in (UNPAIRED, UNPAIRED_TEST)
+    ]
+    return check_pairs(train, test, *unpaired)
 
 
 def preference_mask(workspace: Workspace, published: Published) -> Verdict:
@@ -295,6 +356,31 @@ def _second(record: Record, convert: Convert, content: Mapping[str, Any], identi
 def arithmetic_golds(workspace: Workspace, published: Published) -> Verdict:
     rows = enumerate(open_lines(published.directory, rl.ARITHMETIC))
     return check_golds((f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
+
+
+# -- scored groups ----------------------------------------------------------------------------------------------------------------------
+
+
+def group_rows_integrity(workspace: Workspace, published: Published) -> Verdict:
+    size = workspace.vocabulary(workspace.family(Rl)).size
+    stores = [open_groups(folder) for folder in rl_groups.splits(published).values()]
+    return _all(check_records(stream, vocabulary_size=size) for store in stores for stream in (store.prompts, store.responses))
+
+
+def group_mask(workspace: Workspace, published: Published) -> Verdict:
+    vocabulary = workspace.vocabulary(workspace.family(Rl))
+    return _all(prove_masks(group_rows(workspace, folder), vocabulary) for folder in rl_groups.splits(published).values())
+
+
+def group_identity(workspace: Workspace, published: Published) -> Verdict:
+    vocabulary, folders = workspace.vocabulary(workspace.family(Rl)), rl_groups.splits(published).values()
+    return _all(
+        prove_identity(evidence(workspace, folder), vocabulary) for folder in folders for evidence in (group_conversations, group_prompts)
+    )
+
+
+def group_rewards(workspace: Workspace, published: Published) -> Verdict:
+    return _all(check_rewards(group_scores(workspace, folder)) for folder in rl_groups.splits(published).values())
 
 
 # -- the table --------------------------------------------------------------------------------------------------------------------------

@@ -136,6 +136,24 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         INTEGRITY,
         Check("gold_answers", "Every gold equals its question worked out exactly.", later("check_runs.arithmetic_golds")),
     ),
+    "rl_groups": (
+        INTEGRITY,
+        ACCOUNTING,
+        Check(
+            "row_integrity", "Ids are inside the vocabulary, and every response trains something.", later("check_runs.group_rows_integrity")
+        ),
+        Check(
+            "mask_alignment",
+            "Trained tokens of every prompt with each of its responses decode to exactly the answer and its stop token.",
+            later("check_runs.group_mask"),
+        ),
+        Check("tokenization_identity", _IDENTITY, later("check_runs.group_identity")),
+        Check(
+            "rewards",
+            "Every reward is finite, each response of a group has one, and they are those of the source.",
+            later("check_runs.group_rewards"),
+        ),
+    ),
     "rl_tokens": (INTEGRITY, ACCOUNTING, Check("row_integrity", "Ids are inside the vocabulary.", later("check_runs.token_rows"))),
 }
 
@@ -151,5 +169,5 @@ EXPORTED = (
 
 
 def checks_of(asset: str) -> tuple[Check, ...]:
-    """The checks of an asset, one of `ASSETS` or an export."""
+    """The checks of an asset, one of the graph's or an export."""
     return CHECKS.get(asset, EXPORTED)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipelines.examples import Item
+from prep_assets.pipelines.images import ImageFiles, shown_images
 from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import IMAGE, Sample
@@ -27,17 +28,24 @@ class Conversations:
     Attributes:
         template, encoder: how.
         special_in_content: what happens to control tokens that are typed in content.
-        images: folder that paths of images are relative to.
+        images: folder that paths of images are relative to; `None`: only URLs are accepted.
         quarantine: where refused records go.
         control_tokens: how many control tokens were found in contents so far.
+        images_cut_away: how many images truncation took from the kept records so far.
     """
 
     template: ChatTemplate
     encoder: Encoder
     special_in_content: SpecialInContent
-    images: Path
+    images: Path | None
     quarantine: Quarantine
     control_tokens: int = 0
+    images_cut_away: int = 0
+
+    @cached_property
+    def files(self) -> ImageFiles:
+        """The images themselves."""
+        return ImageFiles(self.images)
 
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; the others are in quarantine."""
@@ -57,24 +65,37 @@ class Conversations:
             encoded = self.encoder.encode(rendered)
         for position, fault in encoded.refused:
             at[position].refuse(self.quarantine, fault)
-        return [at[int(position)] for position in encoded.kept], encoded
+        kept = [at[int(position)] for position in encoded.kept]
+        shown = sum(len(shown_images(item.example.turns)) for item in kept if isinstance(item.example, Sample))
+        self.images_cut_away += shown - len(encoded.images)
+        return kept, encoded
 
     def _sample(self, item: Item) -> Sample:
         if not isinstance(item.example, Sample):
             raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
-        for region in (region for turn in item.example.turns for region in turn.regions):
+        if item.example.label is False:
+            raise Refused("undesirable", "its label says that the answer is a bad one; SFT would teach it", stage="render")
+        for image in shown_images(item.example.turns):
             # pictures are never decoded; one that is not there would be trained on as if it were
-            if region.kind == IMAGE and "://" not in region.text and not (self.images / region.text).is_file():
-                raise Refused("missing_image", f"no file {self.images / region.text}", stage="render")
+            self.files.digest(image.text)
         return item.example
 
     def _render(self, sample: Sample) -> Rendered:
         rendered = render(sample, self.template)
+        if self.special_in_content == "allow":
+            self._refuse_typed_images(sample)
         try:
-            expected_texts(sample, self._options, self.template)
+            expected_texts(sample, self._options, self.template, rendered=rendered.text)
         except CheckFailed as error:  # such as reasoning that is not where a growing render has it
             raise Refused("mask_not_provable", str(error), stage="render") from error
         return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+
+    def _refuse_typed_images(self, sample: Sample) -> None:
+        """Where typed control tokens are let through, one that stands for images would be an image that nobody has."""
+        found = self._pattern.match(self.template.image) if self._pattern is not None else None
+        for region in (region for turn in sample.turns for region in turn.regions) if found is not None else ():
+            if region.kind != IMAGE and found is not None and found[0] in region.text:
+                raise Refused("image_token_in_content", f"{found[0]!r} stands for images, and is typed in a text", stage="render")
 
     @cached_property
     def _options(self) -> MaskOptions:

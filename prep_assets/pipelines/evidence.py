@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
-from prep_assets.config.models import Family, Preference, Sft
+import numpy as np
+
+from prep_assets.config.models import Family, Preference, Pretrain, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines import preference
+from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.commands import materialize_command
+from prep_assets.pipelines.images import image_placeholder
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation
@@ -17,7 +22,7 @@ from prep_assets.quality.mask import Cut, Row
 from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
-from prep_assets.samples import Record, Sample
+from prep_assets.samples import DOCUMENT, IMAGE, Record, Sample, Turn
 from prep_assets.schemas.registry import Convert, apply, convert_with
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published, open_published
@@ -40,13 +45,16 @@ def source_records(workspace: Workspace, kind: type[Family], raw: str, name: str
     files = (*sources.files, *sources.test_files)
     at = 0
     for index, file in enumerate(files):
-        if at < len(store) and int(store.file[at]) != index:
+        others = np.flatnonzero(store.file[at:] != index)
+        wanted = iter(store.row[at : at + int(others[0]) if len(others) else None].tolist())
+        row = next(wanted, None)
+        if row is None:
             continue
-        for block in read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt):
-            for record in block.records:
-                if at < len(store) and int(store.file[at]) == index and int(store.row[at]) == record.row:
+        with closing(ahead(read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt))) as blocks:
+            for record in (record for block in blocks for record in block.records):
+                if record.row == row:
                     yield at, record_id(file, record.row), record
-                    at += 1
+                    at, row = at + 1, next(wanted, None)
     if at != len(store):
         raise StoreError(
             f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source"
@@ -66,6 +74,22 @@ def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
     if not isinstance(sample, Sample):
         raise StoreError(f"the store holds {identity}, of which its schema makes a {type(sample).__name__}")
     return sample
+
+
+# -- documents with images --------------------------------------------------------------------------------------------------------------
+
+
+def document_conversations(workspace: Workspace, name: str, store: TokenStore) -> Iterator[Conversation]:
+    """Each document of a pretraining stream with images, with a fresh render of its source, ended by the end-of-text token."""
+    family = workspace.family(Pretrain)
+    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
+    convert = convert_with(domain.schema_name, domain.options)
+    special = {"eos_token": vocabulary.special["eos_token"]}
+    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image_placeholder(family))
+    for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+        turns = sample_of(convert, record, identity).turns
+        document = Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
+        yield fresh_render(identity, store.record(number, "tokens"), document, template, vocabulary)
 
 
 # -- SFT --------------------------------------------------------------------------------------------------------------------------------
@@ -113,25 +137,42 @@ def sft_conversations(workspace: Workspace, published: Published, stream: str) -
 
 
 def fresh_render(
-    identity: str, ids: Any, sample: Sample, template: ChatTemplate, vocabulary: Vocabulary, *, allowed: bool = False, whole: bool = True
+    identity: str,
+    ids: Any,
+    sample: Sample,
+    template: ChatTemplate,
+    vocabulary: Vocabulary,
+    *,
+    allowed: bool = False,
+    whole: bool = True,
+    generation_prompt: bool = False,
 ) -> Conversation:
     """A record's render without marks, and how many of the control tokens in it are the template's.
 
-    Those are counted in a render of contents from which every control token's text is taken out.
+    Those are counted in a render of contents from which every control token's text is taken out. What stands for images is the template's.
     """
     pattern = control_pattern(vocabulary.control)
+    shown = sum(region.kind == IMAGE and not region.drop for turn in sample.turns for region in turn.regions)
+    placeholders = shown * _count(pattern, template.image)
     if all(turn.role in UNTEMPLATED for turn in sample.turns):
         eos = template.special.get("eos_token", "")
-        text = "".join(turn.text + ("" if turn.role == "prompt" else eos) for turn in sample.turns)
+        text = "".join(shown_text(turn, template.image) + ("" if turn.role == "prompt" else eos) for turn in sample.turns)
         ends = sum(turn.role != "prompt" for turn in sample.turns)
-        controls = ends if pattern is not None and pattern.fullmatch(eos) else 0
+        controls = placeholders + (ends if pattern is not None and pattern.fullmatch(eos) else 0)
     else:
-        listed = messages(sample, pieces(sample, image_token=template.options.get("image_token")))
-        text = template.render(listed, tools=sample.tools)
+        listed = messages(sample, pieces(sample, image=template.image))
+        text = template.render(listed, tools=sample.tools, generation_prompt=generation_prompt)
         innocent = [_without_control(message, pattern) for message in listed]
-        controls = _count(pattern, text if innocent == listed else template.render(innocent, tools=sample.tools))
+        if innocent != listed:
+            innocent_text = template.render(innocent, tools=sample.tools, generation_prompt=generation_prompt)
+        controls = placeholders + _count(pattern, text if innocent == listed else innocent_text)
     total = _count(pattern, text)
     return Conversation(identity, ids, text, total if allowed else controls, 0 if allowed else max(0, total - controls), whole)
+
+
+def shown_text(turn: Turn, image: str) -> str:
+    """The text of a turn as it is trained on, with `image` for each of its images."""
+    return "".join(image if region.kind == IMAGE else region.text for region in turn.regions if not region.drop)
 
 
 def _count(pattern: re.Pattern[str] | None, text: str) -> int:

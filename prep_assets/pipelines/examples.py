@@ -21,6 +21,7 @@ from prep_assets.samples import Example, Record
 from prep_assets.schemas.registry import apply, convert_with, own_code_hash
 
 _SORTED = msgspec.json.Encoder(order="sorted")
+_PACKED = msgspec.msgpack.Encoder(order="sorted")
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ class Deduplicator:
 
     def check(self, record: Record, identity: str) -> None:
         """Refuse a duplicate, naming the record that came first."""
-        first = self.seen.setdefault(content_digest(record), identity)
+        first = self.seen.setdefault(_exact_digest(record), identity)
         if first is not identity:
             raise Refused("duplicate", f"equals {first}", stage="deduplicate")
 
@@ -70,6 +71,14 @@ def reading_recipe(domain: Domain) -> list[Any]:
 def content_digest(record: Record) -> bytes:
     """xxh3-128 of the record's payload as JSON with sorted keys."""
     return xxhash.xxh3_128_digest(_SORTED.encode(record.payload))
+
+
+def _exact_digest(record: Record) -> bytes:
+    """The same of MessagePack, which needs no escapes and so takes a fifth of the time; of JSON where a number is too large for it."""
+    try:
+        return xxhash.xxh3_128_digest(_PACKED.encode(record.payload))
+    except OverflowError:
+        return content_digest(record)
 
 
 def held_out(identity: bytes, fraction: float) -> bool:
@@ -95,30 +104,47 @@ def examples(
     `gives` is what the family needs, where a schema of one name has several forms.
     """
     convert = convert_with(domain.schema_name, domain.options, gives=gives)
+    for file, rows, size in rows_of(domain, router, files, tally, max_items=max_items, block_bytes=block_bytes):
+        items = []
+        for row in rows:
+            if not isinstance(row, Record):
+                quarantine.add_unreadable(file, row)
+                continue
+            try:
+                if deduplicator is not None:
+                    deduplicator.check(row, record_id(file, row.row))
+                items.append(Item(file, row, apply(convert, row.payload)))
+            except Refused as refusal:
+                quarantine.add(record_id(file, row.row), refusal.stage, refusal.reason, refusal.detail, row.payload)
+        yield items, size
+
+
+def rows_of(
+    domain: Domain,
+    router: Router,
+    files: Sequence[SourceFile],
+    tally: Tally,
+    *,
+    max_items: int | None = None,
+    block_bytes: int = 4 << 20,
+) -> Iterator[tuple[SourceFile, Sequence[Record | Unreadable], int]]:
+    """Blocks of a domain's rows in the order of the files: their file, the rows, and how many bytes of source they took.
+
+    A row that is refused at reading, or by `where`, stands in its place among the others.
+    """
     tests = conditions(domain.where) if domain.where else ()
     limit = min((number for number in (domain.max_items, max_items) if number is not None), default=None)
     for index, file in enumerate(files):
         before = 0
         picked = map(router.pick, read_blocks(file, index, block_bytes=block_bytes, txt=domain.txt))
         for block in filter_blocks(picked, tests) if tests else picked:
-            rows: list[Record | Unreadable] = [*block.records, *block.unreadable]
+            rows: Sequence[Record | Unreadable] = block.records
             if block.unreadable:
-                rows.sort(key=lambda row: row.row)
+                rows = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
             if limit is not None:
                 rows = rows[: limit - tally.read]
-            items = []
-            for row in rows:
-                tally.read += 1
-                if not isinstance(row, Record):
-                    quarantine.add_unreadable(file, row)
-                    continue
-                try:
-                    if deduplicator is not None:
-                        deduplicator.check(row, record_id(file, row.row))
-                    items.append(Item(file, row, apply(convert, row.payload)))
-                except Refused as refusal:
-                    quarantine.add(record_id(file, row.row), refusal.stage, refusal.reason, refusal.detail, row.payload)
-            yield items, block.bytes_read - before
+            tally.read += len(rows)
+            yield file, rows, block.bytes_read - before
             before = block.bytes_read
             if limit is not None and tally.read >= limit:
                 return

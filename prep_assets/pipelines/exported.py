@@ -18,12 +18,14 @@ from prep_assets.exports.source import Pairs, Source
 from prep_assets.pipelines.exported_readers import READERS
 from prep_assets.pipelines.exported_rows import Tokens
 from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
 SAMPLE = 100
 """Rows that are compared besides the first and the last."""
+NO_PADDING = -1
 
 
 def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any]) -> Verdict:
@@ -50,7 +52,8 @@ def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any
             fault, ids = _line_fault(read, found.expected(lines[row], row)), ()
         else:
             expected = _document(source, row) if by_document and isinstance(source, PackedStore) else _row(source, row)
-            fault, ids = _fault(read, expected, options.get("pad_id", 0)), tuple(expected[0].tokens.tolist())
+            pad_id = NO_PADDING if isinstance(source, GroupStore) else options.get("pad_id", 0)
+            fault, ids = _fault(read, expected, pad_id), tuple(expected[0].tokens.tolist())
             tokens += sum(len(each.tokens) for each in expected)
             trained += sum(int(each.trained.sum()) for each in read if each.trained is not None)
         if fault:
@@ -66,7 +69,10 @@ def _lines(source: Lines, wanted: set[int]) -> dict[int, dict[str, Any]]:
     return {number: row for number, row in enumerate(source) if number in wanted}
 
 
-def _row(source: PackedStore | TokenStore | Pairs, row: int) -> tuple[Tokens, ...]:
+def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tuple[Tokens, ...]:
+    if isinstance(source, GroupStore):
+        responses = [_answer(source.responses, number) for number in source.responses_of(row)]
+        return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, Tokens(source.rewards.record(row, "rewards")))
     if isinstance(source, Pairs):
         return (_record(source.chosen, row), _record(source.rejected, row))
     if isinstance(source, TokenStore):
@@ -75,13 +81,23 @@ def _row(source: PackedStore | TokenStore | Pairs, row: int) -> tuple[Tokens, ..
     lengths = [len(piece.tokens) for piece in pieces]
     starts = np.array([sum(lengths[:number]) for number in range(len(lengths))])
     masks = [piece.trained for piece in pieces if piece.trained is not None]
-    return (Tokens(np.concatenate([piece.tokens for piece in pieces]), np.concatenate(masks), starts),)
+    return (Tokens(np.concatenate([piece.tokens for piece in pieces]), np.concatenate(masks), starts, _images(source, row)),)
 
 
 def _record(source: TokenStore, number: int) -> Tokens:
     ids = source.record(number, "tokens").astype(np.int64)
     mask = source.record(number, "loss_mask") != 0 if "loss_mask" in source.arrays else np.ones(len(ids), bool)
-    return Tokens(ids, _but_first(mask), np.zeros(1, np.int64))
+    return Tokens(ids, _but_first(mask), np.zeros(1, np.int64), _images(source, number))
+
+
+def _images(source: PackedStore | TokenStore, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+    numbers = np.flatnonzero(np.asarray(source.images.record) == row)
+    images, places = source.images.references(numbers), ((int(source.images.start[i]), int(source.images.length[i])) for i in numbers)
+    return tuple((image.path, tuple(range(start, start + length))) for image, (start, length) in zip(images, places, strict=True))
+
+
+def _answer(source: TokenStore, number: int) -> Tokens:
+    return Tokens(source.record(number, "tokens").astype(np.int64), source.record(number, "loss_mask") != 0)
 
 
 def _document(source: PackedStore, piece: int) -> tuple[Tokens]:
@@ -127,4 +143,13 @@ def _difference(found: Tokens, expected: Tokens, pad_id: int) -> str:
         starts = found.starts[found.starts < count].tolist()
         if starts != expected.starts.tolist():
             return f"documents start at {starts[:20]}, in the store at {expected.starts[:20].tolist()}"
+    if found.images is not None and expected.images is not None and not _same_images(found.images, expected.images):
+        return f"has the images {found.images[:3]}, the store {expected.images[:3]}"
     return ""
+
+
+def _same_images(found: Any, expected: Any) -> bool:
+    """Whether paths are equal, and places where the format says them."""
+    return len(found) == len(expected) and all(
+        path == wanted and places in (None, where) for (path, places), (wanted, where) in zip(found, expected, strict=True)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,15 @@ def _hf_arrow(folder: Path, source: Source, options: Options) -> Readable:
     listed = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
     table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in listed])
     documents = layout in ("axolotl", "open_instruct")
-    return Readable(len(table), lambda number: _hf_row(table.slice(number, 1).to_pylist()[0]), documents)
+    return Readable(len(table), lambda number: _hf_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir")), documents)
 
 
-def _hf_row(row: dict[str, Any]) -> Any:
+def _hf_row(row: dict[str, Any], image_dir: str | None) -> Any:
     if "chosen_ids" in row:
         return tuple(Tokens(np.array(row[f"{side}_ids"])) for side in ("chosen", "rejected"))
+    if "prompt_ids" in row:
+        responses = [Tokens(np.array(ids), np.array(mask) != 0) for ids, mask in zip(row["responses"], row["masks"], strict=True)]
+        return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)))
     if "chosen_input_ids" in row:
         return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in ("chosen", "rejected"))
     if "input_ids" not in row:
@@ -43,7 +47,11 @@ def _hf_row(row: dict[str, Any]) -> Any:
         starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]
     elif "position_ids" in row:
         starts = np.flatnonzero(np.array(row["position_ids"]) == 0)
-    return (labelled(row["input_ids"], row["labels"], starts),)
+    read = labelled(row["input_ids"], row["labels"], starts)
+    if "images" not in row:
+        return (read,)
+    before = "" if image_dir is None else f"{image_dir}/"
+    return (replace(read, images=tuple((path.removeprefix(before), None) for path in row["images"] or ())),)
 
 
 def _packed_parquet(folder: Path, source: Source, options: Options) -> Readable:
@@ -114,17 +122,32 @@ def _line(path: Path, start: int) -> bytes:
 def _cerebras(folder: Path, source: Source, options: Options) -> Readable:
     import h5py
 
-    tables = [h5py.File(path, "r")["data"] for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]
-    ends = np.cumsum([len(table) for table in tables])
+    files = [h5py.File(path, "r") for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]
+    ends = np.cumsum([len(file["data"]) for file in files])
 
     def row(number: int) -> tuple[Tokens, ...]:
         which = int(np.searchsorted(ends, number, "right"))
-        sample = tables[which][number - (int(ends[which - 1]) if which else 0)].astype(np.int64)
+        at = number - (int(ends[which - 1]) if which else 0)
+        sample = files[which]["data"][at].astype(np.int64)
         if isinstance(source, Pairs):
             return _whole_inputs(*sample[:3]), _whole_inputs(*sample[3:])
-        return (_inputs_and_next(sample[0], sample[1], sample[2], options["pad_id"]),)
+        read = _inputs_and_next(sample[0], sample[1], sample[2], options["pad_id"])
+        return (replace(read, images=_cerebras_images(files[which], at, sample)) if "img_path" in files[which] else read,)
 
     return Readable(int(ends[-1]), row)
+
+
+def _cerebras_images(file: Any, at: int, sample: Ints) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The images of a sample, which its rows about padding and modality must not contradict."""
+    places = file["img_data_loc"][at].tolist()
+    paths = [path.decode() for path in file["img_path"][at]]
+    found = tuple((path, tuple(here)) for path, here in zip(paths, places, strict=True) if path != "None")
+    on_images = sorted(place for _, here in found for place in here)
+    if np.flatnonzero(sample[4]).tolist() != on_images or sample[3][on_images].any() or bool(file["has_img"][at][0]) != bool(found):
+        raise StoreError(f"img_data_loc says {on_images[:20]}, token_modality_idx {np.flatnonzero(sample[4])[:20].tolist()}")
+    if any(place != sample.shape[1] for path, here in zip(paths, places, strict=True) if path == "None" for place in here):
+        raise StoreError("a place without an image is not the length of the sample")
+    return found
 
 
 def _inputs_and_next(inputs: Ints, mask: Ints, labels: Ints, pad_id: int) -> Tokens:

@@ -22,14 +22,16 @@ class Tokens:
     """A row.
 
     Attributes:
-        tokens: int64[T], perhaps with padding at the end.
+        tokens: int64[T], perhaps with padding at the end; or the rewards of a group, float32[G].
         trained: bool[T], whether a token is trained, at its own place; `None` where the format does not say.
         starts: where documents start in it; `None` where the format does not say. Padding may count as documents.
+        images: path of each image and the places of its tokens, `None` where the format does not say them; `None` as well where it has no images.
     """
 
-    tokens: Ints
+    tokens: npt.NDArray[Any]
     trained: npt.NDArray[np.bool_] | None = None
     starts: Ints | None = None
+    images: tuple[tuple[str, tuple[int, ...] | None], ...] | None = None
 
 
 def _itself(line: dict[str, Any], number: int) -> Any:
@@ -42,7 +44,8 @@ class Readable:
 
     Attributes:
         count: number of its rows.
-        row: what a row says: `Tokens` of one sequence, or of both sides of a pair; of lines, anything comparable with `expected`.
+        row: what a row says: `Tokens` of one sequence, of both sides of a pair, or of a group's prompt, responses and rewards; of lines,
+            anything comparable with `expected`.
         documents: whether its rows are the documents of a packed table.
         expected: what a line of the source, with its number, becomes in this format.
     """

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import FAMILIES, Rl
 from prep_assets.config.models import Export as Configured
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.registry import check_options, export, export_named
@@ -23,9 +23,11 @@ from prep_assets.exports.source import Pairs, Source, open_source
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.exported import compare
+from prep_assets.pipelines.rl_domains import group_domains
 from prep_assets.pipelines.versions import EXPORT as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
+from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Draft, Published, open_published
@@ -36,7 +38,8 @@ STAGE = "export"
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What can be exported of an asset's store: `kind` as a format takes it, `stem` of its files; `None`: both sides of pairs."""
+    """What can be exported of an asset's store: `kind` as a format takes it, `stem` of its files; `None`: both sides of pairs, or the three
+    streams of groups."""
 
     kind: type
     stem: str | None
@@ -50,13 +53,14 @@ SOURCES: Mapping[str, Mapping[str, Mapping[str, Stream]]] = {
     "pretrain": {"pretrain_tokens": _streams(TokenStore, "train", "dev", prefix="{partition}_")},
     "sft": {"sft_tokens": _streams(TokenStore, "train", "dev"), "sft_packed": _streams(PackedStore, "sft_packed", "sft_dev_packed")},
     "preference": {
-        "preferences": _streams(Lines, "preferences", "preferences_test"),
+        "preferences": _streams(Lines, "preferences", "preferences_test", "unpaired", "unpaired_test"),
         "preference_tokens": {"pairs": Stream(Pairs, None), **_streams(TokenStore, "chosen", "rejected")},
     },
     "rl": {
         "rl_prompts": _streams(Lines, "rl_prompts_train", "rl_prompts_test"),
         "arithmetic_prompts": _streams(Lines, "arithmetic_prompts"),
         "rl_tokens": _streams(TokenStore, "prompts", "arithmetic"),
+        "rl_groups": {"train": Stream(GroupStore, None), "test": Stream(GroupStore, "test")},
     },
 }
 """Family → asset → what can be exported of it, by name; the first is what is exported where none is named."""
@@ -160,6 +164,8 @@ def _of_family(workspace: Workspace, family: str, exports: Mapping[str, Configur
     found, faults = [], []
     for name, each in exports.items():
         try:
+            if each.source == "rl_groups" and family == "rl" and not group_domains(workspace.family(Rl)):
+                raise ConfigError("from: rl_groups is no asset here: no domain has a schema that gives a Group, as the schema group does")
             found.append(exporting(family, each.source, each.to, each.stream, each.options, asset=f"{family}_export_{name}"))
         except ConfigError as error:
             faults.append(f"  exports.{name}.{error}")
@@ -228,6 +234,8 @@ def _counts(source: Source) -> dict[str, Any]:
         return {"rows": len(source)}
     if isinstance(source, PackedStore):
         return {"rows": len(source), "tokens": int(source.documents["length"].sum())}
+    if isinstance(source, GroupStore):
+        return {"rows": len(source), "responses": len(source.responses), "tokens": source.tokens}
     sides = (source.chosen, source.rejected) if isinstance(source, Pairs) else (source,)
     return {"rows": len(source), "tokens": sum(side.tokens for side in sides)}
 

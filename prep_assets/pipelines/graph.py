@@ -109,13 +109,25 @@ ASSETS: Mapping[str, Asset] = {
 }
 
 
+GROUPS = Asset("rl_groups", "rl", False, ("rl_raw",), later("rl_groups.groups_build"), later("rl_groups.groups_recipe"), versions.RL)
+"""Scored groups. It stands in the graph where a domain's schema gives them: nobody else has an empty store to build and to look at."""
+EVERY: Mapping[str, Asset] = {**ASSETS, GROUPS.name: GROUPS}
+"""All assets but exports, those among them that not every configuration has."""
+
+
+def has_groups(workspace: Workspace) -> bool:
+    """Whether the configuration has a domain of scored groups."""
+    return workspace.has("rl") and bool(later("rl_domains.group_domains")(workspace.family(Rl)))
+
+
 def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
-    """`ASSETS`, and after them the exports that the workspace's configuration asks for.
+    """`ASSETS`, `GROUPS` where there are any, and the exports that the workspace's configuration asks for.
 
     Raises:
         ConfigError: an export that means nothing.
     """
-    return {**ASSETS, **{each.asset: _export(each) for each in _exports(workspace)}}
+    known = EVERY if has_groups(workspace) else ASSETS
+    return {**known, **{each.asset: _export(each) for each in _exports(workspace)}}
 
 
 def _exports(workspace: Workspace) -> tuple[Exporting, ...]:
@@ -126,7 +138,7 @@ def _exports(workspace: Workspace) -> tuple[Exporting, ...]:
 
 def _export(each: Exporting) -> Asset:
     build, recipe = partial(later("exporting.export_build"), each), partial(later("exporting.export_recipe"), each)
-    return Asset(each.asset, each.family, ASSETS[each.source].partitioned, (each.source,), build, recipe, versions.EXPORT)
+    return Asset(each.asset, each.family, EVERY[each.source].partitioned, (each.source,), build, recipe, versions.EXPORT)
 
 
 def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
@@ -137,7 +149,9 @@ def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
     """
     if name in ASSETS:
         return ASSETS[name]
-    known = ASSETS if workspace is None else assets_of(workspace)
+    known = EVERY if workspace is None else assets_of(workspace)
+    if name == GROUPS.name and name not in known:
+        raise ConfigError(f"no asset {name!r}: no domain of rl.yaml has a schema that gives a Group, as the schema group does")
     if name not in known:
         raise ConfigError(f"no asset {name!r}{nearest(name, known)}. There are: {', '.join(known)}")
     return known[name]
@@ -146,7 +160,7 @@ def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
 def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:
     """The stores that one store is made from: the same partition of a partitioned input, or all its partitions."""
     for name in asset.upstream:
-        above = ASSETS[name]
+        above = EVERY[name]
         same = asset.partitioned and above.partitioned
         for each in (partition,) if same else above.partitions(workspace):
             yield above, each

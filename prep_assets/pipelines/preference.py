@@ -1,8 +1,10 @@
-"""Preferences: pairs of answers → ``preferences.jsonl`` (and a held-out test file) → token ids with masks of both sides."""
+"""Preferences: pairs of answers → ``preferences.jsonl`` (and a held-out test file) → token ids with masks of both sides.
+
+Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `unpaired`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,15 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.pipelines.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, unpaired_row
 from prep_assets.pipelines.versions import PREFERENCE as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, THINKING, TOOL_CALL, USER, Pair, Sample, Turn, turn
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import record_writer
@@ -60,8 +64,10 @@ def pairs_build(workspace: Workspace, _: str = "") -> Build:
             quarantine = stack.enter_context(Quarantine(quarantine_path))
             train = stack.enter_context(LinesWriter(payload, TRAIN, names, shuffle_seed=seed))
             test = stack.enter_context(LinesWriter(payload, TEST, names))
-            read = sum(_write_domain(workspace, number, name, train, test, quarantine) for number, name in enumerate(names))
-            counts = {"read": read, "kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
+            unpaired = UnpairedFiles(payload, names, seed, stack)
+            read = sum(_write_domain(workspace, number, name, train, test, unpaired, quarantine) for number, name in enumerate(names))
+            kept = len(train) + len(test) + sum(unpaired.counts.values())
+            counts = {"read": read, "kept": kept, "train": len(train), "test": len(test), **unpaired.counts, "refused": quarantine.counts}
         return Draft(counts, {}, ("prompts and answers are not empty", "chosen differs from rejected"))
 
     def audit(payload: Path) -> None:
@@ -69,11 +75,17 @@ def pairs_build(workspace: Workspace, _: str = "") -> Build:
             for number, row in enumerate(open_lines(payload, name)):
                 if not row["prompt"] or not row["chosen"] or not row["rejected"] or row["chosen"] == row["rejected"]:
                     raise StoreError(f"{name}.jsonl line {number + 1}: an empty part, or chosen equals rejected")
+        for name in (UNPAIRED, UNPAIRED_TEST) if (payload / f"{UNPAIRED}.jsonl").is_file() else ():
+            for number, row in enumerate(open_lines(payload, name)):
+                if not row["prompt"] or not row["completion"] or not isinstance(row["label"], bool):
+                    raise StoreError(f"{name}.jsonl line {number + 1}: an empty part, or no label")
 
     return Build(workspace.place(PAIRS), pairs_recipe(workspace), pairs_recipe(workspace.plain), write, audit)
 
 
-def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, quarantine: Quarantine) -> int:
+def _write_domain(
+    workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, unpaired: UnpairedFiles, quarantine: Quarantine
+) -> int:
     family = workspace.family(Preference)
     domain, sources = domain_of(family, name), pinned(workspace, Preference, RAW, name)
     deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
@@ -86,7 +98,11 @@ def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWrit
         for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, deduplicator=deduplicator, max_items=limit):
             for item, row in _rows(items, family.form, quarantine):
                 to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
-                (test if to_test else train).append(row, source=number, file=item.record.file + offset, at=item.record.row)
+                origin = {"source": number, "file": item.record.file + offset, "at": item.record.row}
+                if "label" in row:
+                    unpaired.append(row, to_test, **origin)
+                else:
+                    (test if to_test else train).append(row, **origin)
             done += size
             workspace.progress(f"pair {name}", done, sources.bytes)
         read += tally.read
@@ -96,9 +112,29 @@ def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWrit
 def _rows(items: Sequence[Item], form: str, quarantine: Quarantine) -> Iterator[tuple[Item, dict[str, Any]]]:
     for item in items:
         try:
-            yield item, pair_row(item.example, form)
+            yield item, preference_row(item.example, form)
         except Refused as refusal:
             item.refuse(quarantine, refusal)
+
+
+def preference_row(example: object, form: str) -> dict[str, Any]:
+    """``{prompt, chosen, rejected}`` of a pair, ``{prompt, completion, label}`` of a sample with a label (KTO)."""
+    if isinstance(example, Pair):
+        _refuse_structure((*example.prompt, *example.chosen, *example.rejected), example.tools)
+    if isinstance(example, Sample) and example.label is not None:
+        _refuse_structure(example.turns, example.tools)
+        return unpaired_row(example, _text if form == "text" else _messages)
+    return pair_row(example, form)
+
+
+def _refuse_structure(turns: tuple[Turn, ...], tools: tuple[Mapping[str, Any], ...]) -> None:
+    """Refuse (``not_plain_text``) what a row of strings or plain messages cannot say: left out, the answers would be to another prompt."""
+    if tools:
+        raise Refused("not_plain_text", f"{len(tools)} tools are on offer; a pair's prompt has text only", stage="pair")
+    for each in turns:
+        for region in each.regions:
+            if region.kind in (THINKING, TOOL_CALL) and not region.drop:
+                raise Refused("not_plain_text", f"a {region.kind} region in a turn of role {each.role}; a pair has text only", stage="pair")
 
 
 def pair_row(example: object, form: str) -> dict[str, Any]:
@@ -108,7 +144,8 @@ def pair_row(example: object, form: str) -> dict[str, Any]:
         Refused: not a pair; an empty or equal answer; a conversation that does not fit in strings.
     """
     if not isinstance(example, Pair):
-        raise Refused("not_a_pair", f"the schema gives {type(example).__name__}, preferences need a Pair", stage="pair")
+        raise Refused("not_a_pair", f"the schema gives {type(example).__name__}, preferences need a Pair or a label", stage="pair")
+    refuse_images((*example.prompt, *example.chosen, *example.rejected), "pair")
     write = _text if form == "text" else _messages
     row = {"prompt": write(example.prompt), "chosen": write(example.chosen), "rejected": write(example.rejected)}
     for part, value in row.items():

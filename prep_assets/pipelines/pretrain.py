@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,24 @@ import xxhash
 
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import Refused, StoreError
+from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.documents import Documents, Sizes, read_documents
+from prep_assets.pipelines.examples import Deduplicator, Tally, held_out, reading_recipe
+from prep_assets.pipelines.image_documents import DTYPES, ImagesFound, stop_at_images, write_image_documents
+from prep_assets.pipelines.images import image_placeholder, stored_image_id
 from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.sources import Pinned, domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import PRETRAIN as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import Sample
+from prep_assets.samples import Example, Sample
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import RecordWriter, record_writer
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.engines import Flat
+from prep_assets.tokenization.fill_in_the_middle import FillInTheMiddle, sentinels_of
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 RAW = "pretrain_raw"
@@ -50,9 +56,11 @@ def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
         "raw": raw.manifest.content_hash if raw else None,
         "schema": reading_recipe(domain),
         "tokenizer": tokenizer_recipe(workspace, family),
-        "preprocessing": family.preprocessing.model_dump(),
+        # without a rate nothing is cut, and the other options of fim mean nothing
+        "preprocessing": family.preprocessing.model_dump(exclude=None if family.preprocessing.fim.rate else {"fim"}),
         "output": family.output.model_dump(),
         "test_fraction": family.test_fraction,
+        **({"image": image_placeholder(family)} if family.image_token else {}),
     }
 
 
@@ -60,21 +68,29 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
     """Tokenize one domain."""
     family = workspace.family(Pretrain)
     vocabulary = workspace.vocabulary(family)
-    names = streams(workspace, name)
+    names, image = streams(workspace, name), stored_image_id(workspace, family)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
-        dtype = ids_dtype(family, vocabulary)
+        try:
+            return _write(payload, quarantine_path, has_images=False)
+        except ImagesFound:
+            for left in payload.iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            quarantine_path.unlink(missing_ok=True)
+            return _write(payload, quarantine_path, has_images=True)
+
+    def _write(payload: Path, quarantine_path: Path, *, has_images: bool) -> Draft:
+        dtypes = {"tokens": ids_dtype(family, vocabulary), **(DTYPES if has_images else {})}
         with ExitStack() as stack:
             quarantine = stack.enter_context(Quarantine(quarantine_path))
             shard = family.output.max_tokens_per_shard
             writers = [
-                stack.enter_context(
-                    record_writer(family.output.storage_format, payload, stream, {"tokens": dtype}, max_tokens_per_shard=shard)
-                )
+                stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
                 for stream in names
             ]
-            counts = _write_documents(workspace, name, writers, quarantine)
-            counts["refused"] = quarantine.counts
+            documents = write_image_documents if has_images else _write_documents
+            found = documents(workspace, name, pinned(workspace, Pretrain, RAW, name), writers, quarantine)
+            counts = {**found, "refused": quarantine.counts}
         return Draft(
             counts,
             {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])},
@@ -83,7 +99,7 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
 
     def audit(payload: Path) -> None:
         for stream in names:
-            store = audit_stream(payload, stream, vocabulary)
+            store = audit_stream(payload, stream, vocabulary, image)
             last = np.asarray(store.ends) - 1
             if len(last) and any(int(store.arrays["tokens"][int(at) : int(at) + 1][0]) != vocabulary.eos_id for at in (last[0], last[-1])):
                 raise StoreError(f"{stream}: a document does not end with the end-of-text token")
@@ -92,89 +108,119 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
     return Build(workspace.place("pretrain_tokens", name), recipe, tokens_recipe(workspace.plain, name), write, audit)
 
 
-def _write_documents(workspace: Workspace, name: str, writers: list[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
+def _write_documents(
+    workspace: Workspace, name: str, sources: Pinned, writers: Sequence[RecordWriter], quarantine: Quarantine
+) -> dict[str, Any]:
+    """Read, tokenize and write one domain: each in a thread of its own, at most a few blocks apart, in the order of the source."""
     family = workspace.family(Pretrain)
-    domain, sources, vocabulary = domain_of(family, name), pinned(workspace, Pretrain, RAW, name), workspace.vocabulary(family)
-    engine = workspace.engines(family).first
+    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
+    fim = fill_in_the_middle(workspace, family)
+    engine, byte_lengths = workspace.engines(family).first, vocabulary.byte_lengths if fim is None else fim.byte_lengths()
+    sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
     tally = Tally()
     tokens, done = [0, 0], 0
     deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
+
+    def check(text: str) -> None:
+        sizes.check(text)
+        if fim is not None:
+            fim.check(text)
+
+    def text_of(example: Example) -> str:
+        if family.image_token is not None:
+            stop_at_images(example)
+        return document_text(example)
+
+    def encode(documents: Documents) -> Flat:
+        return engine.encode(documents.texts) if fim is None else fim.encode(documents.texts, [f"{name}/{id}" for id in documents.ids])
+
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         # max_items is about the training files; held-out ones are read whole
         reading = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(
-            chosen, router_of(family, name), files, quarantine, reading, deduplicator=deduplicator, block_bytes=16 << 20
-        ):
-            kept, texts = _documents(items, family, quarantine)
-            flat = engine.encode(texts)
-            keep = _acceptable(flat, texts, kept, vocabulary, family.preprocessing.max_seq_len, quarantine)
-            to_dev = np.array([in_test or held_out(xxhash.xxh3_128_digest(text.encode()), family.test_fraction) for text in texts], bool)
-            for split, writer in enumerate(writers):
-                chosen_rows = np.flatnonzero(keep & (to_dev == bool(split)))
-                ids, lengths = with_eos(flat, chosen_rows, vocabulary.eos_id)
-                origin = [kept[i] for i in chosen_rows]
-                writer.append(
-                    {"tokens": ids}, lengths, [item.record.file + offset for item in origin], [item.record.row for item in origin]
-                )
-                tokens[split] += int(lengths.sum())
-                tally.kept += len(chosen_rows)
-            done += size
-            workspace.progress(f"tokenize {name}", done, sources.bytes)
+        read = read_documents(chosen, router_of(family, name), files, reading, text_of, check, deduplicator=deduplicator)
+        with closing(ahead(_tokenized(read, encode))) as blocks:
+            for documents, flat in blocks:
+                faults = dict(_faults(flat, documents.texts, vocabulary, byte_lengths, family.preprocessing.max_seq_len))
+                documents.write_refused(quarantine, list(faults.items()))
+                to_dev = _to_dev(documents.texts, in_test, family.test_fraction)
+                for split, writer in enumerate(writers):
+                    rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
+                    ids, lengths = with_eos(flat, rows, vocabulary.eos_id)
+                    origin = [documents.records[i] for i in rows]
+                    writer.append({"tokens": ids}, lengths, [record.file + offset for record in origin], [record.row for record in origin])
+                    tokens[split] += int(lengths.sum())
+                    tally.kept += len(rows)
+                done += documents.size
+                workspace.progress(f"tokenize {name}", done, sources.bytes)
         tally.read += reading.read
     return {"read": tally.read, "kept": tally.kept, "tokens": sum(tokens), "tokens_train": tokens[0], "tokens_dev": tokens[1]}
 
 
-def _documents(items: list[Item], family: Pretrain, quarantine: Quarantine) -> tuple[list[Item], list[str]]:
-    """The items that are documents of acceptable size, and their texts."""
-    kept, texts = [], []
-    for item in items:
-        try:
-            text = _document(item, family)
-        except Refused as refusal:
-            item.refuse(quarantine, refusal)
-            continue
-        kept.append(item)
-        texts.append(text)
-    return kept, texts
+def _tokenized(read: Iterator[Documents], encode: Callable[[Documents], Flat]) -> Iterator[tuple[Documents, Flat]]:
+    """Blocks with their tokens; the next block is read meanwhile."""
+    with closing(ahead(read)) as blocks:
+        for documents in blocks:
+            yield documents, encode(documents)
 
 
-def _document(item: Item, family: Pretrain) -> str:
-    if not isinstance(item.example, Sample):
-        raise Refused("not_a_document", f"the schema gives {type(item.example).__name__}, pretraining needs a Sample", stage="pretrain")
-    text = render(item.example, None).text
-    low, high = family.preprocessing.min_chars, family.preprocessing.max_chars
-    if not text.strip() or len(text) < low:
-        raise Refused("too_short", f"{len(text):,} characters, min_chars is {low:,} and a document needs a word", stage="pretrain")
-    if high is not None and len(text) > high:
-        raise Refused("too_many_chars", f"{len(text):,} characters, max_chars is {high:,}", stage="pretrain")
-    return text
+def _to_dev(texts: Sequence[str], in_test: bool, fraction: float) -> npt.NDArray[np.bool_]:
+    """Which documents are held out: all of a test file, else what the hash of their text says."""
+    if in_test or not fraction:
+        return np.full(len(texts), in_test)
+    return np.array([held_out(xxhash.xxh3_128_digest(text.encode()), fraction) for text in texts], bool)
 
 
-def _acceptable(
-    flat: Flat, texts: list[str], items: list[Item], vocabulary: Vocabulary, max_seq_len: int | None, quarantine: Quarantine
-) -> npt.NDArray[np.bool_]:
-    """Which documents are kept: those whose tokens stand for exactly their bytes, and that are not too long."""
-    keep = np.ones(len(texts), bool)
-    for i, refusal in _faults(flat, texts, vocabulary, max_seq_len):
-        if keep[i]:
-            items[i].refuse(quarantine, refusal)
-        keep[i] = False
-    return keep
+def fill_in_the_middle(workspace: Workspace, family: Pretrain) -> FillInTheMiddle | None:
+    """How documents are cut; `None` where they stay whole.
+
+    Raises:
+        ConfigError: the tokenizer cannot do it.
+    """
+    fim, vocabulary = family.preprocessing.fim, workspace.vocabulary(family)
+    if not fim.rate:
+        return None
+    sentinels = sentinels_of(vocabulary, fim.prefix_token, fim.suffix_token, fim.middle_token)
+    return FillInTheMiddle(vocabulary, workspace.engines(family), sentinels, fim.rate, fim.spm_rate, fim.seed)
 
 
-def _faults(flat: Flat, texts: list[str], vocabulary: Vocabulary, max_seq_len: int | None) -> Iterator[tuple[int, Refused]]:
+def document_text(example: Example) -> str:
+    """The text of a document.
+
+    Raises:
+        Refused: the example is something else, or cannot be rendered.
+    """
+    if not isinstance(example, Sample):
+        raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
+    return render(example, None).text
+
+
+def _faults(
+    flat: Flat, texts: Sequence[str], vocabulary: Vocabulary, byte_lengths: npt.NDArray[np.int64] | None, max_seq_len: int | None
+) -> Iterator[tuple[int, Refused]]:
+    """The documents, by index, that are too long, or whose tokens do not stand for exactly their bytes, which is what counts where both hold."""
     lengths = np.diff(flat.offsets)
-    if vocabulary.byte_lengths is not None and texts:
-        running = np.concatenate([np.zeros(1, np.int64), np.cumsum(vocabulary.byte_lengths[flat.ids])])
-        surplus = np.diff(running[flat.offsets]) - np.array([len(text.encode()) for text in texts])
-        # a SentencePiece tokenizer puts one space in front of the first word
-        for i in np.flatnonzero((surplus != 0) & ~((surplus == 1) & (vocabulary.prefix_space != "never"))):
-            detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
-            yield int(i), Refused("lossy_tokenizer", detail, stage="tokenize")
     if max_seq_len is not None:
         for i in np.flatnonzero(lengths > max_seq_len):
             yield int(i), Refused("too_long", f"{lengths[i]:,} tokens, max_seq_len is {max_seq_len:,}", stage="tokenize")
+    if byte_lengths is None:
+        return
+    surplus = _totals(byte_lengths, flat) - np.array([len(text) if text.isascii() else len(text.encode()) for text in texts], np.int64)
+    # a SentencePiece tokenizer puts one space in front of the first word
+    for i in np.flatnonzero((surplus != 0) & ~((surplus == 1) & (vocabulary.prefix_space != "never"))):
+        detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
+        yield int(i), Refused("lossy_tokenizer", detail, stage="tokenize")
+
+
+def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
+    """The sum of each text's entries of a table by id."""
+    narrow = table.astype(np.int32)  # half of the memory that a block's lengths take otherwise
+    full = np.flatnonzero(np.diff(flat.offsets))
+    totals = np.zeros(len(flat.offsets) - 1, np.int64)
+    if len(full):
+        # a text without ids has no place of its own among the others' starts
+        totals[full] = np.add.reduceat(narrow[flat.ids], flat.offsets[full], dtype=np.int64)
+    return totals
 
 
 def with_eos(flat: Flat, rows: npt.NDArray[np.int64], eos: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:

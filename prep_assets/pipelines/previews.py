@@ -10,6 +10,8 @@ import numpy as np
 
 from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.errors import ConfigError
+from prep_assets.pipelines.group_previews import group_preview
+from prep_assets.pipelines.rl_groups import GROUPS, splits
 from prep_assets.pipelines.sources import read_sources
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.lines import open_lines
@@ -29,6 +31,7 @@ class Preview:
         weights: loss weight of each token; empty where the store has no mask.
         positions: position of each token in its document.
         origins: (first token, record id) of each document in the row.
+        ids: id of each token, where the row is no record of one stream.
     """
 
     title: str
@@ -36,6 +39,7 @@ class Preview:
     weights: tuple[float, ...]
     positions: tuple[int, ...]
     origins: tuple[tuple[int, str], ...]
+    ids: tuple[int, ...] = ()
 
 
 def token_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
@@ -75,6 +79,11 @@ def preview(
     if published.manifest.recipe.get("stage") == "export":
         source = published.manifest.recipe["from"]
         raise ConfigError(f"{asset} has rows in a trainer's format; look at the same ones in {source}: prep-assets inspect {source}")
+    if asset == GROUPS:
+        names = list(splits(published))
+        if stream is not None and stream not in names:
+            raise ConfigError(f"{published.directory} has no groups {stream!r}; it has {', '.join(names)}")
+        return group_preview(workspace, published, row, stream or names[0], limit)
     if asset == "sft_packed":
         return _packed_row(workspace, published, row, stream or "sft_packed")
     names = [name for name in streams_of(asset, partition) if (published.directory / f"{name}.index").is_dir()]

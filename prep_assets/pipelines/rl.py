@@ -17,13 +17,15 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.images import refuse_images
+from prep_assets.pipelines.rl_domains import prompt_domains
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import RL as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import USER, Prompt, Sample, turn
+from prep_assets.samples import USER, Prompt, Sample, Turn, turn
 from prep_assets.schemas.arithmetic import arithmetic_rows
 from prep_assets.schemas.gold import gold_as_json_number
 from prep_assets.stores.lines import LinesWriter, open_lines
@@ -45,7 +47,7 @@ def prompts_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
     """What the prompt files depend on. Domains are sorted, so their order in the configuration does not matter."""
     family = workspace.family(Rl)
     domains = {}
-    for name in sorted(family.domains):
+    for name in prompt_domains(family):
         domain, raw = family.domains[name], workspace.published(RAW, name)
         domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": reading_recipe(domain)}
     return {
@@ -60,7 +62,7 @@ def prompts_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
 def prompts_build(workspace: Workspace, _: str = "") -> Build:
     """Write every domain's prompts with their gold answers, in the order of the sources."""
     family = workspace.family(Rl)
-    names = tuple(sorted(family.domains))
+    names = prompt_domains(family)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
         with ExitStack() as stack:
@@ -76,7 +78,8 @@ def prompts_build(workspace: Workspace, _: str = "") -> Build:
                 if not row["prompt"]:
                     raise StoreError(f"{name}.jsonl line {number + 1}: an empty prompt")
 
-    return Build(workspace.place(PROMPTS), prompts_recipe(workspace), prompts_recipe(workspace.plain), write, audit)
+    recipe = prompts_recipe(workspace)
+    return Build(workspace.place(PROMPTS), recipe, prompts_recipe(workspace.plain), write, audit, needs_records=bool(names))
 
 
 def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, quarantine: Quarantine) -> int:
@@ -112,14 +115,20 @@ def prompt_row(example: object) -> dict[str, Any]:
     """
     if not isinstance(example, Prompt):
         raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
-    turns = example.prompt
-    single = len(turns) == 1 and turns[0].role == USER
-    prompt: Any = turns[0].text if single else [{"role": each.role, "content": each.text} for each in turns]
-    if not prompt or (single and not prompt.strip()):
+    refuse_images(example.prompt, "prompt")
+    prompt = prompt_form(example.prompt)
+    if not prompt or (isinstance(prompt, str) and not prompt.strip()):
         raise Refused("empty_prompt", "the prompt is empty", stage="prompt")
     if example.verifier == "number":
         return {"prompt": prompt, "gold": gold_as_json_number(example.gold)}
     return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier}
+
+
+def prompt_form(turns: tuple[Turn, ...]) -> str | list[dict[str, str]]:
+    """A single user turn as its text, anything else as messages."""
+    if len(turns) == 1 and turns[0].role == USER:
+        return turns[0].text
+    return [{"role": each.role, "content": each.text} for each in turns]
 
 
 # -- the arithmetic curriculum ----------------------------------------------------------------------------------------------------------

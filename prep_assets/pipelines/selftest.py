@@ -8,19 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
-from prep_assets.config.models import FAMILIES, Sft
+from prep_assets.config.models import FAMILIES, Rl, Sft
 from prep_assets.errors import ConfigError
 from prep_assets.pipelines import sft
 from prep_assets.pipelines.evidence import preference_conversations, preference_rows, sft_conversations, sft_rows
+from prep_assets.pipelines.group_evidence import group_conversations, group_prompts, group_rows, group_scores
 from prep_assets.pipelines.previews import streams_of
+from prep_assets.pipelines.rl_groups import GROUPS, splits
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation, prove_identity
 from prep_assets.quality.mask import Row, prove_masks
 from prep_assets.quality.mutations import MUTATIONS, Mutation
 from prep_assets.quality.packed_mask import check_pieces
+from prep_assets.quality.reward_mutations import REWARD_MUTATIONS
+from prep_assets.quality.rewards import check_rewards
 from prep_assets.quality.rows import check_packed, check_records
 from prep_assets.quality.verdict import Verdict
 from prep_assets.stores.packed import PackedStore, open_packed
@@ -66,9 +71,11 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     asset = published.manifest.asset
     if asset == "sft_packed":
         return _packed(workspace, published)
+    if asset == GROUPS:
+        return [trial for folder in splits(published).values() for trial in _groups(workspace, folder)]
     sources = {"sft_tokens": (sft_rows, sft_conversations), "preference_tokens": (preference_rows, preference_conversations)}
     if asset not in sources:
-        raise ConfigError(f"{asset} has no loss mask to corrupt; selftest is for {', '.join((*sources, 'sft_packed'))}")
+        raise ConfigError(f"{asset} has no loss mask to corrupt; selftest is for {', '.join((*sources, 'sft_packed', GROUPS))}")
     vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.partition("_")[0]]))
     rows_of, renders_of = sources[asset]
     trials: list[Trial] = []
@@ -93,6 +100,30 @@ def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) 
         Trial("", "every check", len(clean), sum(passed for passed, _ in clean), "; ".join(text for passed, text in clean if not passed))
     ]
     return [*trials, *(_try(mutation, rows, checks[mutation.caught_by], vocabulary) for mutation in MUTATIONS)]
+
+
+def _groups(workspace: Workspace, folder: Path) -> list[Trial]:
+    """Every mutation of rows on conversations, the border between prompt and response moved, and rewards spoiled."""
+    vocabulary = workspace.vocabulary(workspace.family(Rl))
+    rows, scores = list(islice(group_rows(workspace, folder), ROWS)), list(islice(group_scores(workspace, folder), ROWS))
+    renders, prompts = (list(islice(found(workspace, folder), ROWS)) for found in (group_conversations, group_prompts))
+    if not rows:
+        return []
+    chosen = range(0, len(prompts), max(1, len(prompts) // TRIES))
+    clean = [_said(prove_identity(prompts, vocabulary)), _said(check_rewards(scores))]
+    moved = [_said(prove_identity([replace(prompts[at], ids=prompts[at].ids[:-1])], vocabulary)) for at in chosen]
+    trials = [
+        Trial("", "every check of groups", len(clean), sum(passed for passed, _ in clean), "; ".join(text for ok, text in clean if not ok)),
+        _trial("border of prompt and response moved", "tokenization_identity", moved),
+    ]
+    for mutation in REWARD_MUTATIONS:
+        changed = [other for at in chosen if (other := mutation.change(scores[at])) is not None]
+        trials.append(_trial(mutation.name, "rewards", [_said(check_rewards([other])) for other in changed]))
+    return [*_rows(rows, renders, vocabulary), *trials]
+
+
+def _trial(name: str, check: str, said: Sequence[tuple[bool, str]]) -> Trial:
+    return Trial(name, check, len(said), sum(not passed for passed, _ in said), said[0][1] if said else "")
 
 
 def _try(mutation: Mutation, rows: list[Row], check: Callable[[Sequence[Row]], tuple[bool, str]], vocabulary: Vocabulary) -> Trial:

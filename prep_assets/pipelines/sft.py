@@ -17,6 +17,7 @@ from prep_assets.errors import StoreError, TemplateError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.conversations import Conversations
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out, reading_recipe
+from prep_assets.pipelines.images import ImageFiles, stored_image_id
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
@@ -125,8 +126,10 @@ def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
 
 def tokens_build(workspace: Workspace, name: str) -> Build:
     """Render, tokenize and mask one domain. The store is always `bin`: the canonical, memory-mapped one that packs and exports read."""
-    vocabulary, names = workspace.vocabulary(workspace.family(Sft)), splits(workspace, name)
+    family = workspace.family(Sft)
+    vocabulary, names = workspace.vocabulary(family), splits(workspace, name)
     check_policy(workspace)
+    image = stored_image_id(workspace, family)
 
     def write(payload: Path, quarantine: Path) -> Draft:
         try:
@@ -138,7 +141,7 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
 
     def audit(payload: Path) -> None:
         for stream in names:
-            store = audit_stream(payload, stream, vocabulary)
+            store = audit_stream(payload, stream, vocabulary, image)
             if len(store) and not np.logical_or.reduceat(np.asarray(store.arrays["loss_mask"][:]) != 0, store.starts).all():
                 raise StoreError(f"{name}/{stream}: a record has no trained token")
 
@@ -175,8 +178,8 @@ def _encode_domain(
     domain, sources, template = domain_of(family, name), pinned(workspace, Sft, RAW, name), workspace.template(family)
     deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
-    conversations = Conversations(template, encoder, family.special_in_content, workspace.configs / domain.image_dir, quarantine)
-    done = 0
+    conversations = Conversations(template, encoder, family.special_in_content, workspace.image_folder(domain), quarantine)
+    done = images = 0
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
@@ -186,15 +189,19 @@ def _encode_domain(
                 raise _FractionalWeights
             to_dev = np.array([in_test or held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
             for split, writer in enumerate(writers):
-                write_records(writer, encoded, kept, to_dev == bool(split), {"tokens": encoded.ids, "loss_mask": encoded.loss}, offset)
+                arrays = {"tokens": encoded.ids, "loss_mask": encoded.loss}
+                write_records(writer, encoded, kept, to_dev == bool(split), arrays, offset, conversations.files)
             counts["kept"] += len(kept)
             counts["kept_dev"] += int(to_dev.sum())
             counts["tokens"] += len(encoded.ids)
             counts["trained_tokens"] += int((encoded.loss != 0).sum())
+            images += len(encoded.images)
             done += size
             workspace.progress(f"tokenize {name}", done, sources.bytes)
         counts["read"] += tally.read
     counts["control_tokens_in_content"] = conversations.control_tokens
+    if images or conversations.images_cut_away:
+        counts |= {"images": images, "images_cut_away": conversations.images_cut_away}
     return counts
 
 
@@ -205,10 +212,13 @@ def write_records(
     chosen: npt.NDArray[np.bool_],
     arrays: dict[str, npt.NDArray[Any]],
     file_offset: int,
+    files: ImageFiles,
 ) -> None:
-    """Write the chosen records of a batch to a stream."""
+    """Write the chosen records of a batch to a stream, with the images in them."""
     lengths = np.diff(encoded.offsets)
     tokens = np.repeat(chosen, lengths)
     block = {key: array if chosen.all() else array[tokens] for key, array in arrays.items()}
     origin = [item for item, take in zip(items, chosen, strict=True) if take]
-    writer.append(block, lengths[chosen], [item.record.file + file_offset for item in origin], [item.record.row for item in origin])
+    images = files.block(encoded.images.of(chosen)) if len(encoded.images) else None
+    numbers, rows = [item.record.file + file_offset for item in origin], [item.record.row for item in origin]
+    writer.append(block, lengths[chosen], numbers, rows, images)

@@ -14,9 +14,12 @@ from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
+from prep_assets.pipelines.images import stored_image_id
+from prep_assets.pipelines.packed_images import write_images
 from prep_assets.pipelines.sft import TOKENS, splits
 from prep_assets.pipelines.versions import SFT as VERSION
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.images import check_images
 from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import Segmented, TokenStore, open_tokens
@@ -56,11 +59,15 @@ def packed_build(workspace: Workspace, _: str = "") -> Build:
             metrics |= {prefix + key: value for key, value in measured.items()}
         return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
 
+    image = stored_image_id(workspace, family)
+
     def audit(payload: Path) -> None:
         for table in tables:
             for start, _, mask in open_packed(payload, table).blocks():
                 if not (mask != 0).any(axis=1).all():
                     raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
+            if image is not None and not (verdict := check_images(open_packed(payload, table), image)).passed:
+                raise StoreError(f"{table}: {verdict.summary}")
 
     return Build(workspace.place("sft_packed"), packed_recipe(workspace), packed_recipe(workspace.plain), write, audit)
 
@@ -97,6 +104,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
     fields |= {"source": mixture.domain[plan.record], "record": mixture.record[plan.record]}
     write_documents(payload, table, fields, mixture.domains, options.row_len)
+    images = write_images(payload, table, plan, mixture, ordered)
     left_out = int(plan.dropped[:, 2].sum())
     counts = {
         "rows": plan.rows,
@@ -105,6 +113,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
         "trained_tokens": trained,
         "tokens_left_out": left_out,
         "tokens_in_untrained_rows": untrained,
+        **images,
     }
     # of the rows, not of what was offered: packing may leave tokens out
     used = np.bincount(mixture.domain[plan.record], plan.length, len(mixture.domains))

@@ -63,6 +63,7 @@ def raw_recipe(workspace: Workspace, kind: type[Family], name: str) -> dict[str,
         "format": domain.format,
         "txt": domain.txt,
         "domain": [domain.domain_key, router.value, sorted(router.declared)] if router.key else None,
+        **_images(workspace, domain),
     }
 
 
@@ -82,7 +83,8 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
             }
             refused = quarantine.counts
         router.check()
-        (payload / SOURCES).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        content = {**listed, **_images(workspace, domain)}
+        (payload / SOURCES).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
         every = [entry for entries in listed.values() for entry in entries]
         rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
         if not rows:
@@ -94,6 +96,12 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
 
     recipe = raw_recipe(workspace, kind, name)
     return Build(workspace.place(asset, name), recipe, raw_recipe(workspace.plain, kind, name), write, audit=lambda payload: None)
+
+
+def _images(workspace: Workspace, domain: Domain) -> dict[str, Any]:
+    """What the folder of images holds. It is pinned with the files, so another image gives other stores."""
+    pin = workspace.image_pin(domain)
+    return {} if pin is None else {"images": pin}
 
 
 def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, pin: Pin, quarantine: Quarantine) -> dict[str, Any]:
@@ -127,6 +135,11 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
             verify_pins(found, known)
         except SourceError as error:
             raise SourceError(f"{asset}[{name}]: {error}:\n  {remedy}") from error
+    if (found_images := _images(workspace, domain).get("images")) != (expected_images := listed.get("images")):
+        raise SourceError(
+            f"{asset}[{name}]: the images in {workspace.image_folder(domain)} changed since they were pinned: expected {expected_images}, "
+            f"found {found_images}. Pin them again, or restore the old ones:\n  {remedy}"
+        )
     rows = sum(entry["rows"] for which in ("files", "test_files") for entry in listed[which])
     return Pinned(files, test_files, rows, raw.manifest.content_hash)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from prep_assets.config.models import Family
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.stores.images import image_fault
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -47,8 +48,12 @@ def blocks(array: Any, size: int = BLOCK) -> Iterator[npt.NDArray[Any]]:
         yield np.asarray(array[start : start + size])
 
 
-def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary) -> TokenStore:
-    """Structural checks on a token stream: parts fit together, records are not empty, ids are inside the vocabulary.
+def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int | None = None) -> TokenStore:
+    """Structural checks on a token stream: parts fit together, records are not empty, ids are inside the vocabulary, images stand where the
+    image token does.
+
+    Args:
+        image: id of the image token; `None` where there can be no images.
 
     Raises:
         StoreError: one of these does not hold.
@@ -60,4 +65,6 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary) -> TokenSto
     for block in blocks(store.arrays["tokens"]):
         if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
             raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
+    if image is not None and (fault := image_fault(store.images, store.arrays, store.starts, lengths, image)) is not None:
+        raise StoreError(f"{stream}: {fault}")
     return store

@@ -122,6 +122,19 @@ class Workspace:
             fresh.replace(cache)
         return pins
 
+    def image_folder(self, domain: Domain) -> Path | None:
+        """The folder of a domain's images; `None` where it has none."""
+        return None if domain.image_dir is None else self.configs / domain.image_dir
+
+    def image_pin(self, domain: Domain) -> dict[str, str | int] | None:
+        """What a domain's folder of images holds: number and size of its files, and a hash over their names and contents."""
+        folder = self.image_folder(domain)
+        if folder is None:
+            return None
+        from prep_assets.records.folder import pin_folder
+
+        return pin_folder(folder, self.stores / ".hashes" / f"images-{digest(str(folder.absolute()))[:20]}.jsonl").identity
+
     # -- tokenizer and template ---------------------------------------------------------------------------------------------------------
 
     def vocabulary(self, family: Family) -> Vocabulary:
@@ -150,9 +163,11 @@ class Workspace:
 
     def template(self, family: Chat) -> ChatTemplate:
         """The family's chat template."""
+        from prep_assets.pipelines.images import image_placeholder
         from prep_assets.templates.chat_template import load_template
 
-        return load_template(family.template, self.vocabulary(family), base=self.configs, options=family.template_options)
+        image = image_placeholder(family)
+        return load_template(family.template, self.vocabulary(family), base=self.configs, options=family.template_options, image=image)
 
 
 _VOCABULARIES: dict[tuple[str, str, str | None, tuple[tuple[str, int, int], ...]], Vocabulary] = {}

@@ -1,4 +1,4 @@
-"""Preference pairs: one prompt, two answers that differ, nothing empty, nothing on both sides of the split."""
+"""Preference pairs: one prompt, two answers that differ, nothing empty, nothing on both sides of the split. Labelled answers likewise."""
 
 from __future__ import annotations
 
@@ -9,38 +9,61 @@ from typing import Any
 
 from prep_assets.quality.verdict import Verdict, Worst
 
+Rows = Iterable[Mapping[str, Any]]
 FIELDS = ["prompt", "chosen", "rejected"]
+UNPAIRED_FIELDS = ["prompt", "completion", "label"]
 
 
-def check_pairs(train: Iterable[Mapping[str, Any]], test: Iterable[Mapping[str, Any]]) -> Verdict:
-    """Check every pair of both files, and that no prompt is in both."""
-    numbers = {"pairs_checked": 0, "pairs_failed": 0, "longer_chosen": 0, "prompts_in_both": 0}
+def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Rows = ()) -> Verdict:
+    """Check every pair and every labelled answer, and that no prompt of the training files is in a held-out one."""
+    numbers = {"pairs_checked": 0, "pairs_failed": 0, "longer_chosen": 0, "prompts_in_both": 0, "labelled_checked": 0, "desirable": 0}
     worst: Worst | None = None
     prompts: set[bytes] = set()
-    for name, rows in (("train", train), ("test", test)):
+    for name, rows in (("train", train), ("unpaired", unpaired), ("test", test), ("unpaired_test", unpaired_test)):
+        labelled = name.startswith("unpaired")
         for number, row in enumerate(rows):
-            fault = _fault(row)
-            numbers["pairs_checked"] += 1
+            fault = _unpaired_fault(row) if labelled else _fault(row)
+            numbers["labelled_checked" if labelled else "pairs_checked"] += 1
             digest = blake2b(json.dumps(row.get("prompt"), sort_keys=True).encode(), digest_size=16).digest()
-            if fault is None and name == "test" and digest in prompts:
+            if fault is None and name.endswith("test") and digest in prompts:
                 fault = "its prompt is in the training file as well"
                 numbers["prompts_in_both"] += 1
-            if name == "train":
+            if not name.endswith("test"):
                 prompts.add(digest)
             if fault is not None:
                 numbers["pairs_failed"] += 1
                 worst = worst or Worst(f"{name} line {number + 1:,}", f"{fault}: {json.dumps(row, ensure_ascii=False)[:400]}")
+            elif labelled:
+                numbers["desirable"] += row["label"]
             else:
                 numbers["longer_chosen"] += len(str(row["chosen"])) > len(str(row["rejected"]))
     if worst is not None:
         return Verdict(
             False,
-            f"{numbers['pairs_failed']:,} of {numbers['pairs_checked']:,} pairs fail; first {worst.where}: {worst.note}",
+            f"{numbers['pairs_failed']:,} of {numbers['pairs_checked'] + numbers['labelled_checked']:,} pairs fail; first {worst.where}: {worst.note}",
             numbers,
             worst,
         )
     share = numbers["longer_chosen"] / max(1, numbers["pairs_checked"])
-    return Verdict(True, f"{numbers['pairs_checked']:,} pairs are sound; in {share:.0%} the chosen answer is the longer one", numbers)
+    summary = f"{numbers['pairs_checked']:,} pairs are sound; in {share:.0%} the chosen answer is the longer one"
+    if numbers["labelled_checked"]:
+        summary += f"; {numbers['labelled_checked']:,} labelled answers are sound, {numbers['desirable']:,} of them desirable"
+    return Verdict(True, summary, numbers)
+
+
+def _unpaired_fault(row: Mapping[str, Any]) -> str | None:
+    if list(row) != UNPAIRED_FIELDS:
+        return f"fields {list(row)}, needs {UNPAIRED_FIELDS}"
+    if not isinstance(row["label"], bool):
+        return f"label is {row['label']!r}, needs true or false"
+    if type(row["prompt"]) is not type(row["completion"]):
+        return "strings and lists of messages are mixed"
+    for field in UNPAIRED_FIELDS[:2]:
+        value = row[field]
+        texts = [value] if isinstance(value, str) else [message.get("content", "") for message in value]
+        if not texts or not texts[-1].strip():
+            return f"{field} is empty"
+    return None
 
 
 def _fault(row: Mapping[str, Any]) -> str | None:

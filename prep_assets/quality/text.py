@@ -2,61 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.quality.token_bytes import unproven_id
 from prep_assets.quality.verdict import Verdict, Worst
-from prep_assets.tokenization.engines import ReferenceEngine
+from prep_assets.tokenization.engines import Flat, ReferenceEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 REFERENCE_EVERY = 50
 """Every so many documents are tokenized again by the reference library; the first ones always are."""
 REFERENCE_FIRST = 200
+BATCH_CHARACTERS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A document: its id, its text and its token ids without the end-of-text token."""
+    """A document.
+
+    Attributes:
+        id: its record id.
+        text: its text.
+        ids: its token ids without the end-of-text token, and without sentinels, in the order of the text.
+        parts: its text, cut where fill-in-the-middle cut it; empty where it is whole.
+    """
 
     id: str
     text: str
     ids: npt.NDArray[np.integer]
+    parts: tuple[str, ...] = ()
 
 
-def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, reference: ReferenceEngine, *, batch: int = 64) -> Verdict:
-    """Decode every document with the tokenizer's own decoder; tokenize a sample of them again with the reference library."""
-    decoded = compared = 0
-    pending: list[Text] = []
-    for number, text in enumerate(texts):
-        pending.append(text)
-        if number < REFERENCE_FIRST or number % REFERENCE_EVERY == 0:
-            ids = reference.encode([text.text]).ids
+def prove_texts(
+    texts: Iterable[Text], vocabulary: Vocabulary, reference: ReferenceEngine, rest: ReferenceEngine | None = None, *, batch: int = 256
+) -> Verdict:
+    """Decode every document; tokenize a sample of them again with the reference library.
+
+    The first documents are decoded by the tokenizer's own decoder. Once that would take longer than to decode each id of the vocabulary with
+    it, this is done, and all other documents are compared with the bytes of their ids. A tokenizer that normalizes text gives other text
+    back, so that its documents are not decoded.
+
+    Parts of a document that was cut follow a control token, so they are tokenized again by `rest`, each for itself.
+    """
+    decoded = compared = cut = tokens = 0
+    table: tuple[Any, ...] | None = None
+    for first, some in _batches(texts, batch):
+        sample = [text for i, text in enumerate(some, first) if i < REFERENCE_FIRST or i % REFERENCE_EVERY == 0]
+        for text, ids in zip(sample, _again(sample, reference, rest or reference), strict=True):
             compared += 1
             if not np.array_equal(ids, text.ids):
                 return _failed(text, f"{len(text.ids):,} ids differ from the reference's {len(ids):,}", decoded, compared)
-        if len(pending) == batch:
-            fault = _decode(pending, vocabulary)
+        if vocabulary.token_bytes is not None:
+            if table is None and tokens > vocabulary.size:
+                table = _byte_table(vocabulary)
+            fault = _compare(some, vocabulary, table) if table else _decode(some, vocabulary)
             if fault is not None:
                 return _failed(*fault, decoded, compared)
-            decoded, pending = decoded + len(pending), []
-    fault = _decode(pending, vocabulary)
-    if fault is not None:
-        return _failed(*fault, decoded, compared)
-    decoded += len(pending)
+            decoded += len(some)
+        cut += sum(bool(text.parts) for text in some)
+        tokens += sum(len(text.ids) for text in some)
     summary = f"{decoded:,} documents decode to their text, {compared:,} equal the reference tokenizer's ids"
-    return Verdict(True, summary, {"documents_decoded": decoded, "documents_compared": compared})
+    if cut:
+        summary += f"; {cut:,} are cut for fill-in-the-middle"
+    return Verdict(True, summary, {"documents_decoded": decoded, "documents_compared": compared, "documents_cut": cut})
 
 
-def _decode(texts: list[Text], vocabulary: Vocabulary) -> tuple[Text, str] | None:
+def _batches(texts: Iterable[Text], size: int) -> Iterator[tuple[int, list[Text]]]:
+    """Batches of at most `size` documents and about `BATCH_CHARACTERS`, each with the number of its first document."""
+    some: list[Text] = []
+    first = characters = 0
+    for number, text in enumerate(texts):
+        some.append(text)
+        characters += len(text.text)
+        if len(some) == size or characters >= BATCH_CHARACTERS:
+            yield first, some
+            some, first, characters = [], number + 1, 0
+    if some:
+        yield first, some
+
+
+def _again(texts: Sequence[Text], reference: ReferenceEngine, rest: ReferenceEngine) -> Iterator[npt.NDArray[np.integer]]:
+    """Each document's ids by the reference library, which uses all processors when it is given many."""
+    whole = iter(_split(reference.encode([text.text for text in texts if not text.parts])))
+    for text in texts:
+        yield rest.encode(text.parts).ids if text.parts else next(whole)
+
+
+def _split(flat: Flat) -> list[npt.NDArray[np.uint32]]:
+    return [flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist())]
+
+
+def _byte_table(vocabulary: Vocabulary) -> tuple[Any, ...]:
+    """The bytes of each id as an Arrow array; nothing where the tokenizer's own decoder does not confirm them all."""
+    import pyarrow as pa
+
+    return () if unproven_id(vocabulary) is not None else (pa.array(vocabulary.token_bytes, pa.large_binary()),)
+
+
+def _compare(texts: Sequence[Text], vocabulary: Vocabulary, table: tuple[Any, ...]) -> tuple[Text, str] | None:
+    """The first document whose ids do not stand for its bytes, and how they differ."""
+    suspects = _suspects(texts, vocabulary, table[0])
+    fault = _decode(suspects, vocabulary)
+    return fault or ((suspects[0], "its ids stand for other bytes, which only look like its text") if suspects else None)
+
+
+def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list[Text]:
+    """The documents whose bytes are not those of their ids."""
+    import pyarrow as pa
+
+    found = table.take(pa.array(np.concatenate([text.ids for text in texts]).astype(np.uint32)))
+    bounds = np.frombuffer(found.buffers()[1], np.int64, len(found) + 1)
+    ends = np.cumsum([0, *(len(text.ids) for text in texts)])
+    data, suspects = memoryview(found.buffers()[2] or b"").cast("B"), []
+    for text, start, end in zip(texts, bounds[ends[:-1]].tolist(), bounds[ends[1:]].tolist(), strict=True):
+        # a SentencePiece tokenizer puts one space in front of the first word
+        skipped = vocabulary.prefix_space != "never" and bytes(data[start:end][:1]) == b" " and not text.text.startswith(" ")
+        if data[start + skipped : end] != text.text.encode():
+            suspects.append(text)
+    return suspects
+
+
+def _decode(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[Text, str] | None:
+    """The first document that the tokenizer's own decoder does not turn into its text, and how they differ."""
     found = vocabulary.decode_batch([text.ids.tolist() for text in texts])
     for text, decoded in zip(texts, found, strict=True):
         expected = text.text
         if vocabulary.prefix_space != "never" and decoded.startswith(" ") and not expected.startswith(" "):
             decoded = decoded[1:]
-        if decoded != expected and vocabulary.token_bytes is not None:
+        if decoded != expected:
             at = next((i for i, (a, b) in enumerate(zip(decoded, expected, strict=False)) if a != b), min(len(decoded), len(expected)))
             low = max(0, at - 20)
             return text, f"decodes to …{decoded[low : at + 40]!r}…, the text is …{expected[low : at + 40]!r}… (character {at:,})"

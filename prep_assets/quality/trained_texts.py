@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.conversation import messages, pieces
 
@@ -54,29 +54,32 @@ class MaskOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Neighbouring regions of a turn of one kind and one weight, or the token that ends a turn."""
+    """Neighbouring regions of a turn of one kind and one weight, or the token that ends a turn. An image's is its placeholder."""
 
     kind: str
     weight: float
     text: str
+    image: bool = False
 
 
-def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate) -> tuple[Expected, ...]:
+def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate, *, rendered: str | None = None) -> tuple[Expected, ...]:
     """The stretches of a sample that must be trained, in order.
+
+    A build that has just rendered the whole conversation gives it as `rendered`; checks leave it out, so that it is rendered anew.
 
     Raises:
         CheckFailed: the template's renders do not grow by turns, so that nothing is proven.
     """
     untemplated = all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns)
-    turns = [_segments(turn, options, untemplated) for turn in sample.turns]
-    chat = _Chat(sample, template)
+    turns = [_segments(turn, options, untemplated, template.image) for turn in sample.turns]
+    chat = _Chat(sample, template, rendered)
     if not untemplated:
         needed = [any(segment.weight for segment in segments) or options.train_on_eos == "all" for segments in turns]
         turns = [_as_rendered(chat, i, segments) if needed[i] else segments for i, segments in enumerate(turns)]
     if options.train_turns == "last":
         last = max((i for i, segments in enumerate(turns) if any(segment.weight for segment in segments)), default=-1)
         turns = [segments if i == last else [replace(segment, weight=0.0) for segment in segments] for i, segments in enumerate(turns)]
-    stops = _stop_weights([segments[-1].weight if segments else None for segments in turns], options.train_on_eos)
+    stops = _stop_weights([_end_weight(segments) for segments in turns], options.train_on_eos)
     if untemplated:
         return _untemplated(sample, turns, stops, template.special.get("eos_token", ""))
     found: list[Expected] = []
@@ -100,10 +103,11 @@ def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate)
     return tuple(found)
 
 
-def _segments(turn: Turn, options: MaskOptions, blanks: bool) -> list[_Segment]:
+def _segments(turn: Turn, options: MaskOptions, blanks: bool, image: str) -> list[_Segment]:
     """A turn's segments in the order in which templates write them: reasoning, content, tool calls.
 
     White space at the outer ends of reasoning and of content is the template's to trim, so without `blanks` a region of nothing else is none.
+    An image is what stands for it, untrained whatever its weight.
     """
     shown = [region for region in turn.regions if not region.drop and (blanks or region.text)]
     fields = [[region for region in shown if _field(region) == number] for number in range(3)]
@@ -115,9 +119,15 @@ def _segments(turn: Turn, options: MaskOptions, blanks: bool) -> list[_Segment]:
             weight = 1.0 if options.mask.get(turn.role, options.mask_default) == "train" else 0.0
         if (kind == THINKING and not options.train_thinking) or (kind == TOOL_CALL and not options.train_tool_calls):
             weight = 0.0
-        listed.append(_Segment(kind, weight, region.text))
-    merged = groupby(listed, key=lambda segment: (segment.kind, segment.weight))
-    return [_Segment(kind, weight, "".join(segment.text for segment in group)) for (kind, weight), group in merged]
+        is_image = region.kind == IMAGE
+        listed.append(_Segment(kind, 0.0, image, True) if is_image else _Segment(kind, weight, region.text))
+    merged = groupby(listed, key=lambda segment: (segment.kind, segment.weight, segment.image))
+    return [_Segment(kind, weight, "".join(segment.text for segment in group), is_image) for (kind, weight, is_image), group in merged]
+
+
+def _end_weight(segments: Sequence[_Segment]) -> float | None:
+    """The weight that a turn ends with: of its last text, 0 where it is nothing but images; `None` where nothing of it is shown."""
+    return next((segment.weight for segment in reversed(segments) if not segment.image), 0.0 if segments else None)
 
 
 def _field(region: Region) -> int:
@@ -125,7 +135,7 @@ def _field(region: Region) -> int:
 
 
 def _without_outer_blanks(field: list[Region]) -> list[Region]:
-    return [region for i, region in enumerate(field) if region.text.strip() or 0 < i < len(field) - 1]
+    return [region for i, region in enumerate(field) if region.kind == IMAGE or region.text.strip() or 0 < i < len(field) - 1]
 
 
 def _stop_weights(weights: Sequence[float | None], train_on_eos: str) -> list[float]:
@@ -160,7 +170,8 @@ def _untemplated(sample: Sample, turns: Sequence[list[_Segment]], stops: Sequenc
     """Turns that stand end to end, so that trained ones are neighbours; `eos` ends each completion and document."""
     segments: list[_Segment] = []
     for turn, own, stop in zip(sample.turns, turns, stops, strict=True):
-        segments += own if turn.role == PROMPT else [*own, _Segment(TEXT, stop, eos)]
+        segments += [segment for segment in own if segment.text]
+        segments += [_Segment(TEXT, stop, eos)] if eos and turn.role != PROMPT else []
     return tuple(Expected(text, False, weights) for text, weights in _runs(segments) if weights)
 
 
@@ -173,14 +184,22 @@ class _Chat:
 
     sample: Sample
     template: ChatTemplate
+    rendered: str | None = None
 
     @cached_property
     def whole(self) -> str:
-        return self.before(len(self.sample.turns))
+        return self.before(len(self.sample.turns)) if self.rendered is None else self.rendered
 
     def before(self, number: int, *, generation_prompt: bool = False) -> str:
         """The render of the turns before turn `number`."""
-        return self._render(_messages(replace(self.sample, turns=self.sample.turns[:number]), self.template), generation_prompt)
+        key = (number, generation_prompt)
+        if key not in self._renders:
+            self._renders[key] = self._render(self.messages[:number], generation_prompt)
+        return self._renders[key]
+
+    @cached_property
+    def _renders(self) -> dict[tuple[int, bool], str]:
+        return {}
 
     @cached_property
     def messages(self) -> list[dict[str, Any]]:
@@ -201,8 +220,11 @@ class _Chat:
             start, end = len(text) - len(text.lstrip()), len(text.rstrip())
             listed[i][key] = f"{text[:start]}{fence}{text[start:end]}{fence}{text[end:]}"
         rendered = self._render(listed, False)
-        places = {at: (rendered.find(fence), rendered.rfind(fence) + len(fence)) for at, fence in fences.items()}
-        return rendered, {at: place for at, place in places.items() if place[0] >= 0}
+        turns, places = {fence: at for at, fence in fences.items()}, dict[tuple[int, str], tuple[int, int]]()
+        for found in re.finditer(f"{char}[0-9]+[{''.join(key[0] for key in _FIELDS)}]{char}", rendered):
+            if (at := turns.get(found[0])) is not None:
+                places[at] = places[at][0] if at in places else found.start(), found.end()
+        return rendered, places
 
     def shows(self, number: int, key: str) -> bool:
         """Whether the template writes this field of a turn; reasoning may be left out of history."""
@@ -276,7 +298,8 @@ class _Chat:
 
     def _is_own(self, number: int, space: str) -> bool:
         """Whether white space before a turn's words is its content's own."""
-        content = "".join(region.text for region in self.sample.turns[number].regions if not region.drop and _field(region) == 1)
+        shown = [region for region in self.sample.turns[number].regions if not region.drop and _field(region) == 1]
+        content = "".join(self.template.image if region.kind == IMAGE else region.text for region in shown)
         return space.isspace() and content.startswith(space)
 
     def says_something(self, number: int) -> bool:
@@ -292,7 +315,7 @@ class _Chat:
 
 
 def _messages(sample: Sample, template: ChatTemplate) -> list[dict[str, Any]]:
-    return messages(sample, pieces(sample, image_token=template.options.get("image_token")))
+    return messages(sample, pieces(sample, image=template.image))
 
 
 def _is_stopped(chat: _Chat, number: int, segments: Sequence[_Segment]) -> bool:

@@ -14,7 +14,7 @@ from prep_assets.records.find import Found, find
 from prep_assets.records.formats import SUFFIXES, check_format, format_of
 from prep_assets.records.hub import find_on_hub, is_hub
 from prep_assets.records.naming import order, stable_names
-from prep_assets.records.remote import file_name, is_remote, open_remote, remote_size, remote_version
+from prep_assets.records.remote import file_name, is_remote, open_remote, remote_size, remote_version, said
 
 _HASH_CHUNK = 1 << 20
 
@@ -77,12 +77,22 @@ def content_hash(file: SourceFile) -> str:
 
 
 def size_and_hash(file: SourceFile) -> tuple[int, str]:
-    """Size in bytes and SHA-256 (hex) of what is stored now, which may differ from `file.size`. Streams the file."""
+    """Size in bytes and SHA-256 (hex) of what is stored now, which may differ from `file.size`. Streams the file.
+
+    Raises:
+        SourceError: the file cannot be opened, or reading it fails on the way.
+    """
     digest, size = hashlib.sha256(), 0
     with open_stored(file) as stream:
-        while chunk := stream.read(_HASH_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
+        try:
+            while chunk := stream.read(_HASH_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        except Exception as error:  # each remote file system raises its own kinds
+            raise SourceError(
+                f"{file.name}: reading failed after {size:,} of {file.size:,} bytes ({said(error, file.url)}). "
+                "Try again, or fetch the file and name the local copy"
+            ) from error
     return size, digest.hexdigest()
 
 
@@ -107,8 +117,10 @@ def open_stored(file: SourceFile) -> BinaryIO:
     """
     try:
         return open_remote(file.url) if is_remote(file.url) else Path(file.url).open("rb")
-    except (OSError, ImportError) as error:
-        raise SourceError(f"{file.name}: cannot open {file.url}: {error}. Fetch it again or leave it out of the configuration") from error
+    except Exception as error:  # each remote file system raises its own kinds
+        raise SourceError(
+            f"{file.name}: cannot open {file_name(file.url)}: {said(error, file.url)}. Fetch it again or leave it out of the configuration"
+        ) from error
 
 
 def _stat(path: str) -> os.stat_result:

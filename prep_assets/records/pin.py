@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from prep_assets.errors import SourceError
@@ -43,7 +45,11 @@ def pin_files(files: Iterable[SourceFile], known: Sequence[Pin] = ()) -> tuple[P
         SourceError: a file that cannot be read, or that changes while it is hashed.
     """
     by_name = {pin.name: pin for pin in known}
-    return tuple(_pin(file, by_name.get(file.name)) for file in files)
+    pool = ThreadPoolExecutor(os.cpu_count())  # hashing and reading release the global lock
+    try:
+        return tuple(pool.map(lambda file: _pin(file, by_name.get(file.name)), files))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def verify_pins(files: Sequence[SourceFile], pins: Sequence[Pin]) -> None:

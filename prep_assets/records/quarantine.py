@@ -70,20 +70,31 @@ class Quarantine:
             payload: a string is written as it is, anything else as JSON (what JSON does not have, as its `str`).
             length: length of the whole payload, where `payload` is only its start.
         """
-        text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, default=str)
-        shown = _encodable(text[:PAYLOAD_CHARACTERS])
-        self._write(Refusal(id, stage, reason, _encodable(detail), shown, len(text) if length is None else length))
+        self.write(refusal(id, stage, reason, detail, payload, length=length))
 
     def add_unreadable(self, file: SourceFile, row: Unreadable) -> None:
         """Write a row of `file` that was refused at reading, as stage `records`."""
-        self.add(record_id(file, row.row), "records", row.reason, row.detail, row.payload, length=row.length)
+        self.write(unreadable(file, row))
 
-    def _write(self, refusal: Refusal) -> None:
+    def write(self, refusal: Refusal) -> None:
+        """Write one refusal that `refusal` or `unreadable` made, for those who refuse in one thread and write in another."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("wb")
         self._file.write(json.dumps(asdict(refusal), ensure_ascii=False).encode() + b"\n")
         self._counts[f"{refusal.stage}/{refusal.reason}"] += 1
+
+
+def refusal(id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> Refusal:
+    """The refusal that `Quarantine.add` writes for these."""
+    text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, default=str)
+    shown = _encodable(text[:PAYLOAD_CHARACTERS])
+    return Refusal(id, stage, reason, _encodable(detail), shown, len(text) if length is None else length)
+
+
+def unreadable(file: SourceFile, row: Unreadable) -> Refusal:
+    """The refusal of a row of `file` that could not be read, of stage `records`."""
+    return refusal(record_id(file, row.row), "records", row.reason, row.detail, row.payload, length=row.length)
 
 
 def _encodable(text: str) -> str:

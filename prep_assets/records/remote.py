@@ -26,6 +26,13 @@ def file_name(url: str) -> str:
     return urlsplit(url)._replace(query="", fragment="").geturl() if is_http(url) else url
 
 
+def said(error: Exception, url: str) -> str:
+    """Kind and text of an error, without the query of an HTTP address, which may hold a signature."""
+    query = urlsplit(url).query if is_http(url) else ""
+    text = str(error).replace(f"?{query}", "") if query else str(error)
+    return f"{type(error).__name__}: {text}"
+
+
 def list_remote(url: str) -> list[str]:
     """URLs of the files that `url` (one file, a glob, or a folder) stands for.
 
@@ -39,12 +46,32 @@ def list_remote(url: str) -> list[str]:
         elif url.endswith("/") or (not is_http(url) and system.isdir(path)):
             found = system.find(path)
         else:
-            found = [path] if system.exists(path) else []
+            found = [path] if _exists(system, path, url) else []
         return sorted(str(system.unstrip_protocol(one)) for one in found)
     except (ImportError, OSError, ValueError) as error:
         raise SourceError(
             f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
         ) from error
+
+
+def _exists(system: Any, path: str, url: str) -> bool:
+    """Whether there is such a file.
+
+    fsspec's `exists` says no of an HTTP address whatever went wrong on the way: a certificate, a refused connection, a broken server.
+
+    Raises:
+        OSError: nobody can say, because the server does not answer properly.
+    """
+    if not is_http(url):
+        return bool(system.exists(path))
+    try:
+        system.info(path)
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", None) in (404, 410):
+            return False
+        raise OSError(f"{type(cause).__name__}: {cause}") from error
+    return True
 
 
 def remote_size(url: str) -> int:

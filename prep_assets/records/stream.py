@@ -11,7 +11,7 @@ from typing import IO
 from prep_assets.errors import SourceError
 from prep_assets.records.decompress import Decompressor, damage, decompressor
 from prep_assets.records.files import SourceFile, open_stored
-from prep_assets.records.remote import file_name, is_remote
+from prep_assets.records.remote import file_name, is_remote, said
 
 _STORED_CHUNK = 1 << 18
 _COPY_CHUNK = 1 << 20
@@ -69,7 +69,7 @@ class Stream:
         try:
             data = self._raw.read(size)
         except Exception as error:  # each remote file system raises its own kinds
-            raise self.broken(f"reading failed ({type(error).__name__}: {error})") from error
+            raise self.broken(f"reading failed ({said(error, self._file.url)})") from error
         self.stored += len(data)
         if not data and self.stored != self._file.size:
             raise self.broken("the file ends early")

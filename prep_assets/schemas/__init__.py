@@ -19,6 +19,7 @@ from prep_assets.schemas import (
     llama3_chat,
     llava,
     messages,
+    modellink_pretrain,
     moss,
     preference,
     prompt_completion,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from prep_assets.samples import ASSISTANT, USER, Prompt, Sample, turn
+from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Prompt, Region, Sample, Turn, turn
 from prep_assets.schemas.fields import needed, texts_of
 from prep_assets.schemas.gold import MARK, final_text, gold_number, plain_number
 from prep_assets.schemas.registry import Convert, schema
@@ -19,12 +19,13 @@ _CALCULATOR_NOTE = re.compile(r"<<[^>]*>>")
 
 
 @schema("gsm8k", gives=Sample, example=EXAMPLE)
-def gsm8k(*, question_key: str = "question", answer_key: str = "answer") -> Convert:
+def gsm8k(*, question_key: str = "question", answer_key: str = "answer", thinking: bool = False) -> Convert:
     """The question, answered as ``<think>{reasoning}</think><answer>{final}</answer>``, calculator notes ``<<…>>`` taken out.
 
     Options:
         question_key: field with the question.
         answer_key: field with the worked solution and, after ``####``, the final number.
+        thinking: the reasoning becomes a thinking region, for templates that write ``<think>`` themselves (qwen3).
     """
 
     def convert(row: Mapping[str, Any]) -> Sample:
@@ -34,7 +35,11 @@ def gsm8k(*, question_key: str = "question", answer_key: str = "answer") -> Conv
         final = final_text(plain)
         plain_number(final)
         reasoning = needed(plain.partition(MARK)[0].strip(), "empty_answer", f"{answer_key} before {MARK}")
-        return Sample((turn(USER, question.strip()), turn(ASSISTANT, f"<think>{reasoning}</think><answer>{final}</answer>")))
+        answered = f"<answer>{final}</answer>"
+        if thinking:
+            regions = (Region(THINKING, reasoning), Region(TEXT, answered))
+            return Sample((turn(USER, question.strip()), Turn(ASSISTANT, regions)))
+        return Sample((turn(USER, question.strip()), turn(ASSISTANT, f"<think>{reasoning}</think>{answered}")))
 
     return convert
 

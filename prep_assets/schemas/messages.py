@@ -17,7 +17,7 @@ from prep_assets.schemas.tools import tools_at
 EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
 
-@schema("messages", gives=Sample, example=EXAMPLE)
+@schema("messages", gives=Sample, example=EXAMPLE, aliases=("OpenAIInstructionHandler",))
 def messages(
     *,
     messages_key: str = "messages",

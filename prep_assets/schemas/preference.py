@@ -19,6 +19,7 @@ from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_open_end
 from prep_assets.schemas.tools import tools_at
 
+LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")
 EXAMPLE = {"prompt": "What is the capital of Peru?", "chosen": "Lima.", "rejected": "Cusco."}
 
 
@@ -35,7 +36,8 @@ def preference(
 ) -> Callable[[Mapping[str, Any]], Pair]:
     """Two answers to one prompt.
 
-    Without a prompt column the prompt is the longest common beginning of both sides, in whole turns.
+    Without a prompt column the prompt is the longest common beginning of both sides, in whole turns. Rows that have no ``chosen`` but
+    ``chosen_messages`` and ``rejected_messages`` (LLaMA-Factory v1) are read from these.
 
     Options:
         prompt_key: field with the prompt, a string or an array of messages; null, or absent from the row, for an implicit prompt.
@@ -47,20 +49,22 @@ def preference(
         tools_key: column with the tools on offer.
     """
     marks = {user_mark: USER, assistant_mark: ASSISTANT}
+    default = (chosen_key, rejected_key) == ("chosen", "rejected")
 
     def convert(row: Mapping[str, Any]) -> Pair:
         refuse_media(row)
         prompt = None if prompt_key is None else row.get(prompt_key)
-        chosen, rejected = value_at(row, chosen_key), value_at(row, rejected_key)
+        keys = LLAMA_FACTORY_V1 if default and "chosen" not in row and LLAMA_FACTORY_V1[0] in row else (chosen_key, rejected_key)
+        chosen, rejected = (value_at(row, key) for key in keys)
         if isinstance(chosen, str) != isinstance(rejected, str):
-            wrong_type(rejected, rejected_key, f"the same form as {chosen_key!r}")
+            wrong_type(rejected, keys[1], f"the same form as {keys[0]!r}")
         tools = tools_at(row, tools_key)
         if prompt is not None:
             before = _prompt(prompt, str(prompt_key), template)
-            return pair(before, *(_answer(row[key], key, before) for key in (chosen_key, rejected_key)), tools=tools)
+            return pair(before, *(_answer(row[key], key, before) for key in keys), tools=tools)
         if isinstance(chosen, str):
-            return pair_of_chats(*(turns_of(split_marked(row[key], marks, key)) for key in (chosen_key, rejected_key)), tools=tools)
-        return pair_of_chats(*(_messages(row[key], key) for key in (chosen_key, rejected_key)), tools=tools)
+            return pair_of_chats(*(turns_of(split_marked(row[key], marks, key)) for key in keys), tools=tools)
+        return pair_of_chats(*(_messages(row[key], key) for key in keys), tools=tools)
 
     return convert
 

@@ -36,7 +36,7 @@ def sniff(payloads: Sequence[Mapping[str, Any]]) -> list[Fit]:
     name.
     """
     fits = [_fit(found, payloads) for found in schemas().values()]
-    return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread), _is_special(fit.schema), fit.schema))
+    return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread), _specialty(fit.schema), fit.schema))
 
 
 def _fit(found: Schema, payloads: Sequence[Mapping[str, Any]]) -> Fit:
@@ -54,9 +54,12 @@ def _fit(found: Schema, payloads: Sequence[Mapping[str, Any]]) -> Fit:
     return Fit(found.name, fitting, len(payloads), tuple(unread), refusal)
 
 
-def _is_special(name: str) -> bool:
-    """Another project's name for a schema, or one that does something particular to rows which a plain schema reads as well."""
-    return "_hook" in name or name.endswith("Handler") or name in ("common_words_mask", "sections")
+def _specialty(name: str) -> int:
+    """1: another project's name for a schema, or one that does something particular to rows which a plain schema reads as well; 2: one that
+    makes pretraining text of rows that are something else."""
+    if name.endswith("PretrainHandler"):
+        return 2
+    return int("_hook" in name or name.endswith("Handler") or name in ("common_words_mask", "sections"))
 
 
 class _Watched(Mapping[str, Any]):

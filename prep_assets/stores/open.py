@@ -12,7 +12,7 @@ Arrays are NumPy's, memory-mapped where the format allows it. A store is pickled
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, overload
 
@@ -25,7 +25,7 @@ from prep_assets.stores.read_bin import read_bin
 from prep_assets.stores.read_h5 import read_h5
 from prep_assets.stores.read_megatron import read_megatron
 from prep_assets.stores.read_rows import read_jsonl, read_parquet
-from prep_assets.stores.segments import Shard, joined
+from prep_assets.stores.segments import Positions, Shard, joined
 from prep_assets.stores.streams import read_named, read_streams
 
 Keys = list[str] | tuple[str, ...]
@@ -114,7 +114,7 @@ class Store:
         """
         if not isinstance(keys, str):
             return {key: self.fetch(begin, end, key) for key in keys}
-        array = self._array(keys)
+        array = self.array(keys)
         if not 0 <= begin <= end <= len(array):
             raise OutOfBounds(f"Index out of bounds: begin={begin}, end={end}, length={len(array)} ({self.path}, key {keys!r})")
         return np.zeros(0, array.dtype) if begin == end else np.asarray(array[begin:end])
@@ -124,7 +124,8 @@ class Store:
     @overload
     def fetch_record(self, i: int, keys: Keys) -> dict[str, Any]: ...
     def fetch_record(self, i: int, keys: str | Keys) -> Any:
-        """Record `i` (from the end where negative): an array, a list of arrays, or a text; a dict of these for several keys.
+        """Record `i` (from the end where negative): an array, a list of arrays where the key is nested, or a text; a dict of these for
+        several keys.
 
         Raises:
             IndexError: there is no such record.
@@ -140,7 +141,25 @@ class Store:
         if name not in self.data.ends:
             raise StoreError(f"{self.path}: nothing says where the records of {keys!r} end; give `offsets` in meta.json, or use fetch")
         ends = self.data.ends[name]
-        return self.fetch(int(ends[number - 1]) if number else 0, int(ends[number]), keys)
+        begin, end = int(ends[number - 1]) if number else 0, int(ends[number])
+        values = self.fetch(begin, end, keys)
+        if name not in self.data.elements:
+            return values
+        elements = self.data.elements[name]
+        first, last = np.searchsorted(elements, (begin, end), "right")
+        return np.split(values, elements[first : last - 1] - begin) if end > begin else []
+
+    def array(self, key: str) -> Any:
+        """The flat array of a key, read in slices; slices of mapped files are read-only views.
+
+        Raises:
+            MissingKey: no such key.
+            StoreError: the key has no flat array.
+        """
+        self.require([key])
+        if self._name(key) not in self.data.arrays:
+            raise StoreError(f"{self.path}: {key!r} is not a list of numbers; read it with fetch_record")
+        return self.data.arrays[self._name(key)]
 
     def windows(self, window_size: int, stride: int | None = None) -> Windows:
         """The windows of `window_size` tokens that begin every `stride` tokens (default: end to end), each with one token after it."""
@@ -148,12 +167,6 @@ class Store:
 
     def _name(self, key: str) -> str:
         return SYNONYMS.get(key, key) if key not in self.data.arrays else key
-
-    def _array(self, key: str) -> Any:
-        self.require([key])
-        if self._name(key) not in self.data.arrays:
-            raise StoreError(f"{self.path}: {key!r} is not a list of numbers; read it with fetch_record")
-        return self.data.arrays[self._name(key)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +203,8 @@ def open_store(path: Path | str, format: Format | None = None, keys: Sequence[st
     """Open what is at `path`: a file, a folder of shards, or a published store (its current version).
 
     Shards are read in numeric order and checked against each other. Published stores below `path` are read one after another. Keys:
-    AstrAI's names; `tokens` is also found as ``sequence``. Where documents are known and no positions are stored, `position_ids` is worked
-    out.
+    AstrAI's names; `tokens` is also found as ``sequence``. Where no positions are stored, `position_ids` is worked out: from 0 in each
+    document where they are known, from 0 in each row of an HDF5 table where they are not.
 
     Args:
         format: instead of what `detect_format` finds.
@@ -215,7 +228,9 @@ def _shards(path: Path, format_: Format) -> list[Shard]:
     if named:
         return named
     if path.is_file():
-        return [_renamed(shard) for shard in readers[format_]([path.with_suffix(".idx") if format_ == "megatron" else path])]
+        return [
+            _with_positions(_renamed(shard)) for shard in readers[format_]([path.with_suffix(".idx") if format_ == "megatron" else path])
+        ]
     ours = [read_streams(folder) for folder in payload_folders(path)]
     if any(ours):
         return [shard for shards in ours for shard in shards]
@@ -223,7 +238,16 @@ def _shards(path: Path, format_: Format) -> list[Shard]:
     if not files:
         detect_format(path)
         raise StoreError(f"{path} has no {format_} files")
-    return [_renamed(shard) for shard in readers[format_](files)]
+    return [_with_positions(_renamed(shard)) for shard in readers[format_](files)]
+
+
+def _with_positions(shard: Shard) -> Shard:
+    """With positions from 0 in each row of a table that has none and whose documents are not known, as train-llm-from-scratch counts them."""
+    if not shard.row_len or "position_ids" in shard.arrays:
+        return shard
+    ends = shard.ends["sequence"]
+    positions = Positions(ends - shard.row_len, ends, len(shard.arrays["sequence"]))
+    return replace(shard, arrays={**shard.arrays, "position_ids": positions}, ends={**shard.ends, "position_ids": ends})
 
 
 def _unknown(format_: str, known: Iterable[str]) -> NoReturn:
@@ -234,7 +258,7 @@ def _renamed(shard: Shard) -> Shard:
     def names(values: Mapping[str, Any]) -> dict[str, Any]:
         return {SYNONYMS.get(key, key): value for key, value in values.items()}
 
-    return Shard(shard.label, names(shard.arrays), names(shard.ends), shard.objects, shard.count)
+    return replace(shard, arrays=names(shard.arrays), ends=names(shard.ends), elements=names(shard.elements))
 
 
 def _select(shard: Shard, keys: Sequence[str] | None) -> Shard:
@@ -250,6 +274,7 @@ def _select(shard: Shard, keys: Sequence[str] | None) -> Shard:
         {key: shard.ends[key] for key in wanted if key in shard.ends},
         {key: shard.objects[key] for key in wanted if key in shard.objects},
         shard.records,
+        {key: shard.elements[key] for key in wanted if key in shard.elements},
     )
 
 

@@ -7,6 +7,8 @@ Beside either, ``sft_packed.documents/`` says what each row is made of, one entr
 
     row int64, row_offset int64, length int64     tokens row_offset … row_offset + length of that row
     source int32, record int64, start int64       are tokens start … of that record in that domain's token store
+
+and, where there are images, ``sft_packed.images/`` which image stands where (see `prep_assets.stores.images`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.images import NO_IMAGES, Images, open_images
 from prep_assets.stores.tokens import StorageFormat
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
@@ -97,6 +100,7 @@ class PackedStore:
         documents: the fields of `DOCUMENT_FIELDS`, one entry a piece, ordered by row and offset.
         sources: domain names that ``documents["source"]`` numbers.
         row_len: tokens in a row.
+        images: the images in the rows.
     """
 
     tokens: Any
@@ -104,6 +108,7 @@ class PackedStore:
     documents: Mapping[str, npt.NDArray[Any]]
     sources: tuple[str, ...]
     row_len: int
+    images: Images = NO_IMAGES
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -144,7 +149,7 @@ def open_packed(directory: Path, name: str) -> PackedStore:
         tokens, loss_mask = (_bin_rows(directory / name / "shard_0000", BIN_KEYS[key], row_len) for key in ("tokens", "loss_mask"))
     if tokens.shape != loss_mask.shape or tokens.shape[1] != row_len:
         raise StoreError(f"{directory}: tokens {tokens.shape}, loss_mask {loss_mask.shape}, row_len {row_len} do not fit together")
-    return PackedStore(tokens, loss_mask, documents, tuple(about["sources"]), row_len)
+    return PackedStore(tokens, loss_mask, documents, tuple(about["sources"]), row_len, open_images(directory, name))
 
 
 def _bin_rows(shard: Path, key: str, row_len: int) -> npt.NDArray[Any]:

@@ -1,12 +1,13 @@
 """Reads AstrAI's memory-mapped layout: folders of ``meta.json`` and raw ``<key>.bin`` files, one folder a shard.
 
-``meta.json`` says ``{key: {"shape": [n], "dtype": name, "offsets": [0, …, n]}}``; `offsets` bounds records and may be absent.
+``meta.json`` says ``{key: {"shape": [n], "dtype": name, "offsets": [0, …, n], "element_offsets": [0, …, n]}}``. `offsets` bounds records
+and may be absent; `element_offsets` bounds the elements of lists inside them (the responses of a group), where a key has such.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,32 @@ def _shard(meta: Path) -> Shard:
         }
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{meta} is not {{key: {{shape, dtype}}}}: {error!r}") from error
-    return Shard(str(meta.parent), arrays, {key: ends for key, entry in entries.items() if (ends := _ends(entry)) is not None})
+    ends, elements = borders(entries, str(meta))
+    rows = {key: row_ends(tuple(entry["shape"])) for key, entry in entries.items() if len(entry["shape"]) == 2}
+    return Shard(str(meta.parent), arrays, rows | ends, elements=elements)
+
+
+def borders(entries: Mapping[str, Mapping[str, Any]], where: str) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
+    """Where records end, and where the elements of nested ones do, by key: `offsets` and `element_offsets` without the 0 they begin with.
+
+    Raises:
+        StoreError: one of them is no list of whole numbers that begins with 0.
+    """
+    found: dict[str, dict[str, Int64s]] = {"offsets": {}, "element_offsets": {}}
+    for key, entry in entries.items():
+        for name in found.keys() & entry.keys():
+            found[name][key] = _whole(entry[name], f"{where}: {name} of {key!r}")
+    return found["offsets"], found["element_offsets"]
+
+
+def _whole(values: Any, what: str) -> Int64s:
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different length
+        array = np.zeros(0)
+    if array.ndim != 1 or array.dtype.kind != "i" or array[0] != 0:
+        raise StoreError(f"{what} is {str(values)[:60]}, must be whole numbers that begin with 0")
+    return array[1:].astype(np.int64)
 
 
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -44,12 +70,6 @@ def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDA
     if path.stat().st_size != count * dtype.itemsize:
         raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {count * dtype.itemsize:,}: {count:,} of {dtype.name}")
     return np.asarray(np.memmap(path, dtype, "r", shape=(count,))) if count else np.zeros(0, dtype)
-
-
-def _ends(entry: dict[str, Any]) -> Int64s | None:
-    if "offsets" in entry:
-        return np.asarray(entry["offsets"][1:], np.int64)
-    return row_ends(tuple(entry["shape"])) if len(entry["shape"]) == 2 else None
 
 
 def row_ends(shape: tuple[int, ...]) -> Int64s:

@@ -1,13 +1,17 @@
 """Reads HDF5: a group for each key with ``data_0``, ``data_1`` … (AstrAI), or a dataset for each key, flat or (rows, row length).
 
-A dataset that lies in one piece in the file, uncompressed, is memory-mapped without HDF5. Any other is read through a handle that belongs
-to the process that opened it: HDF5 handles do not survive a fork.
+An uncompressed dataset is memory-mapped without HDF5 (see `prep_assets.stores.mapped_h5`). Any other is read through a handle that belongs to
+the process that opened it: HDF5 handles do not survive a fork.
+
+In AstrAI's files each ``data_<i>`` is a record. Where a file ``<name>.offsets.json`` lies beside ``<name>.h5``, as ``prep-assets preprocess``
+writes it, that one bounds records and the elements of lists inside them: ``{key: {"offsets": [0, …], "element_offsets": [0, …]}}``.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.read_bin import row_ends
+from prep_assets.stores.mapped_h5 import Bytes, map_dataset, map_file
+from prep_assets.stores.read_bin import borders, row_ends
 from prep_assets.stores.segments import Int64s, Shard
 from prep_assets.stores.tokens import Segmented
 
@@ -36,20 +41,38 @@ def _shard(path: Path) -> Shard:
 
     arrays: dict[str, Any] = {}
     ends: dict[str, Int64s] = {}
+    row_len = 0
     try:
         with h5py.File(path, "r") as file:
+            memory = map_file(path)
             for key, node in file.items():
                 if isinstance(node, h5py.Group):
-                    parts = [_flat(path, node[name]) for name in sorted(node, key=_number)]
+                    parts = [_flat(path, memory, node[name]) for name in sorted(node, key=_number)]
                     arrays[key] = Segmented(parts) if parts else np.zeros(0, np.int32)
                     ends[key] = np.cumsum([len(part) for part in parts], dtype=np.int64)
                 else:
-                    arrays[key] = _flat(path, node)
+                    arrays[key] = _flat(path, memory, node)
                     if node.ndim == 2:
                         ends[key] = row_ends(node.shape)
+                        row_len = node.shape[1] if key == "tokens" else row_len
     except OSError as error:
         raise StoreError(f"{path} cannot be read as HDF5 ({error}); it was cut short or is still being written") from error
-    return Shard(str(path), arrays, ends)
+    beside = _beside(path, arrays)
+    return Shard(str(path), arrays, ends | beside[0], elements=beside[1], row_len=row_len)
+
+
+def _beside(path: Path, arrays: Mapping[str, Any]) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
+    offsets = path.with_name(f"{path.stem}.offsets.json")
+    if not offsets.is_file():
+        return {}, {}
+    try:
+        entries = json.loads(offsets.read_text("utf-8"))
+        found = borders(entries, str(offsets))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise StoreError(f"{offsets} is not {{key: {{offsets, element_offsets}}}}: {error!r}") from error
+    if set(found[0]) != set(arrays):
+        raise StoreError(f"{offsets} has offsets of {sorted(found[0])}, {path.name} has the keys {sorted(arrays)}")
+    return found
 
 
 def _number(name: str) -> tuple[int, str]:
@@ -58,13 +81,11 @@ def _number(name: str) -> tuple[int, str]:
     return (int(digits), "") if digits.isdigit() else (-1, name)
 
 
-def _flat(path: Path, dataset: Any) -> Any:
+def _flat(path: Path, memory: Bytes, dataset: Any) -> Any:
     if dataset.ndim not in (1, 2):
         raise StoreError(f"{path}: {dataset.name} has shape {dataset.shape}; a store has flat datasets or tables of (rows, row length)")
-    offset = dataset.id.get_offset() if dataset.chunks is None else None
-    if offset is not None and dataset.size and dataset.file.userblock_size == 0:
-        return np.asarray(np.memmap(path, dataset.dtype, "r", offset=offset, shape=(dataset.size,)))
-    return H5Array(path, dataset.name, dataset.shape, dataset.dtype)
+    mapped = map_dataset(memory, dataset)
+    return H5Array(path, dataset.name, dataset.shape, dataset.dtype) if mapped is None else mapped
 
 
 class H5Array:

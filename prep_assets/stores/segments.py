@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ class Shard:
         ends: where each record ends, by key: int64[n]; empty where the format does not say.
         objects: values that are no flat array of numbers, by key: record number → value.
         count: number of records, where only `objects` say it.
+        elements: where each element of a nested key ends in its flat array (the responses of a group), by key: int64[m]. A record's elements
+            lie between where it begins and where it ends, so none is empty.
+        row_len: tokens in a row, where the tokens are a table of (rows, row length); 0 otherwise.
     """
 
     label: str
@@ -32,6 +35,8 @@ class Shard:
     ends: Mapping[str, Int64s] = field(default_factory=dict)
     objects: Mapping[str, Callable[[int], Any]] = field(default_factory=dict)
     count: int = 0
+    elements: Mapping[str, Int64s] = field(default_factory=dict)
+    row_len: int = 0
 
     @property
     def records(self) -> int:
@@ -51,7 +56,10 @@ def joined(shards: Sequence[Shard]) -> Shard:
         return shards[0]
     first = shards[0]
     arrays = {key: Segmented([shard.arrays[key] for shard in shards]) for key in first.arrays}
-    ends = {key: _all_ends(shards, key) for key in first.ends} if all(set(shard.ends) == set(first.ends) for shard in shards) else {}
+    ends = (
+        {key: _all_ends(shards, key, "ends") for key in first.ends} if all(set(shard.ends) == set(first.ends) for shard in shards) else {}
+    )
+    elements = {key: _all_ends(shards, key, "elements") for key in first.elements}
     counts = np.cumsum([0, *(shard.records for shard in shards)])
 
     def pick(key: str) -> Callable[[int], Any]:
@@ -61,12 +69,12 @@ def joined(shards: Sequence[Shard]) -> Shard:
 
         return value
 
-    return Shard(f"{len(shards)} shards", arrays, ends, {key: pick(key) for key in first.objects}, int(counts[-1]))
+    return Shard(f"{len(shards)} shards", arrays, ends, {key: pick(key) for key in first.objects}, int(counts[-1]), elements)
 
 
-def _all_ends(shards: Sequence[Shard], key: str) -> Int64s:
+def _all_ends(shards: Sequence[Shard], key: str, which: Literal["ends", "elements"]) -> Int64s:
     bases = np.cumsum([0, *(len(shard.arrays[key]) for shard in shards)])
-    return np.concatenate([shard.ends[key] + base for shard, base in zip(shards, bases[:-1], strict=True)])
+    return np.concatenate([getattr(shard, which)[key] + base for shard, base in zip(shards, bases[:-1], strict=True)])
 
 
 def _check(shard: Shard, first: Shard) -> None:
@@ -75,6 +83,11 @@ def _check(shard: Shard, first: Shard) -> None:
         raise StoreError(
             f"{shard.label} has the keys {sorted(here)}, {first.label} has {sorted(there)}: what follows would be shifted. "
             "Write every key in every shard, or open one of the shards alone"
+        )
+    if set(shard.elements) != set(first.elements):
+        raise StoreError(
+            f"{shard.label} has element_offsets for {sorted(shard.elements)}, {first.label} for {sorted(first.elements)}: a key is nested in "
+            "every shard or in none"
         )
     lengths = {key: len(array) for key, array in shard.arrays.items()}
     records = {key: len(ends) for key, ends in shard.ends.items()}
@@ -88,6 +101,26 @@ def _check(shard: Shard, first: Shard) -> None:
     for key, ends in shard.ends.items():
         if len(ends) and (int(ends[-1]) != lengths[key] or int(ends[0]) < 0 or (np.diff(ends) < 0).any()):
             raise StoreError(f"{shard.label}: the records of {key!r} end at {int(ends[-1]):,}, it has {lengths[key]:,} elements")
+    for key, elements in shard.elements.items():
+        _check_elements(f"{shard.label}: {key!r}", elements, shard.ends.get(key), lengths[key])
+
+
+def _check_elements(label: str, elements: Int64s, records: Int64s | None, length: int) -> None:
+    """Elements must fill the array without a gap and end where records end; an empty one could be of either record beside it."""
+    if records is None:
+        raise StoreError(f"{label} has element_offsets and no offsets, so nothing says which record an element is in")
+    end = int(elements[-1]) if len(elements) else 0
+    if end != length:
+        raise StoreError(f"{label}: its element_offsets end at {end:,}, it has {length:,} values")
+    short = np.diff(elements, prepend=0) < 1
+    if short.any():
+        at = int(short.argmax())
+        begin = int(elements[at - 1]) if at else 0
+        raise StoreError(f"{label}: element {at:,} begins at {begin:,} and ends at {int(elements[at]):,}; each has at least one value")
+    inside = ~np.isin(records, np.append(elements, 0))
+    if inside.any():
+        at = int(inside.argmax())
+        raise StoreError(f"{label}: record {at:,} ends at {int(records[at]):,}, in the middle of an element of its element_offsets")
 
 
 class Positions:
@@ -97,14 +130,24 @@ class Positions:
 
     def __init__(self, starts: Int64s, ends: Int64s, total: int) -> None:
         self._starts, self._ends, self._total = starts, ends, total
+        self._gapless = len(starts) > 0 and (starts[0], ends[-1]) == (0, total) and np.array_equal(starts[1:], ends[:-1])
 
     def __len__(self) -> int:
         return self._total
 
     def __getitem__(self, part: slice) -> npt.NDArray[np.int32]:
-        at = np.arange(*part.indices(self._total))
-        if not len(at) or not len(self._starts):
-            return np.zeros(len(at), np.int32)
-        document = np.maximum(np.searchsorted(self._starts, at, "right") - 1, 0)
-        inside = (at >= self._starts[document]) & (at < self._ends[document])
-        return np.where(inside, at - self._starts[document], 0).astype(np.int32)
+        begin, end, step = part.indices(self._total)
+        if step != 1:
+            raise IndexError("positions are read in steps of 1")
+        first = max(int(self._starts.searchsorted(begin, "right")) - 1, 0)
+        last = int(self._starts.searchsorted(end))
+        if begin >= end or first >= last:
+            return np.zeros(max(end - begin, 0), np.int32)
+        borders = np.empty(last - first + 1, np.int64)
+        borders[0], borders[1:-1], borders[-1] = begin, self._starts[first + 1 : last], end
+        counts = borders[1:] - borders[:-1]
+        found: npt.NDArray[np.int32] = (np.arange(begin, end) - self._starts[first:last].repeat(counts)).astype(np.int32)
+        if not self._gapless:
+            lengths = self._ends[first:last] - self._starts[first:last]
+            found[(found < 0) | (found >= lengths.repeat(counts))] = 0
+        return found

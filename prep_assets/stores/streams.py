@@ -16,10 +16,12 @@ from prep_assets.stores.read_h5 import read_h5
 from prep_assets.stores.segments import Int64s, Positions, Shard, joined
 
 SIDES = {"chosen", "rejected"}
+GROUPS = {"prompts", "responses", "rewards"}
 
 
 def read_streams(folder: Path) -> list[Shard]:
-    """The token stream of `folder`, both sides of preference pairs as one, or nothing where the folder has no token stream of ours.
+    """The token stream of `folder`, both sides of preference pairs or the three streams of groups as one, or nothing where the folder has no
+    token stream of ours.
 
     Raises:
         StoreError: there are several streams, or one does not fit its index.
@@ -27,6 +29,8 @@ def read_streams(folder: Path) -> list[Shard]:
     names = sorted(path.stem for suffix in ("index", "documents") for path in folder.glob(f"*.{suffix}") if path.is_dir())
     if set(names) == SIDES:
         return [_pairs(folder)]
+    if set(names) == GROUPS:
+        return [_groups(folder)]
     if len(names) > 1:
         raise StoreError(f"{folder} has several streams: {', '.join(names)}. Open one of them, e.g. {_data(folder, names[0])}")
     return [_stream(folder, name) for name in names if _data(folder, name).suffix != ".jsonl"]
@@ -55,9 +59,11 @@ def _stream(folder: Path, name: str) -> Shard:
     arrays = {"sequence" if key == "tokens" else key: array for key, array in arrays.items()}
     packed = folder / f"{name}.documents"
     starts, stops, ends = _table(packed, arrays) if packed.is_dir() else _records(folder / f"{name}.index")
-    if len(ends) and int(ends[-1]) != len(arrays["sequence"]):
-        raise StoreError(f"{data}: {len(arrays['sequence']):,} tokens, its index says {int(ends[-1]):,}")
-    arrays.setdefault("position_ids", Positions(starts, stops, len(arrays["sequence"])))
+    length = len(arrays["sequence"] if "sequence" in arrays else next(iter(arrays.values())))
+    if len(ends) and int(ends[-1]) != length:
+        raise StoreError(f"{data}: {length:,} tokens, its index says {int(ends[-1]):,}")
+    if "sequence" in arrays:
+        arrays.setdefault("position_ids", Positions(starts, stops, length))
     return Shard(str(data), arrays, dict.fromkeys(arrays, ends))
 
 
@@ -82,3 +88,23 @@ def _pairs(folder: Path) -> Shard:
         for key, name in (("sequence", side), ("loss_mask", f"{side}_mask")):
             arrays[name], ends[name] = shard.arrays[key], shard.ends[key]
     return Shard(str(folder), arrays, ends)
+
+
+def _groups(folder: Path) -> Shard:
+    """AstrAI's keys of groups; where one's responses end follows from how many rewards it has."""
+    prompts, responses, rewards = (_stream(folder, name) for name in ("prompts", "responses", "rewards"))
+    each, per_group = responses.ends["sequence"], rewards.ends["rewards"]
+    if len(each) != len(rewards.arrays["rewards"]):
+        raise StoreError(f"{folder}: {len(each):,} responses, {len(rewards.arrays['rewards']):,} rewards; there is one for each")
+    if (np.diff(per_group, prepend=0) < 0).any():
+        at = int((np.diff(per_group, prepend=0) < 0).argmax())
+        raise StoreError(f"{folder}: the responses of group {at:,} end at {int(per_group[at]):,}, before they begin")
+    ends = np.concatenate([np.zeros(1, np.int64), each])[per_group]
+    arrays = {
+        "prompts": prompts.arrays["sequence"],
+        "responses": responses.arrays["sequence"],
+        "masks": responses.arrays["loss_mask"],
+        "rewards": rewards.arrays["rewards"],
+    }
+    borders = {"prompts": prompts.ends["sequence"], "responses": ends, "masks": ends, "rewards": per_group}
+    return Shard(str(folder), arrays, borders, elements={"responses": each, "masks": each})

@@ -5,7 +5,8 @@ Two formats hold the same arrays:
     bin   shard_0000/meta.json, shard_0000/<key>.bin …   AstrAI's layout: raw little-endian elements, {"key": {"shape", "dtype"}}
     h5    <name>.h5 with one flat dataset a key          train-llm-from-scratch's layout: ``tokens``
 
-and both come with a folder ``<name>.index`` beside the data, which no trainer reads: where each record ends and where it came from.
+and both come with a folder ``<name>.index`` beside the data, which no trainer reads: where each record ends and where it came from; and, where
+there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
 
 StorageFormat = Literal["bin", "h5"]
 BIN_NAMES = {"tokens": "sequence"}
@@ -127,6 +129,7 @@ class RecordWriter:
 
     def __init__(self, writer: TokenWriter, index: Path, *, block_tokens: int = 4_000_000) -> None:
         self._writer, self._index, self._block = writer, index, block_tokens
+        self._images, self._records = ImageWriter(index.parent, index.name.removesuffix(".index")), 0
         self._pending: list[Block] = []
         self._written = 0
         self._lengths: list[npt.NDArray[np.int64]] = []
@@ -140,14 +143,20 @@ class RecordWriter:
         if kind is None:
             self._flush()
         self._writer.close()
+        self._images.close()
         if kind is None:
             self._index.mkdir()
             np.save(self._index / "ends.npy", np.cumsum(_joined(self._lengths, np.int64)))
             np.save(self._index / "file.npy", _joined(self._files, np.int32))
             np.save(self._index / "row.npy", _joined(self._rows, np.int64))
 
-    def append(self, block: Block, lengths: npt.NDArray[np.int64], file: Sequence[int], row: Sequence[int]) -> None:
-        """Append records: their per-token arrays, their lengths, and the file number and row that each came from."""
+    def append(
+        self, block: Block, lengths: npt.NDArray[np.int64], file: Sequence[int], row: Sequence[int], images: ImageBlock | None = None
+    ) -> None:
+        """Append records: their per-token arrays, their lengths, the file number and row that each came from, and the images in them."""
+        if images is not None:
+            self._images.append(images, self._records)
+        self._records += len(lengths)
         self._pending.append(block)
         self._lengths.append(np.asarray(lengths, np.int64))
         self._files.append(np.asarray(file, np.int32))
@@ -170,12 +179,14 @@ class TokenStore:
         arrays: per-token arrays by key, each 1-D and as long as the store; memory-mapped for `bin`, read at need from `h5`.
         ends: int64[n], where each record ends.
         file, row: int32[n], int64[n]: which source file and row each record came from.
+        images: the images in the records.
     """
 
     arrays: Mapping[str, Any]
     ends: npt.NDArray[np.int64]
     file: npt.NDArray[np.int32]
     row: npt.NDArray[np.int64]
+    images: Images = NO_IMAGES
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -220,7 +231,7 @@ def open_tokens(directory: Path, name: str) -> TokenStore:
     ends, file, row = (np.load(index / f"{part}.npy", mmap_mode="r") for part in ("ends", "file", "row"))
     h5 = directory / f"{name}.h5"
     arrays = _open_h5(h5) if h5.is_file() else _open_bin(directory / name)
-    store = TokenStore(arrays, np.asarray(ends), np.asarray(file), np.asarray(row))
+    store = TokenStore(arrays, np.asarray(ends), np.asarray(file), np.asarray(row), open_images(directory, name))
     if not len(ends) == len(file) == len(row):
         raise StoreError(f"{index}: {len(ends):,} ends, {len(file):,} files, {len(row):,} rows; there is one of each for every record")
     for key, array in arrays.items():

@@ -37,6 +37,7 @@ class ChatTemplate:
         special: ``bos_token``, ``eos_token`` … as the template sees them.
         options: further variables that the template reads, e.g. ``enable_thinking``.
         control: the tokenizer's control tokens, to tell where a turn stops.
+        image: what stands for an image: the image token, once for each of its patches; ``""`` where images are refused.
     """
 
     name: str
@@ -44,11 +45,12 @@ class ChatTemplate:
     special: Mapping[str, str]
     options: Mapping[str, Any] = field(default_factory=dict)
     control: tuple[str, ...] = ()
+    image: str = ""
 
     @cached_property
     def hash(self) -> str:
         """sha256 of everything that decides what is rendered."""
-        parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat()]
+        parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat(), *([self.image] if self.image else [])]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @cached_property
@@ -136,7 +138,9 @@ def named_templates() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def load_template(name: str, vocabulary: Vocabulary, *, base: Path | None = None, options: Mapping[str, Any] | None = None) -> ChatTemplate:
+def load_template(
+    name: str, vocabulary: Vocabulary, *, base: Path | None = None, options: Mapping[str, Any] | None = None, image: str = ""
+) -> ChatTemplate:
     """The template that a configuration names: ``tokenizer``, a shipped one, or a path to a ``.jinja`` file (relative to `base`).
 
     Raises:
@@ -160,4 +164,4 @@ def load_template(name: str, vocabulary: Vocabulary, *, base: Path | None = None
                 f"no chat template {name!r}{nearest(name, shipped)}. Known: tokenizer, {', '.join(shipped)}, or a path to a .jinja file"
             )
         source = shipped[name]
-    return ChatTemplate(name, source, vocabulary.special, options or {}, tuple(sorted(vocabulary.control)))
+    return ChatTemplate(name, source, vocabulary.special, options or {}, tuple(sorted(vocabulary.control)), image)

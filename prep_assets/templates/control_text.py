@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import TOOL_CALL, Region, Sample, Turn
+from prep_assets.samples import IMAGE, TOOL_CALL, Region, Sample, Turn
 from prep_assets.templates.conversation import tool_call
 
 SpecialInContent = Literal["text", "strip", "refuse", "allow"]
@@ -48,12 +48,17 @@ def _stripped(turn: Turn, pattern: re.Pattern[str]) -> Turn:
 
 
 def _texts(region: Region) -> list[str]:
-    """The texts of a region; of a tool call the strings that it holds, because JSON may spell a control token with escapes."""
+    """The texts of a region; of a tool call the strings that it holds, because JSON may spell a control token with escapes. An image has none:
+    its path is not rendered."""
+    if region.kind == IMAGE:
+        return []
     call = _parsed(region)
     return [region.text] if call is None else list(_strings(call))
 
 
 def _clean(region: Region, pattern: re.Pattern[str]) -> str:
+    if region.kind == IMAGE:
+        return region.text
     call = _parsed(region)
     if call is None:
         return without(region.text, pattern)

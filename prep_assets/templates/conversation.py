@@ -57,18 +57,21 @@ class Piece:
         return sum(1 for _ in _strings(tool_call(self.region))) if self.region.kind == TOOL_CALL else bool(self.words)
 
 
-def pieces(sample: Sample, *, image_token: str | None = None) -> list[Piece]:
+def pieces(sample: Sample, *, image: str = "") -> list[Piece]:
     """The regions of a sample that are shown, in order.
 
+    Args:
+        image: what stands for an image (see `placeholder`).
+
     Raises:
-        Refused: a tool call that is none, or an image where the template has no token for it.
+        Refused: a tool call that is none, or an image where nothing stands for it.
     """
     found = []
     for number, turn in enumerate(sample.turns):
         shown = [region for region in turn.regions if not region.drop]
         for is_thinking in (True, False):
             field = [region for region in shown if region.kind != TOOL_CALL and (region.kind == THINKING) == is_thinking]
-            found += [_piece(number, turn.role, region, i == 0, i == len(field) - 1, image_token) for i, region in enumerate(field)]
+            found += [_piece(number, turn.role, region, i == 0, i == len(field) - 1, image) for i, region in enumerate(field)]
         for region in shown:
             if region.kind == TOOL_CALL:
                 tool_call(region)
@@ -76,16 +79,25 @@ def pieces(sample: Sample, *, image_token: str | None = None) -> list[Piece]:
     return found
 
 
-def _piece(number: int, role: str, region: Region, first: bool, last: bool, image_token: str | None) -> Piece:
+def _piece(number: int, role: str, region: Region, first: bool, last: bool, image: str) -> Piece:
     if region.kind == IMAGE:
-        if image_token is None:
-            detail = f"{region.text!r} needs a token to stand for it; set template_options.image_token"
-            raise Refused("image_without_token", detail, stage="render")
-        return Piece(number, role, region, image_token)
+        return Piece(number, role, region, placeholder(region, image))
     text = region.text
     lead = len(text) - len(text.lstrip()) if first else 0
     trail = len(text) - len(text.rstrip()) if last and lead < len(text) else 0
     return Piece(number, role, region, text, lead, trail)
+
+
+def placeholder(region: Region, image: str) -> str:
+    """What stands in a render for an image region, whose own text is a path: `image`, the image token once for each patch.
+
+    Raises:
+        Refused: ``no_image_token``, where `image` is empty.
+    """
+    if not image:
+        detail = f"{region.text[:200]!r} needs a token to stand for it; set image_token to a control token of the tokenizer"
+        raise Refused("no_image_token", detail, stage="render")
+    return image
 
 
 def tool_call(region: Region) -> dict[str, Any]:

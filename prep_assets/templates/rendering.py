@@ -22,7 +22,7 @@ from itertools import pairwise
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, THINKING, TOOL, TOOL_CALL, Region, Sample
 from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.conversation import NONCHARACTER, Piece, messages, pieces, unmark, unmarked_strings
+from prep_assets.templates.conversation import NONCHARACTER, Piece, messages, pieces, placeholder, unmark, unmarked_strings
 
 UNTEMPLATED = (DOCUMENT, PROMPT, COMPLETION)
 Bounds = dict[int, tuple[int, int]]
@@ -56,12 +56,14 @@ class Rendered:
         content: characters (start, end) that come from the source, ascending. All others are the template's own: only there can a control
             token's text mean the control token.
         stop: the token that ends an answer, ``""`` where any control token may. After other turns it may stand or not.
+        images: characters (start, end) of each image's placeholder and its path, ascending. They are no content.
     """
 
     text: str
     spans: tuple[Span, ...]
     content: tuple[tuple[int, int], ...]
     stop: str = ""
+    images: tuple[tuple[int, int, str], ...] = ()
 
 
 def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: bool = False) -> Rendered:
@@ -79,7 +81,7 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
             _check_text(region.text)
     untemplated = [turn.role in UNTEMPLATED for turn in sample.turns]
     if all(untemplated):
-        return _joined(sample, template.special.get("eos_token", "") if template else "")
+        return _joined(sample, template.special.get("eos_token", ""), template.image) if template else _joined(sample)
     if template is None or any(untemplated):
         roles = [turn.role for turn in sample.turns]
         raise Refused("needs_template", f"roles {roles}: chat roles are rendered by a template, the others by none", stage="render")
@@ -101,23 +103,25 @@ def _check_text(text: str) -> None:
         raise Refused("lone_surrogate", f"character {error.start} is half of a surrogate pair", stage="render") from error
 
 
-def _joined(sample: Sample, eos: str) -> Rendered:
-    """Turns that no template renders, one after the other; `eos` ends each completion and document."""
+def _joined(sample: Sample, eos: str = "", image: str = "") -> Rendered:
+    """Turns that no template renders, one after the other; `eos` ends each completion and document, `image` stands for an image."""
     spans, parts, at = [], [], 0
     for number, turn in enumerate(sample.turns):
         for region in turn.regions:
             if not region.drop:
-                spans.append(Span(at, at + len(region.text), number, turn.role, region))
-                parts.append(region.text)
-                at += len(region.text)
+                parts.append(placeholder(region, image) if region.kind == IMAGE else region.text)
+                spans.append(Span(at, at + len(parts[-1]), number, turn.role, region))
+                at += len(parts[-1])
         if turn.role in (COMPLETION, DOCUMENT):
             parts.append(eos)
             at += len(eos)
-    return Rendered("".join(parts), tuple(spans), tuple((span.start, span.end) for span in spans), eos)
+    content = tuple((span.start, span.end) for span in spans if span.region.kind != IMAGE)
+    images = tuple((span.start, span.end, span.region.text) for span in spans if span.region.kind == IMAGE)
+    return Rendered("".join(parts), tuple(spans), content, eos, images)
 
 
 def _templated(sample: Sample, template: ChatTemplate, generation_prompt: bool) -> Rendered:
-    found = pieces(sample, image_token=template.options.get("image_token"))
+    found = pieces(sample, image=template.image)
     _check_unmarked(sample, template)
     plain = template.render(messages(sample, found), tools=sample.tools, generation_prompt=generation_prompt)
     _check_text(plain)  # a tool call may spell out in JSON escapes what no text may hold
@@ -134,7 +138,8 @@ def _templated(sample: Sample, template: ChatTemplate, generation_prompt: bool) 
     )
     _check_apart(spans, template)
     content = sorted(mark for index, piece in enumerate(found) if piece.region.kind != IMAGE for mark in marks.get(index, []))
-    return Rendered(text, tuple(_with_wrapping(text, spans, sample, template)), tuple(content), template.stop_token)
+    images = sorted((*marks[index][0], piece.region.text) for index, piece in enumerate(found) if piece.region.kind == IMAGE)
+    return Rendered(text, tuple(_with_wrapping(text, spans, sample, template)), tuple(content), template.stop_token, tuple(images))
 
 
 def _check_unmarked(sample: Sample, template: ChatTemplate) -> None:
@@ -236,7 +241,7 @@ def _generation_start(text: str, low: int, high: int, sample: Sample, turn: int,
     """Where what a model generates for a turn begins: after the generation prompt, or, where the template has none, after what stands before."""
     if not template.generation_prompt:
         earlier = replace(sample, turns=sample.turns[:turn])
-        found = pieces(earlier, image_token=template.options.get("image_token"))
+        found = pieces(earlier, image=template.image)
         prefix = template.render(messages(earlier, found), tools=sample.tools, generation_prompt=True)
         if text.startswith(prefix) and low <= len(prefix) <= high:
             return len(prefix)

@@ -20,10 +20,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.errors import Refused
-from prep_assets.samples import SYSTEM
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import IMAGE, SYSTEM
 from prep_assets.templates.rendering import Rendered, Span
 from prep_assets.tokenization.engines import Engines, Flat
+from prep_assets.tokenization.images import NOTHING, Placed, after_cut, cut_through
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.truncation import Truncation, kept_tokens
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -39,6 +40,7 @@ class Encoded:
         offsets: int64[n + 1]; example `i` has tokens ``offsets[i]:offsets[i + 1]``.
         kept: positions in the batch of the `n` examples that are here, ascending.
         refused: position in the batch and reason of every other example.
+        images: where the images of the `n` examples stand.
     """
 
     ids: npt.NDArray[np.uint32]
@@ -46,6 +48,7 @@ class Encoded:
     offsets: npt.NDArray[np.int64]
     kept: npt.NDArray[np.int64]
     refused: tuple[tuple[int, Refused], ...]
+    images: Placed = NOTHING
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class _Layout:
     prompts: list[list[tuple[int, int]]] = field(default_factory=list)  # byte ranges of each example's untrained contents
     texts: list[str] = field(default_factory=list)
     text_start: list[int] = field(default_factory=list)
+    images: list[tuple[int, int, int, str]] = field(default_factory=list)  # example, first item, number of items, path
     at: int = 0
 
 
@@ -98,7 +102,10 @@ class Encoder:
         loss, faults = self._weigh(layout, starts, ends, offsets)
         faults |= self._lossy(layout, ends, per_item, item_bounds)
         chosen = self._cut_to_length(layout, ids, loss, starts, ends, offsets, faults)
-        return self._select(ids, loss, offsets, faults, chosen)
+        images = _placed(layout, per_item)
+        for example, fault in cut_through(images, chosen).items() if layout.images else ():
+            faults.setdefault(example, fault)
+        return self._select(ids, loss, offsets, faults, chosen, images)
 
     # -- cutting the render -------------------------------------------------------------------------------------------------------------
 
@@ -111,6 +118,7 @@ class Encoder:
         text, base, items_before = rendered.text, layout.at, len(layout.items)
         byte_of = _byte_positions(text)
         controls = list(self._template_controls(rendered))
+        control_items: list[int] = []
         last = 0
         for start, end, token in [*controls, (len(text), len(text), -1)]:
             if start > last:
@@ -119,9 +127,12 @@ class Encoder:
                 layout.items.append(-1)
                 layout.item_end.append(base + byte_of(start))
             if token >= 0:
+                control_items.append(len(layout.items))
                 layout.items.append(token)
                 layout.item_end.append(base + byte_of(end))
             last = end
+        for start, end, path in rendered.images:
+            layout.images.append((len(layout.examples), *_placeholder_items(rendered, start, end, controls, control_items), path))
         layout.examples.append(len(layout.items) - items_before)
         for position, weight in self._steps(rendered, controls):
             layout.breaks.append(base + byte_of(position))
@@ -144,7 +155,9 @@ class Encoder:
     def _prompts(self, rendered: Rendered, base: int) -> list[tuple[int, int]]:
         byte_of = _byte_positions(rendered.text)
         spans = zip(rendered.spans, self.policy.weights(rendered.spans), strict=True)
-        return [(base + byte_of(span.start), base + byte_of(span.end)) for span, weight in spans if not weight and span.role != SYSTEM]
+        # an image is never shortened
+        shown = [span for span, weight in spans if not weight and span.role != SYSTEM and span.region.kind != IMAGE]
+        return [(base + byte_of(span.start), base + byte_of(span.end)) for span in shown]
 
     def _steps(self, rendered: Rendered, controls: Sequence[tuple[int, int, int]]) -> Iterable[tuple[int, float]]:
         """The loss weight as a step function: (character, weight from there on), ascending, the first at 0."""
@@ -332,6 +345,7 @@ class Encoder:
         offsets: npt.NDArray[np.int64],
         faults: dict[int, Refused],
         chosen: npt.NDArray[np.bool_],
+        images: Placed,
     ) -> Encoded:
         left = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen)])
         lengths = left[offsets[1:]] - left[offsets[:-1]]
@@ -341,11 +355,30 @@ class Encoder:
             faults.setdefault(int(example), Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
         keep = np.ones(len(lengths), bool)
         keep[list(faults)] = False
+        left_images = after_cut(images, chosen, keep, offsets) if len(images) else images
         chosen = chosen & np.repeat(keep, np.diff(offsets))
         kept_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[keep])])
-        return Encoded(
-            ids[chosen], loss[chosen], kept_offsets, np.flatnonzero(keep), tuple(sorted(faults.items(), key=lambda item: item[0]))
-        )
+        refused = tuple(sorted(faults.items(), key=lambda item: item[0]))
+        return Encoded(ids[chosen], loss[chosen], kept_offsets, np.flatnonzero(keep), refused, left_images)
+
+
+def _placeholder_items(
+    rendered: Rendered, start: int, end: int, controls: Sequence[tuple[int, int, int]], items: Sequence[int]
+) -> tuple[int, int]:
+    """The first item of a placeholder and the number of its items, which are copies of one control token."""
+    low, high = bisect_left(controls, (start,)), bisect_left(controls, (end,))
+    here = controls[low:high]
+    if len({token for _, _, token in here}) != 1 or sum(stop - begin for begin, stop, _ in here) != end - start:
+        raise ConfigError(f"{rendered.text[start:end][:80]!r} stands for images, and is no control token of the tokenizer")
+    return items[low], high - low
+
+
+def _placed(layout: _Layout, per_item: npt.NDArray[np.int64]) -> Placed:
+    """The images of a batch; their starts count through the batch."""
+    if not layout.images:
+        return NOTHING
+    examples, items, counts, paths = zip(*layout.images, strict=True)
+    return Placed(np.array(examples, np.int64), per_item[list(items)], np.array(counts, np.int64), paths)
 
 
 def _stop_after(rendered: Rendered, span: Span, controls: Sequence[tuple[int, int, int]], limit: int) -> tuple[int, int]:

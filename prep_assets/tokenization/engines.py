@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,9 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 
 Ids = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]
+
+BATCH_CHARACTERS = 1 << 20
+"""What the reference library is given at once, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +64,36 @@ class ReferenceEngine:
         self._tokenizer.encode_special_tokens = True
 
     def encode(self, texts: Sequence[str]) -> Flat:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        lists = [encoding.ids for encoding in encodings]
-        offsets = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum([len(ids) for ids in lists], out=offsets[1:])
-        ids = np.fromiter((token for ids in lists for token in ids), np.uint32, int(offsets[-1]))
-        return Flat(ids, offsets)
+        parts: list[Ids] = []
+        lengths: list[int] = []
+        # the library holds far more of a text than its ids, so that long texts are not all in its hands at once
+        for some in _batches(texts, BATCH_CHARACTERS):
+            for encoding in self._tokenizer.encode_batch_fast(some, add_special_tokens=False):
+                ids = np.array(encoding.ids, np.uint32)
+                parts.append(ids)
+                lengths.append(len(ids))
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return Flat(np.concatenate(parts) if parts else np.zeros(0, np.uint32), offsets)
 
     def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of one text and the character span ``(start, end)`` of each."""
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
+
+
+def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
+    """Runs of texts of about so many characters."""
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        some.append(text)
+        size += len(text)
+        if size >= characters:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 class GigatokenEngine:

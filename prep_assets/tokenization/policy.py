@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, THINKING, TOOL_CALL
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, THINKING, TOOL_CALL
 from prep_assets.templates.rendering import Span
 
 Action = Literal["train", "mask"]
@@ -44,6 +44,8 @@ class MaskPolicy:
         return [weight if span.turn == last else 0.0 for span, weight in zip(spans, weights, strict=True)]
 
     def _weight(self, span: Span) -> float:
+        if span.region.kind == IMAGE:  # placeholders are no tokens to predict
+            return 0.0
         if (span.region.kind == THINKING and not self.thinking) or (span.region.kind == TOOL_CALL and not self.tool_calls):
             return 0.0
         if span.region.loss_weight is not None:
@@ -51,8 +53,11 @@ class MaskPolicy:
         return 1.0 if self.roles.get(span.role, self.default) == "train" else 0.0
 
     def stop_weights(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, float]:
-        """For each turn, the loss weight of the stop token that ends it: that of the turn's last region, as the policy allows."""
-        ends = {span.turn: weight for span, weight in zip(spans, weights, strict=True)}
+        """For each turn, the loss weight of the stop token that ends it: that of the turn's last region that is no image, as the policy allows."""
+        ends: dict[int, float] = {}
+        for span, weight in zip(spans, weights, strict=True):
+            if span.region.kind != IMAGE or span.turn not in ends:
+                ends[span.turn] = weight
         trained = [turn for turn, weight in ends.items() if weight]
         if self.train_on_eos == "all":
             return {turn: weight or 1.0 for turn, weight in ends.items()}

@@ -157,7 +157,7 @@ def _byte_decoder(spec: dict[str, Any]) -> Any:
     kinds = {part["type"]: part for part in _parts(spec.get("decoder"))}
     if "ByteLevel" in kinds:
         alphabet = {char: byte for byte, char in enumerate(_byte_level_alphabet())}
-        return lambda text: bytes(alphabet[char] for char in text)
+        return lambda text: bytes(map(alphabet.__getitem__, text))
     if "ByteFallback" in kinds:
         return _byte_fallback
     return None

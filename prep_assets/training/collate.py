@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -13,9 +14,13 @@ IGNORE = -100
 
 
 def padded(rows: Sequence[Tensor], fill: float, *, width: int | None = None, left: bool = False) -> Tensor:
-    """[B, width]: rows of any length, then `fill`; with `left`, `fill` first. `width` is the longest row's where it is not given."""
+    """[B, width]: rows of any length, then `fill`; with `left`, `fill` first. `width` is the longest row's where it is not given.
+
+    Where rows have different types (a mask beside weights), the table has the one that holds both.
+    """
     size = max(len(row) for row in rows) if width is None else width
-    table = torch.full((len(rows), size), fill, dtype=rows[0].dtype)
+    dtype = reduce(torch.promote_types, {row.dtype for row in rows})
+    table = torch.full((len(rows), size), fill, dtype=dtype)
     for line, row in zip(table, rows, strict=True):
         line[size - len(row) :] = row if left else line[size - len(row) :]
         if not left:

@@ -24,57 +24,8 @@ from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.detect import Format
 from prep_assets.stores.open import Store, open_store
 from prep_assets.training.shared import share_memory as shared
-
-
-def long(array: npt.NDArray[Any]) -> Tensor:
-    """int64 tensor; a copy, so that nothing written into it reaches the store."""
-    return torch.from_numpy(np.array(array, np.int64))
-
-
-def loss_weights(array: npt.NDArray[Any]) -> Tensor:
-    """bool tensor; float32 where the store has weights that are neither 0 nor 1."""
-    if array.dtype.kind == "f" and not np.isin(array, (0, 1)).all():
-        return torch.from_numpy(np.array(array, np.float32))
-    return torch.from_numpy(array != 0)
-
-
-class SequenceDataset(Dataset[dict[str, Tensor]]):
-    """Windows of one token stream, for pretraining.
-
-    Item: ``input_ids`` int64[W], tokens ``begin … end - 1``; ``target_ids`` int64[W], the tokens after them: shifted by one.
-    """
-
-    required: ClassVar[tuple[str, ...]] = ("sequence",)
-
-    def __init__(self, store: Store, window_size: int, stride: int | None = None) -> None:
-        store.require(self.required)
-        self.store, self.windows = store, store.windows(window_size, stride)
-
-    def __len__(self) -> int:
-        return len(self.windows)
-
-    def __getitem__(self, i: int) -> dict[str, Tensor]:
-        begin, end = self.windows[i]
-        return self._window(begin, end)
-
-    def _window(self, begin: int, end: int) -> dict[str, Tensor]:
-        tokens = long(self.store.fetch(begin, end + 1, "sequence"))
-        return {"input_ids": tokens[:-1], "target_ids": tokens[1:]}
-
-
-class SftDataset(SequenceDataset):
-    """Windows of a token stream with a loss mask.
-
-    Item: as `SequenceDataset`, ``loss_mask`` bool[W], shifted like the targets, and ``position_ids`` int64[W] of the inputs. A target at
-    position 0 begins a document and would be predicted from another one, so it is not in the loss.
-    """
-
-    required: ClassVar[tuple[str, ...]] = ("sequence", "loss_mask", "position_ids")
-
-    def _window(self, begin: int, end: int) -> dict[str, Tensor]:
-        positions = long(self.store.fetch(begin, end + 1, "position_ids"))
-        mask = loss_weights(self.store.fetch(begin + 1, end + 1, "loss_mask")) * (positions[1:] != 0)
-        return {**super()._window(begin, end), "loss_mask": mask, "position_ids": positions[:-1]}
+from prep_assets.training.tensors import long, loss_weights
+from prep_assets.training.windows import SequenceDataset, SftDataset
 
 
 class _Records(Dataset[dict[str, Any]]):
@@ -82,7 +33,7 @@ class _Records(Dataset[dict[str, Any]]):
 
     def __init__(self, store: Store) -> None:
         store.require(self.required)
-        if len(store.keys) and not store.num_records:
+        if len(store.keys) and not store.num_records and not store.data.ends:
             raise StoreError(
                 f"{store.path} does not say where its records end, so {', '.join(self.required)} cannot be told apart; give `offsets`"
             )
@@ -115,14 +66,13 @@ class GroupDataset(_Records):
     """Prompts with groups of responses, scored beforehand.
 
     Item: ``prompts`` int64[P]; ``responses`` list of int64, ``masks`` list of bool, one each for every response; ``rewards`` float32[G].
-    A store without nested lists (bin) has ``response_lengths`` too, int[G] a record.
     """
 
     required: ClassVar[tuple[str, ...]] = ("prompts", "responses", "masks", "rewards")
 
     def __getitem__(self, i: int) -> dict[str, Any]:
         found = self.store.fetch_record(i, self.required)
-        responses, masks = (self._split(i, found[key], key) for key in ("responses", "masks"))
+        responses, masks = (self._nested(i, found[key], key) for key in ("responses", "masks"))
         rewards = torch.from_numpy(np.array(found["rewards"], np.float32))
         lengths = ([len(part) for part in responses], [len(part) for part in masks])
         if lengths[0] != lengths[1] or len(lengths[0]) != len(rewards):
@@ -130,15 +80,10 @@ class GroupDataset(_Records):
         tensors = {"responses": [long(part) for part in responses], "masks": [loss_weights(part) for part in masks]}
         return {"prompts": long(np.asarray(found["prompts"])), **tensors, "rewards": rewards}
 
-    def _split(self, i: int, value: Any, key: str) -> list[npt.NDArray[Any]]:
-        if isinstance(value, list):
-            return [np.asarray(part) for part in value]
-        if "response_lengths" not in self.store.keys:
-            raise StoreError(f"{self._where(i)}: {key} is one flat list, and no response_lengths say where each response ends")
-        lengths = self.store.fetch_record(i, "response_lengths")
-        if int(lengths.sum()) != len(value):
-            raise StoreError(f"{self._where(i)}: {key} has {len(value)} elements, response_lengths add up to {int(lengths.sum())}")
-        return np.split(value, np.cumsum(lengths)[:-1])
+    def _nested(self, i: int, value: Any, key: str) -> list[npt.NDArray[Any]]:
+        if not isinstance(value, list):
+            raise StoreError(f"{self._where(i)}: {key} is one flat list, and nothing says where each response ends; give `element_offsets`")
+        return [np.asarray(part) for part in value]
 
 
 class DatasetFactory:

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from prep_assets.errors import StoreError
 from prep_assets.stores.detect import payload_folders
 from prep_assets.stores.open import open_store
-from prep_assets.training.datasets import long
+from prep_assets.training.tensors import long
 
 IGNORE = -100
 

@@ -1,11 +1,19 @@
-"""Every recipe is valid, and runs when its data sets are replaced by small local files of the same shape."""
+"""Every recipe is valid, and runs on small data sets of the same shape, which lie where the hub's own code looks for them."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -13,10 +21,9 @@ from prep_assets.astrai.load import load_pipeline
 from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError
 from prep_assets.pipelines.graph import ASSETS, out_of_date
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets.records.files import find_files
+from prep_assets.records.hub import hub_address
 from prep_assets_tests.astrai.pipelines import CHAT, INSTRUCTION, TEXT
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -48,6 +55,7 @@ LLAVA = [
 ]
 SHAREGPT = [
     {
+        "id": f"chat_{n}",
         "conversations": [
             {"from": "human", "value": f"Weather in {n}?"},
             {"from": "function_call", "value": '{"name": "weather", "arguments": {"city": "X"}}'},
@@ -69,8 +77,7 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     "ultrafeedback": ULTRAFEEDBACK,
     "ultrachat": CHATS,
     "llava_instruct": LLAVA,
-    "alpaca_gpt4": ALPACA,
-    "glaive_toolcall": SHAREGPT,
+    "sharegpt": SHAREGPT,
 }
 ASTRAI: dict[str, list[dict[str, Any]]] = {
     "astrai/chat": CHATS,
@@ -85,17 +92,71 @@ def rows_of(recipe: str, domain: str, test: bool) -> list[dict[str, Any]]:
     return json.loads(json.dumps(rows).replace("What is", "How much is").replace("Q", "R").replace("P", "S")) if test else rows
 
 
+def with_token(folder: Path, text: str | None) -> str:
+    """The sample tokenizer, with one more control token where a recipe needs that."""
+    if text is None:
+        return str(CONFIGS / "tokenizer")
+    shutil.copytree(CONFIGS / "tokenizer", folder)
+    spec = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    last = max(*(token["id"] for token in spec["added_tokens"]), *spec["model"]["vocab"].values())
+    spec["added_tokens"].append({**spec["added_tokens"][0], "id": last + 1, "content": text})
+    (folder / "tokenizer.json").write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
+    return str(folder)
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+WRITE: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
+    ".parquet": parquet,
+    ".jsonl": lines,
+    ".jsonl.gz": lambda rows: gzip.compress(lines(rows)),
+    ".jsonl.zst": lambda rows: bytes(pa.compress(lines(rows), codec="zstd", asbytes=True)),
+    ".json": lambda rows: json.dumps(rows).encode(),
+}
+
+
 @pytest.fixture
-def local(tmp_path: Path) -> Any:
-    """A recipe's folder with its data sets replaced."""
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, list[dict[str, Any]]], None]:
+    """`hub(address, rows)` puts a file where `huggingface_hub` keeps that commit of that data set; there is no connection."""
+    cache, real = tmp_path / "cache", huggingface_hub.snapshot_download
+
+    def offline(*args: Any, **options: Any) -> str:
+        return str(real(*args, **options, cache_dir=cache, local_files_only=True))
+
+    def put(text: str, rows: list[dict[str, Any]]) -> None:
+        address = hub_address(text)
+        assert address.path is not None
+        path = cache / f"datasets--{address.repository.replace('/', '--')}" / "snapshots" / address.commit / address.path
+        path = path.with_name(path.name.replace("*", "00000-of-00001"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        suffix = next(each for each in WRITE if path.name.endswith(each))
+        path.write_bytes(WRITE[suffix](rows))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    return put
+
+
+@pytest.fixture
+def local(tmp_path: Path, hub: Callable[[str, list[dict[str, Any]]], None]) -> Any:
+    """A recipe's folder. Its data sets have a few rows of the same shape, in the same files of the same commits."""
 
     def local(name: str) -> Path:
         source = RECIPES / name
         values = yaml.safe_load(source.read_text("utf-8"))
-        values["tokenizer"] = str(CONFIGS / "tokenizer")
+        values["tokenizer"] = with_token(tmp_path / "tokenizer", values.get("image_token"))
         for domain, entry in values["domains"].items():
             for key in ("files", "test_files"):
-                if key in entry:
+                for address in entry.get(key, []) if "hub://" in str(entry.get(key)) else []:
+                    hub(address, rows_of(str(Path(name).parent), domain, key == "test_files"))
+                if key in entry and "hub://" not in str(entry[key]):
                     file = tmp_path / "data" / f"{domain}-{key}.jsonl"
                     file.parent.mkdir(exist_ok=True)
                     rows = rows_of(str(Path(name).parent), domain, key == "test_files")
@@ -137,17 +198,12 @@ def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_hub_addresses_are_pinned_or_say_that_they_are_not(name: str, tmp_path: Path) -> None:
+def test_every_hub_address_is_pinned(name: str) -> None:
     path = RECIPES / name
     for domain in load_family(path.stem, path.parent).domains.values():
         for pattern in (*domain.files, *domain.test_files):
-            if "PIN_ME" in pattern:
-                with pytest.raises(ConfigError, match=r"full commit after @.*'PIN_ME'.*copy it from the history"):
-                    find_files([pattern], tmp_path)
-            elif "://" in pattern:
-                from prep_assets.records.hub import hub_address
-
-                assert len(hub_address(pattern).commit) == 40
+            if "://" in pattern:
+                assert re.fullmatch(r"[0-9a-f]{40}", hub_address(pattern).commit), pattern
 
 
 @pytest.mark.parametrize(("folder", "example"), [("chat", CHAT), ("instruction", INSTRUCTION), ("text", TEXT)])

@@ -51,15 +51,15 @@ def draw_document(rng: random.Random, length: int) -> Document:
 
 
 def some(count: int) -> list[int]:
-    """First, last and random places."""
-    return sorted({0, count - 1, *random.Random(1).sample(range(count), min(5, count))})
+    """First, last and 100 random places."""
+    return sorted({0, count - 1, *random.Random(1).sample(range(count), min(100, count))})
 
 
 @pytest.fixture(params=["h5", "bin"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     """Rows of documents that fill them, that leave padding, and one document alone; documents of one token; masks from the first token on."""
     rng = random.Random(0)
-    lengths = [[20, 12], [32], [1, 1, 30], [7], [31], [10, 10, 10]] + [[rng.randint(1, 8) for _ in range(4)] for _ in range(20)]
+    lengths = [[20, 12], [32], [1, 1, 30], [7], [31], [10, 10, 10]] + [[rng.randint(1, 8) for _ in range(4)] for _ in range(124)]
     rows = [[draw_document(rng, length) for length in row] for row in lengths]
     folder = tmp_path / "sft_packed"
     folder.mkdir()
@@ -102,7 +102,7 @@ def write_stream(folder: Path, name: str, documents: list[Document], *, masked: 
             writer.append({key: block[key] for key in dtypes}, np.array([len(tokens)]), [0], [number])
 
 
-def draw_documents(seed: int, count: int = 40) -> list[Document]:
+def draw_documents(seed: int, count: int = 130) -> list[Document]:
     rng = random.Random(seed)
     return [draw_document(rng, rng.randint(1, 30)) for _ in range(count)]
 

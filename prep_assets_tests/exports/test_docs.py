@@ -16,14 +16,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.exports import export, exports
+from prep_assets.stores.groups import GroupWriter, Scored
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedWriter, write_documents
 from prep_assets.training import DatasetFactory
 from prep_assets_tests.exports.conftest import write_lines, write_stream
+from prep_assets_tests.exports.readers import reader
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "formats").glob("*.md"))
 DOCUMENTS = [([10, 11, 12, 13, 14], [0, 0, 1, 1, 1]), ([20, 21, 22], [0, 1, 1])]
+
+
+def _needs(page: Path) -> Any:
+    return pytest.param(page, id=page.stem, marks=[pytest.mark.readers] if "load_from_disk" in page.read_text("utf-8") else [])
 
 
 @pytest.fixture
@@ -46,16 +52,20 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "start": [0] * 4,
     }
     write_documents(folder, "sft_packed", {key: np.array(value) for key, value in fields.items()}, ("d",), 12)
+    answer, other = np.array([4, 2]), np.array([5, 2])
+    trained = (np.ones(2, np.uint8),) * 2
+    with GroupWriter("bin", tmp_path / "rl_groups", "int32", ["d"]) as groups:
+        groups.append([Scored(np.array([10, 11, 12]), (answer, other), trained, np.array([1.0, -0.25], np.float32), 0, 0, 0)])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [_needs(page) for page in PAGES])
 def test_rows_on_the_page(page: Path, small: Path) -> None:
     names: dict[str, Any] = {"export": export, "open_store": open_store, "DatasetFactory": DatasetFactory, "np": np, "pq": pq}
     names |= {"h5py": h5py, "gzip": gzip, "json": json}
     if "load_from_disk" in page.read_text("utf-8"):
-        names["load_from_disk"] = pytest.importorskip("datasets", reason="pip install datasets").load_from_disk
+        names["load_from_disk"] = reader("datasets").load_from_disk
     failed, tried = doctest.testfile(str(page), module_relative=False, globs=names, encoding="utf-8")
     assert tried > 0
     assert failed == 0

@@ -10,8 +10,10 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
 from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some, write_lines
+from prep_assets_tests.exports.readers import reader
 
-datasets = pytest.importorskip("datasets", reason="pip install datasets")
+pytestmark = pytest.mark.readers
+datasets = reader("datasets")
 
 
 def load(path: Path) -> Any:
@@ -26,7 +28,7 @@ def test_trl_packed(table: Table, tmp_path: Path) -> None:
 
 
 def test_trl_collator_finds_the_documents(table: Table, tmp_path: Path) -> None:
-    trainer = pytest.importorskip("trl.trainer.sft_trainer", reason="pip install trl")
+    trainer = reader("trl.trainer.sft_trainer")
     found = load(export(table.folder, "hf_arrow", tmp_path / "out"))
     batch = trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)([found[row] for row in range(6)])
     lengths = [length for row in range(6) for length in table.lengths(row)]

@@ -13,12 +13,12 @@ from prep_assets.exports import export
 from prep_assets.exports.indexed import IndexedWriter
 from prep_assets.stores.open import open_store
 from prep_assets_tests.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, labels_of, some
+from prep_assets_tests.exports.readers import reader
 
 
 def read(prefix: Path) -> Any:
     """Megatron-core's own reader."""
-    module = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="pip install --no-deps megatron-core")
-    return module.IndexedDataset(str(prefix))
+    return reader("megatron.core.datasets.indexed_dataset").IndexedDataset(str(prefix))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,7 @@ def test_the_bytes_of_megatrons_builder(tmp_path: Path, dtype: str, documents: l
     assert hashlib.md5((tmp_path / "x.idx").read_bytes()).hexdigest() == index
 
 
+@pytest.mark.readers
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(None, "int32"), (100, "uint16"), (65_499, "uint16"), (65_500, "int32")])
 def test_text(text: Stream, tmp_path: Path, vocab_size: int | None, dtype: str) -> None:
     out = export(text.folder, "megatron", tmp_path / "out", name="c4", vocab_size=vocab_size)
@@ -47,6 +48,7 @@ def test_text(text: Stream, tmp_path: Path, vocab_size: int | None, dtype: str) 
         assert (found[row].tolist(), found[row].dtype) == (text.documents[row][0], np.dtype(dtype))
 
 
+@pytest.mark.readers
 @pytest.mark.parametrize("neat", [True, False])
 def test_modellink_packed(table: Table, tmp_path: Path, neat: bool) -> None:
     out = export(table.folder, "megatron", tmp_path / "out", pad_id=PAD, neat=neat)
@@ -71,6 +73,7 @@ def test_modellink_documents(chats: Stream, tmp_path: Path) -> None:
         assert store.fetch_record(row, "attention_mask").tolist() == [1] * len(tokens)
 
 
+@pytest.mark.readers
 def test_modellink_pairs(pairs: tuple[Path, list[Document], list[Document]], tmp_path: Path) -> None:
     folder, *sides = pairs
     out = export(folder, "megatron", tmp_path / "out")

@@ -41,7 +41,7 @@ def test_what_megatron_bridge_trains_on(table: Table, tmp_path: Path) -> None:
 
 
 def test_row_groups_and_files(table: Table, tmp_path: Path) -> None:
-    out = export(table.folder, "packed_parquet", tmp_path / "out", rows_per_file=10)
+    out = export(table.folder, "packed_parquet", tmp_path / "out", rows_per_file=60)
     files = sorted((out / "splits" / "train").iterdir())
-    assert [pq.read_metadata(file).num_rows for file in files] == [10, 10, 6]
-    assert [row for file in files for row in pq.read_table(file)["input_ids"].to_pylist()] == [table.tokens(row) for row in range(26)]
+    assert [pq.read_metadata(file).num_rows for file in files] == [60, 60, 10]
+    assert [row for file in files for row in pq.read_table(file)["input_ids"].to_pylist()] == [table.tokens(row) for row in range(130)]

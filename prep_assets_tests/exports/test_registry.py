@@ -13,8 +13,12 @@ from prep_assets.exports import blocks as blocks_module
 from prep_assets.exports import export, exports
 from prep_assets.exports.source import open_source
 from prep_assets_tests.exports.conftest import PAD, Stream, Table, write_lines, write_stream
+from prep_assets_tests.exports.readers import reader
 
 OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}, "cerebras": {"max_seq_length": 64}}
+
+READ_BY_DATASETS = pytest.param("hf_arrow", marks=pytest.mark.readers)
+BLOCKWISE = [READ_BY_DATASETS, "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds"]
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -30,14 +34,16 @@ def test_equal_bytes_for_any_folder(name: str, table: Table, text: Stream, tmp_p
     assert contents(first) == contents(second) != {}
 
 
-@pytest.mark.parametrize("name", ["hf_arrow", "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("hf_arrow", marks=pytest.mark.readers), "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds"]
+)
 def test_blocks_do_not_show(name: str, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows are read at a time, a reader finds the same data; where no format has blocks of its own, the same bytes."""
     whole = contents(export(table.folder, name, tmp_path / "a"))
     monkeypatch.setattr(blocks_module, "BLOCK", 70)
     parts = contents(export(table.folder, name, tmp_path / "b"))
     if name == "hf_arrow":
-        load = pytest.importorskip("datasets").load_from_disk
+        load = reader("datasets").load_from_disk
         assert load(str(tmp_path / "a"))[:] == load(str(tmp_path / "b"))[:]
     elif name == "olmo":
         data = [key for key in whole if not key.endswith(".csv.gz")]

@@ -24,8 +24,8 @@ def test_tlfs_packed(table: Table, tmp_path: Path) -> None:
     out = export(table.folder, "tlfs", tmp_path / "out", pad_id=PAD)
     with h5py.File(out / "sft_packed.h5") as file:
         tokens, mask = file["tokens"], file["loss_mask"]
-        assert (tokens.dtype, mask.dtype, tokens.shape, mask.shape) == ("int32", "int8", (26, ROW_LEN), (26, ROW_LEN))
-        for row in some(26):
+        assert (tokens.dtype, mask.dtype, tokens.shape, mask.shape) == ("int32", "int8", (130, ROW_LEN), (130, ROW_LEN))
+        for row in some(130):
             pad = ROW_LEN - len(table.tokens(row))
             assert tokens[row].tolist() == table.tokens(row) + [PAD] * pad
             assert mask[row].tolist() == [value for document in table.rows[row] for value in unshifted(document)] + [0] * pad
@@ -53,7 +53,7 @@ def test_astrai_rows_are_windows(table: Table, tmp_path: Path) -> None:
     """With window_size = row_len each window is a row, the last one too, and each is trained on its own documents only."""
     out = export(table.folder, "astrai", tmp_path / "out", pad_id=PAD)
     meta = (out / "train" / "shard_0000" / "meta.json").read_text()
-    entry = '{"shape": [833], "dtype": "int32"}'
+    entry = '{"shape": [4161], "dtype": "int32"}'
     assert meta == f'{{"sequence": {entry}, "loss_mask": {entry}, "position_ids": {entry}}}'
     dataset = DatasetFactory.load("sft", out, ROW_LEN)
     assert len(dataset) == len(table.rows)

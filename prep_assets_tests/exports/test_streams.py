@@ -15,6 +15,8 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
 from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some
+from prep_assets_tests.exports.learned import lessons, lessons_of, shifted
+from prep_assets_tests.exports.readers import reader, streaming
 
 
 def trained(document: Document) -> list[bool]:
@@ -57,8 +59,9 @@ def test_olmo_parts_are_cut_between_documents(table: Table, tmp_path: Path, part
     assert statistics == {"total_instances": len(tokens), "total_tokens": sum(map(len, tokens)), "trainable_tokens": sum(map(sum, masks))}
 
 
+@pytest.mark.readers
 def test_nanotron_read_by_datatrove(text: Stream, tmp_path: Path) -> None:
-    module = pytest.importorskip("datatrove.utils.dataset", reason="pip install datatrove")
+    module = reader("datatrove.utils.dataset")
     out = export(text.folder, "nanotron", tmp_path / "out", vocab_size=50_257, tokenizer="gpt2")
     found = module.DatatroveFolderDataset(str(out), seq_len=15, token_size=2, filename_pattern="*.ds", return_positions=True)
     assert len(found) == len(text.tokens) // 16
@@ -83,11 +86,11 @@ def test_nanotron_files(table: Table, tmp_path: Path) -> None:
     assert (out / "00000_tokens.ds.metadata").read_text().split("\n")[:2] == ["gpt2|4", str(ends[-1])]
 
 
+@pytest.mark.readers
 @pytest.mark.parametrize("chunk_bytes", [1, 300, 1 << 20])
 def test_litdata(text: Stream, tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    package = pytest.importorskip("litdata", reason="pip install --no-deps litdata lightning-utilities")
-    loader = pytest.importorskip("litdata.streaming.item_loader")
+    package, loader = reader("litdata"), reader("litdata.streaming.item_loader")
     out = export(text.folder, "litdata", tmp_path / "out", block_size=9, chunk_bytes=chunk_bytes)
     found = package.StreamingDataset(str(out), item_loader=loader.TokensLoader(block_size=9), shuffle=False)
     assert len(found) == len(text.tokens) // 9
@@ -147,10 +150,14 @@ def test_mds_text_with_long_documents(tmp_path: Path) -> None:
     assert mds_samples(export(tmp_path / "s", "mds", tmp_path / "out")) == [{"tokens": tokens} for tokens, _ in documents]
 
 
+@pytest.mark.readers
 def test_mds_read_by_streaming(table: Table, tmp_path: Path) -> None:
-    streaming = pytest.importorskip("streaming", reason="pip install mosaicml-streaming, and torchvision, which it imports")
-    out = export(table.folder, "mds", tmp_path / "out")
-    found = streaming.StreamingDataset(local=str(out), batch_size=1, shuffle=False)
+    out = export(table.folder, "mds", tmp_path / "out", size_limit=2000)
+    found = streaming().StreamingDataset(local=str(out), batch_size=1, shuffle=False)
+    assert len(found) == len(table.rows)
     for row in some(len(table.rows)):
         assert found[row]["input_ids"].tolist() == table.tokens(row)
         assert found[row]["labels"].tolist() == table.labels(row)
+        item = {key: values.tolist() for key, values in found[row].items()}
+        taught = lessons_of(item["input_ids"], shifted(item["labels"]), item["position_ids"])
+        assert taught == lessons(table.rows[row])

@@ -18,7 +18,7 @@ from prep_assets.exports.source import Pairs, Source, open_source
 from prep_assets.pipelines.checks import checks_of, run_check
 from prep_assets.pipelines.exported import compare
 from prep_assets.pipelines.exporting import SOURCES, configured_exports, exporting
-from prep_assets.pipelines.graph import ASSETS, asset_named, assets_of, out_of_date, state
+from prep_assets.pipelines.graph import ASSETS, EVERY, asset_named, assets_of, out_of_date, state
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
 from prep_assets.stores.lines import Lines
@@ -412,10 +412,14 @@ def test_what_can_be_exported_is_there_under_its_name(made: Workspace) -> None:
     openers = {PackedStore: open_packed, TokenStore: open_tokens}
     for family, assets in SOURCES.items():
         for asset, streams in assets.items():
-            assert ASSETS[asset].family == family
+            assert EVERY[asset].family == family
+            if asset == "rl_groups":  # not every configuration has groups: see test_rl_groups
+                continue
             partition = ASSETS[asset].partitions(made)[0]
             directory = open_published(made.stores, asset, partition).directory
             for name, stream in streams.items():
+                if name.startswith("unpaired"):  # only where there are labelled answers: see test_unpaired
+                    continue
                 stem = exporting(family, asset, "hf_arrow", name, {}).stem(partition)
                 if stem is None:
                     assert stream.kind is Pairs and (directory / "chosen.index").is_dir() and (directory / "rejected.index").is_dir()

@@ -64,7 +64,7 @@ def test_a_missing_image_is_a_quarantined_record(tmp_path: Path) -> None:
         {"messages": [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A cat."}], "images": [name]}
         for name in ("there.png", "gone.png")
     ]
-    domains = "  pictures: {files: [mixed.jsonl], schema: messages, image_dir: pictures}\ntemplate_options: {image_token: '<image>'}\n"
+    domains = "  pictures: {files: [mixed.jsonl], schema: messages, image_dir: pictures}\nimage_token: '<|pad|>'\n"
     workspace = _workspace(tmp_path, rows, domains)
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "there.png").write_bytes(b"not looked at")

@@ -13,7 +13,7 @@ import yaml
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipelines.checks import CHECKS, run_check
-from prep_assets.pipelines.graph import ASSETS
+from prep_assets.pipelines.graph import EVERY, assets_of
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
 from prep_assets.records.quarantine import Refusal, read_quarantine
@@ -70,6 +70,22 @@ def shipped(storage_format: str = "h5") -> dict[str, dict[str, Any]]:
     return {family: {**copy.deepcopy(options), "output": {"storage_format": storage_format}} for family, options in SHIPPED.items()}
 
 
+def with_groups(families: dict[str, dict[str, Any]], folder: Path, count: int = 120) -> dict[str, dict[str, Any]]:
+    """The configurations with a domain ``scored`` of the rl family: prompts of two and three responses, whose rewards differ."""
+    texts = ("It is {}.", "I think that it may well be {}!", "{}")
+    rows = [
+        {
+            "prompt": f"What is {number} + {number + 1}?",
+            "responses": [text.format(2 * number + 1 - at) for at, text in enumerate(texts[: 2 + number % 2])],
+            "rewards": [1.5, -0.25, 0.125][: 2 + number % 2],
+        }
+        for number in range(count)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    families["rl"]["domains"]["scored"] = domain(jsonl(folder / "scored.jsonl", rows), "group")
+    return families
+
+
 def minimal(family: str, domains: Mapping[str, Any], **options: Any) -> dict[str, dict[str, Any]]:
     """A configuration of one family with nothing but these options."""
     return {family: {"tokenizer": TOKENIZER, "domains": dict(domains), **options}}
@@ -86,12 +102,12 @@ def workspace_in(folder: Path, families: Mapping[str, Any]) -> Workspace:
 
 def build(workspace: Workspace, asset: str, partition: str = "") -> Published:
     """Build one store."""
-    return ASSETS[asset].build(workspace, partition).publish()
+    return EVERY[asset].build(workspace, partition).publish()
 
 
 def build_all(workspace: Workspace, families: Iterable[str] = FAMILIES) -> dict[tuple[str, str], Published]:
     """Build every store of the families, what feeds others first."""
-    chosen = [asset for asset in ASSETS.values() if asset.family in families]
+    chosen = [asset for name, asset in assets_of(workspace).items() if asset.family in families and name in EVERY]
     return {(asset.name, each): build(workspace, asset.name, each) for asset in chosen for each in asset.partitions(workspace)}
 
 

@@ -24,6 +24,7 @@ from prep_assets_tests.pipelines.workspaces import (
     resealed,
     shipped,
     verdicts,
+    with_groups,
     workspace_in,
 )
 from prep_assets_tests.quality.corruption import quarantine_file
@@ -36,7 +37,8 @@ STORES = {
     "pretrain_tokens": "docs",
     "sft_tokens": "chats",
     **dict.fromkeys(
-        ("sft_template", "sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens"), ""
+        ("sft_template", "sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens", "rl_groups"),
+        "",
     ),
 }
 
@@ -44,12 +46,13 @@ STORES = {
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """All stores of all families, a few records each, because each file of each store is harmed in turn."""
-    families = shipped("bin")
+    folder = tmp_path_factory.mktemp("small")
+    families = with_groups(shipped("bin"), folder)
     for options in families.values():
         for each in options["domains"].values():
             each["max_items"] = 12
     families["rl"]["arithmetic"] = {"n": 12}
-    workspace = workspace_in(tmp_path_factory.mktemp("small"), families)
+    workspace = workspace_in(folder, families)
     build_all(workspace)
     return workspace
 

@@ -355,6 +355,68 @@ def without_field(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
+# -- groups -----------------------------------------------------------------------------------------------------------------------------
+
+
+RESPONSE_MASKS: dict[str, Any] = {
+    "shifted by +1": lambda _, mask: np.roll(mask, 1),
+    "shifted by -1": lambda _, mask: np.roll(mask, -1),
+    "line break after the stop included": with_break_after,
+    "stop left out": without_stop,
+    "first token left out": without_first_token,
+    "with a hole": with_hole,
+}
+REWARDS: dict[str, Any] = {
+    "no number": lambda rewards: rewards * np.nan,
+    "infinite": lambda rewards: rewards / 0,
+    "shifted": lambda rewards: np.roll(rewards, 1),
+    "cut to whole numbers": np.trunc,
+    "negated": lambda rewards: -rewards,
+    "off by a little": lambda rewards: rewards * (1 + 2**-20),
+}
+
+
+def on_rewards(change: Any) -> Spoil:
+    """Change the rewards of group 5."""
+
+    def spoil(published: Published) -> None:
+        rewards = np.memmap(published.directory / "rewards" / "shard_0000" / "rewards.bin", "<f4", "r+")
+        start, end = np.load(published.directory / "rewards.index" / "ends.npy")[4:6]
+        with np.errstate(divide="ignore"):
+            rewards[start:end] = change(np.array(rewards[start:end]))
+        rewards.flush()
+
+    return spoil
+
+
+def moved_into_the_response(published: Published) -> None:
+    """The last token of group 0's prompt becomes the first one of its responses, untrained: each conversation stays as it is."""
+    folder = published.directory
+    ends = {name: np.load(folder / f"{name}.index" / "ends.npy") for name in ("prompts", "responses", "rewards")}
+    prompts, last = np.fromfile(folder / "prompts" / "shard_0000" / "sequence.bin", "<i4"), int(ends["prompts"][0]) - 1
+    starts = [0, *ends["responses"].tolist()][: int(ends["rewards"][0])]
+    moved = len(starts)
+    for key, dtype, value in (("sequence", "<i4", prompts[last]), ("loss_mask", "u1", 0)):
+        path = folder / "responses" / "shard_0000" / f"{key}.bin"
+        np.insert(np.fromfile(path, dtype), starts, value).tofile(path)
+    np.delete(prompts, last).tofile(folder / "prompts" / "shard_0000" / "sequence.bin")
+    for name, by in (("prompts", -1), ("responses", moved)):
+        meta = folder / name / "shard_0000" / "meta.json"
+        entries = json.loads(meta.read_text())
+        for entry in entries.values():
+            entry["shape"][0] += by
+        meta.write_text(json.dumps(entries))
+        shift = np.minimum(np.arange(1, len(ends[name]) + 1), moved) if by > 0 else by
+        np.save(folder / f"{name}.index" / "ends.npy", ends[name] + shift)
+
+
+def response_of_the_next_group(published: Published) -> None:
+    path = published.directory / "rewards.index" / "ends.npy"
+    ends = np.load(path)
+    ends[5] += 1
+    np.save(path, ends)
+
+
 # -- the books --------------------------------------------------------------------------------------------------------------------------
 
 
@@ -389,6 +451,7 @@ WITH_BOOKS = {
     "preference_tokens": "",
     "rl_prompts": "",
     "rl_tokens": "",
+    "rl_groups": "",
 }
 
 NEGATED: dict[str, Any] = {"gold": lambda row: -row["gold"] if row["gold"] else 1}
@@ -496,6 +559,21 @@ MUTATIONS = [
     Mutation("gold in the test file", "rl_prompts", "gold_answers", on_row("rl_prompts_test", 0, **OFF_BY_ONE)),
     Mutation("golds swapped", "rl_prompts", "gold_answers", lambda p: corruption.lines(p, "rl_prompts_train", swapped_golds)),
     Mutation("question changed", "arithmetic_prompts", "gold_answers", on_row("arithmetic_prompts", 0, prompt="What is 1 + 1000?")),
+    *(Mutation(n, "rl_groups", "mask_alignment", on_mask("responses", c)) for n, c in RESPONSE_MASKS.items()),
+    Mutation("answer token replaced", "rl_groups", "mask_alignment", on_tokens("test/responses", put(0, 300))),
+    Mutation("all zeros", "rl_groups", "row_integrity", on_mask("responses", lambda _, mask: mask * 0)),
+    *(
+        Mutation(f"id {value} in {stream}", "rl_groups", "row_integrity", on_tokens(stream, put(1, value)))
+        for stream in ("prompts", "responses", "test/prompts")
+        for value in (-1, 1 << 20)
+    ),
+    Mutation("token of the prompt replaced", "rl_groups", "tokenization_identity", on_tokens("prompts", put(4, 300))),
+    Mutation("tokens of the prompt swapped", "rl_groups", "tokenization_identity", on_tokens("test/prompts", swapped_tokens)),
+    Mutation("break after a response replaced", "rl_groups", "tokenization_identity", on_tokens("responses", put(-1, 300))),
+    Mutation("border of prompt and response moved", "rl_groups", "tokenization_identity", moved_into_the_response),
+    *(Mutation(n, "rl_groups", "rewards", on_rewards(c)) for n, c in REWARDS.items()),
+    Mutation("a response of another group", "rl_groups", "rewards", response_of_the_next_group),
+    Mutation("another group's row", "rl_groups", "rewards", other_origin("prompts")),
     Mutation("no question", "arithmetic_prompts", "gold_answers", on_row("arithmetic_prompts", 0, prompt="How many?")),
     *(Mutation(name, asset, "accounting", spoil, partition) for asset, partition in WITH_BOOKS.items() for name, spoil in BOOKS.items()),
 ]

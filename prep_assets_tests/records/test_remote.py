@@ -5,12 +5,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
+import socket
+import ssl
+import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pyarrow as pa
@@ -27,8 +34,15 @@ BASE = Path("/nowhere")
 LINES = b"".join(b'{"n": %d, "x": "%s"}\n' % (i, b"y" * 50) for i in range(3000))
 
 
-def serve(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Connections break here on purpose."""
+
+
+def serve(handler: Callable[..., BaseHTTPRequestHandler], context: ssl.SSLContext | None = None) -> Iterator[str]:
+    with Server(("127.0.0.1", 0), handler) as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -41,19 +55,47 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+class Ranges(Quiet):
+    """Serves a folder, and parts of files where they are asked for."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range", "")
+        type(self).asked.append(wanted)
+        if not wanted.startswith("bytes="):
+            return super().do_GET()
+        data = Path(self.translate_path(self.path)).read_bytes()
+        start, _, end = wanted.removeprefix("bytes=").partition("-")
+        part = data[int(start) : int(end or len(data)) + 1]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Content-Range", f"bytes {start}-{int(start) + len(part) - 1}/{len(data)}")
+        self.end_headers()
+        self.wfile.write(part)
+        return None
+
+
 class Faulty(Quiet):
-    """`/cut...` announces more bytes than it sends; anything else announces no size."""
+    """`/cut...` announces more bytes than it sends, `/reset...` breaks the connection, `/error...` fails; others announce no size."""
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_GET(self) -> None:
+        if self.path.startswith("/broken") or (self.command == "GET" and self.path.startswith("/error")):
+            return self.send_error(503)
         self.send_response(200)
-        if self.path.startswith("/cut"):
+        if self.path.startswith(("/cut", "/reset", "/error")):
             self.send_header("Content-Length", str(2 * len(LINES)))
         self.end_headers()
-        if self.command == "GET" and self.path.startswith("/cut"):
+        if self.command == "GET" and self.path.startswith(("/cut", "/reset")):
             self.wfile.write(LINES)
+        if self.command == "GET" and self.path.startswith("/reset"):
+            # with nothing lingering, closing sends a reset in place of an end
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+        return None
 
 
 @pytest.fixture
@@ -66,6 +108,42 @@ def http(tmp_path: Path) -> Iterator[str]:
 def faulty() -> Iterator[str]:
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP with aiohttp")
     yield from serve(Faulty)
+
+
+@pytest.fixture
+def ranges(tmp_path: Path) -> Iterator[str]:
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP with aiohttp")
+    yield from serve(partial(Ranges, directory=str(tmp_path)))
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A server with a certificate of its own making; gives its address and the certificate."""
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP with aiohttp")
+    pytest.importorskip("cryptography", reason="makes the server's certificate")
+    place = tmp_path / "certificate.pem"
+    place.write_bytes(self_signed())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(place)
+    for address in serve(partial(Quiet, directory=str(tmp_path)), context):
+        yield address.replace("http://127.0.0.1", "https://localhost"), place
+
+
+def self_signed() -> bytes:
+    """A key and a certificate for ``localhost``, as PEM."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    signed = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, hashes.SHA256())
+    plain = serialization.NoEncryption()
+    text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    return text + signed.public_bytes(serialization.Encoding.PEM)
 
 
 def parquet() -> bytes:
@@ -134,6 +212,68 @@ def test_an_http_transfer_that_ends_early_stops(faulty: str, read: Read) -> None
     with pytest.raises(SourceError, match=r"cut\.jsonl: (reading failed|the file ends early).*fetch it again") as raised:
         read(file)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["reset.jsonl", "reset.jsonl.gz", "reset.parquet", "error.jsonl", "error.parquet", "cut.parquet"])
+def test_an_http_transfer_that_fails_stops(faulty: str, read: Read, name: str) -> None:
+    """Whatever was read until then is no data set."""
+    (file,) = find_files([f"{faulty}/{name}?signature=secret"], BASE)
+    for use in (read, content_hash):
+        with pytest.raises(SourceError, match=name.replace(".", r"\.")) as raised:
+            use(file)
+        assert "secret" not in str(raised.value)
+
+
+def test_an_http_server_with_ranges(ranges: str, tmp_path: Path, read: Read) -> None:
+    """The same records, and the file is still read as one stream: a range could be of a newer version than the one before."""
+    for name, data in FILES.items():
+        (tmp_path / name).write_bytes(data)
+    Ranges.asked.clear()
+    for file in find_files([f"{ranges}/{name}" for name in FILES], BASE):
+        records, refused = read(file)
+        assert [r.payload["n"] for r in records] == list(range(3000))
+        assert not refused
+        assert content_hash(file) == hashlib.sha256(FILES[file.name]).hexdigest()
+    assert set(Ranges.asked) == {""}
+
+
+READ_HTTPS = """
+import sys
+from pathlib import Path
+from prep_assets.records.files import content_hash, find_files
+from prep_assets.records.read import read_blocks
+(file,) = find_files([sys.argv[1]], Path("/nowhere"))
+print(sum(len(block.records) for block in read_blocks(file, 0)), content_hash(file))
+"""
+
+
+@pytest.mark.cli
+def test_https_with_a_certificate_that_is_trusted_and_one_that_is_not(https: tuple[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    address, certificate = https
+
+    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", READ_HTTPS, f"{address}/a.jsonl"]
+        return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
+
+    trusted = run(SSL_CERT_FILE=str(certificate))
+    assert trusted.stdout.split() == ["3000", hashlib.sha256(LINES).hexdigest()], trusted.stderr
+    refused = run()
+    assert refused.returncode != 0
+    assert "SourceError" in refused.stderr
+    assert "certificate verify failed" in refused.stderr
+
+
+def test_a_server_that_is_not_there_is_no_missing_file(faulty: str) -> None:
+    port = int(faulty.rpartition(":")[2])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = free.getsockname()[1]
+    assert nobody != port
+    with pytest.raises(SourceError, match=r"cannot list .*Client.*[Cc]onnect"):
+        find_files([f"http://127.0.0.1:{nobody}/a.jsonl"], BASE)
+    with pytest.raises(SourceError, match=r"cannot list .*503"):
+        find_files([f"{faulty}/broken.jsonl"], BASE)
 
 
 def test_an_http_server_without_sizes_stops(faulty: str) -> None:

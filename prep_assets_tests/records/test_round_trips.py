@@ -114,6 +114,7 @@ def test_parquet_of_another_writer(tmp_path: Path, read: Read) -> None:
     assert [r.payload for r in records] == ROWS
 
 
+@pytest.mark.readers
 def test_a_data_set_saved_by_datasets(tmp_path: Path, read: Read) -> None:
     datasets = pytest.importorskip("datasets", reason="datasets writes the folder that is read here")
     datasets.Dataset.from_list(ROWS).save_to_disk(str(tmp_path / "saved"), num_shards=3)

@@ -54,3 +54,9 @@ def test_the_whole_train_file(real_data, convert) -> None:
         answer = convert("gsm8k", row).turns[1].text
         assert answer == f"<think>{reasoning.strip()}</think><answer>{final.strip()}</answer>"
         assert prompt.gold == final.strip().replace(",", "")
+
+
+def test_the_reasoning_as_a_region_of_its_own(convert) -> None:
+    row = {"question": "Half of 8?", "answer": "8/2 = <<8/2=4>>4\n#### 4"}
+    answer = convert("gsm8k", row, thinking=True).turns[1]
+    assert [(region.kind, region.text) for region in answer.regions] == [("thinking", "8/2 = 4"), ("text", "<answer>4</answer>")]

@@ -192,3 +192,19 @@ def test_alpaca_pairs(convert, refusal, said) -> None:
     assert refusal("alpaca_pairwise", {**row, "chosen": "bad"}).reason == "equal_answers"
     assert refusal("alpaca_pairwise", {**row, "rejected": ""}).reason == "empty_answer"
     assert refusal("alpaca_pairwise", {**row, "instruction": "", "input": ""}).reason == "empty_prompt"
+
+
+def test_llama_factory_v1_rows_need_no_option(convert, said, refusal) -> None:
+    row = {
+        "chosen_messages": [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": "yes"}],
+        "rejected_messages": [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": "no"}],
+    }
+    found = convert("preference", row)
+    assert (said(found.prompt), said(found.chosen), said(found.rejected)) == (
+        [("user", "Q?")],
+        [("assistant", "yes")],
+        [("assistant", "no")],
+    )
+    assert refusal("preference", {"chosen_messages": row["chosen_messages"]}).reason == "missing_field"
+    # a name that somebody chose is never exchanged for another
+    assert refusal("preference", row, chosen_key="chosen", rejected_key="worse").reason == "missing_field"

@@ -14,6 +14,7 @@ import pytest
 from prep_assets.errors import Refused
 from prep_assets.samples import Example
 from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.sniff import sniff
 
 
 def rows_of(file: Path) -> list[Any]:
@@ -177,3 +178,29 @@ def test_moss_texts_and_plugins(real_data) -> None:
     kept, refused = run("moss", rows, plugins=True, system_key="meta_instruction")
     assert (len(kept), refused) == (len(rows) - bad, {"bad_tool_call": bad})
     assert bad == 12
+
+
+@pytest.mark.parametrize(
+    ("file", "schema"),
+    [
+        ("gsm8k/train.jsonl", "gsm8k"),
+        ("hh_rlhf/harmless_base_1500.jsonl.gz", "hh"),
+        ("llama_factory/alpaca_en_demo.json", "alpaca"),
+        ("llama_factory/alpaca_zh_demo.json", "alpaca"),
+        ("llama_factory/c4_demo.jsonl", "text"),
+        ("llama_factory/dpo_en_demo.json", "sharegpt_pairwise"),
+        ("llama_factory/glaive_toolcall_en_demo.json", "sharegpt"),
+        ("llama_factory/identity.json", "alpaca"),
+        ("llama_factory/kto_en_demo.json", "kto"),
+        ("llama_factory/mllm_demo.json", "messages"),
+        ("llama_factory/reason_tool_use_demo_50.jsonl", "messages"),
+        ("llama_factory/v1_dpo_demo.jsonl", "preference"),
+        ("llama_factory/v1_multimodal_demo.jsonl", "messages"),
+        ("llama_factory/v1_sft_demo.jsonl", "messages"),
+        ("llama_factory/wiki_demo.txt", "text"),
+        ("moss/conversations.jsonl", "moss"),
+    ],
+)
+def test_sniff_names_the_right_schema_first(real_data, file, schema) -> None:
+    rows = rows_of(real_data / file)[:100]
+    assert sniff(rows)[0].schema == schema

@@ -98,3 +98,25 @@ def test_token_ids_are_no_text(convert, refusal, said) -> None:
     assert refusal("nlg_read_hook", {"context": [1, 2], "completion": [3]}).reason == "token_ids"
     assert refusal("nlg_read_hook", {"context": {}, "completion": "c"}).reason == "wrong_type"
     assert said(convert("nlg_read_hook", {"context": "a", "completion": "b"}).turns) == [("prompt", "a"), ("completion", "b")]
+
+
+@pytest.mark.parametrize("given", ["", "2 and 2"])
+def test_alpaca_in_modellinks_pretraining_template(convert, given) -> None:
+    """The string of its handler, but for the input section, which is left out where it would say ``###None``."""
+    text = convert("AlpacaPretrainHandler", {"instruction": "Add.", "input": given, "output": "4 {x}"}).turns[0].text
+    section = f"### Input:\n{given}\n\n" if given else ""
+    assert text == (
+        "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers "
+        "to the user's questions.USER: Below is an instruction that describes a task. Write a response that appropriately completes the "
+        f"request.\n\n### Instruction:\nAdd.\n\n{section}### Response: ASSISTANT: 4 {{x}}"
+    )
+
+
+def test_modellinks_other_pretraining_handlers(convert, refusal) -> None:
+    row = {"title": "Sort", "question_body": "How?", "answer_body": "sorted()"}
+    text = convert("StackOverflowPythonPretrainHandler", row).turns[0].text
+    assert text == "In python, Sort\n### Question:\nHow?\n### Response:\nsorted()\n"
+    rows = {"conversations": [{"value": "a"}, {"content": "b"}, {"from": "gpt", "value": "c"}]}
+    assert convert("SharegptPretrainHandler", rows).turns[0].text == "abc"
+    assert refusal("SharegptPretrainHandler", {"conversations": [{"from": "gpt"}]}).reason == "missing_field"
+    assert refusal("AlpacaPretrainHandler", {"instruction": "Add.", "input": "", "output": " "}).reason == "empty_text"

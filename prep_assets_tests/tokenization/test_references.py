@@ -53,6 +53,23 @@ def test_golden_vector_of_train_llm_from_scratch(open_tokenizer: Open) -> None:
     assert (found.ids.dtype.name, found.loss.dtype.name, found.offsets.dtype.name) == ("uint32", "float32", "int64")
 
 
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("<|system|>\n", [27, 91, 10057, 91, 29, 198]),
+        ("<think>", [27, 14925, 29]),
+        ("</think>", [3556, 14925, 29]),
+        ("</answer>", [3556, 41484, 29]),
+        ("</think><answer>", [3556, 14925, 6927, 41484, 29]),
+        ("<|endoftext|>", [27, 91, 437, 1659, 5239, 91, 29]),
+    ],
+)
+def test_golden_markers_of_train_llm_from_scratch(open_tokenizer: Open, text: str, ids: list[int]) -> None:
+    """Markers are ordinary text, the end-of-text token too where somebody types it."""
+    for engine in (open_tokenizer("gpt2").engines.first, open_tokenizer("gpt2").engines.reference):
+        assert engine.encode([text]).ids.tolist() == ids
+
+
 def gsm8k(path: Path) -> list[Chat]:
     """The project's own reading of GSM8K: the notes out, the reasoning and the final answer each in a tag."""
     listed: list[Chat] = []

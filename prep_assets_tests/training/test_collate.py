@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from prep_assets.training import PackedDataset, Pad, PaddingFree, PadGroups, PadPairs
+from prep_assets.training.collate import padded
 from prep_assets_tests.training.conftest import LENGTHS
 
 
@@ -66,3 +67,9 @@ def test_groups() -> None:
     assert batch["response_mask"].int().tolist() == [[[1, 0, 0], [1, 1, 0]], [[1, 1, 1], [0, 0, 0]]]
     assert batch["rewards"].tolist() == [[0.5, -1.0], [2.0, 0.0]]
     assert batch["group_mask"].tolist() == [[True, True], [True, False]]
+
+
+def test_weights_beside_a_mask_stay_weights() -> None:
+    """Of JSONL each record has the type of its own numbers."""
+    mask, weights = torch.tensor([True, False]), torch.tensor([0.5, 0.25, 1.0])
+    assert padded([mask, weights], 0).tolist() == [[1.0, 0.0, 0.0], [0.5, 0.25, 1.0]]

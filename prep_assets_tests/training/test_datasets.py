@@ -113,25 +113,27 @@ def test_grpo_from_jsonl(tmp_path: Path) -> None:
     assert dataset[1]["prompts"].tolist() == [6]
 
 
-def test_grpo_from_bin_with_response_lengths(tmp_path: Path) -> None:
+def test_grpo_from_bin_by_its_element_offsets(tmp_path: Path) -> None:
     flat: dict[str, list[list[Any]]] = {
         "prompts": [row["prompts"] for row in GROUPS],
         "responses": [[*chain(*row["responses"])] for row in GROUPS],
         "masks": [[*chain(*row["masks"])] for row in GROUPS],
         "rewards": [row["rewards"] for row in GROUPS],
-        "response_lengths": [[len(part) for part in row["responses"]] for row in GROUPS],
     }
-    meta = {}
+    meta: dict[str, dict[str, Any]] = {}
     for key, records in flat.items():
         array = np.array([*chain(*records)], "float32" if key == "rewards" else "int32")
         (tmp_path / f"{key}.bin").write_bytes(array.tobytes())
         meta[key] = {"shape": [len(array)], "dtype": array.dtype.name, "offsets": [0, len(records[0]), len(array)]}
     (tmp_path / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(StoreError, match=r"record 0: responses is one flat list.*`element_offsets`"):
+        DatasetFactory.load("grpo", tmp_path)[0]
+    for key in ("responses", "masks"):
+        meta[key]["element_offsets"] = [0, 1, 3, 5]
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
     item = DatasetFactory.load("grpo", tmp_path)[0]
     assert [part.tolist() for part in item["responses"]] == [[3], [4, 5]]
-    (tmp_path / "meta.json").write_text(json.dumps({key: entry for key, entry in meta.items() if key != "response_lengths"}))
-    with pytest.raises(StoreError, match="response_lengths"):
-        DatasetFactory.load("grpo", tmp_path)[0]
+    assert [part.tolist() for part in item["masks"]] == [[True], [True, False]]
 
 
 def test_packed_rows(table: Path) -> None:
@@ -199,3 +201,24 @@ def test_text_cannot_be_shared(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"prompt": "x"}\n')
     with pytest.raises(ConfigError, match="prompt"):
         share_memory(open_store(tmp_path))
+
+
+def test_weights_are_weights_in_every_window(tmp_path: Path) -> None:
+    """Also in windows where all happen to be 0 or 1: a batch has one type."""
+    weights = np.array([0, 1, 1, 1, 0.5, 0.25, 1, 0, 1], "float32")
+    arrays = {"sequence": np.arange(9, dtype="int32"), "loss_mask": weights, "position_ids": np.array([0, 1, 2, 3, 4, 5, 0, 1, 2], "int32")}
+    for key, array in arrays.items():
+        (tmp_path / f"{key}.bin").write_bytes(array.tobytes())
+    (tmp_path / "meta.json").write_text(json.dumps({key: {"shape": [9], "dtype": array.dtype.name} for key, array in arrays.items()}))
+    dataset = DatasetFactory.load("sft", tmp_path, 2)
+    assert [item["loss_mask"].tolist() for item in dataset] == [[1, 1], [1, 0.5], [0.25, 0], [0, 1]]
+    assert {item["loss_mask"].dtype for item in dataset} == {torch.float32}
+
+
+@pytest.mark.parametrize("kind", ["seq", "sft"])
+def test_windows_travel_as_their_path(stream: Path, kind: str) -> None:
+    dataset = DatasetFactory.load(kind, stream, 8, stride=3)
+    data = pickle.dumps(dataset)
+    assert len(data) < 500
+    assert len(pickle.loads(data)) == len(dataset)
+    assert pickle.loads(data)[2]["input_ids"].tolist() == dataset[2]["input_ids"].tolist() == list(range(106, 114))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from prep_assets.exports import export
 from prep_assets.training import DatasetFactory, PackedDataset, PaddingFree
+from prep_assets_tests.exports.readers import reader as trainers_own
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
 VOCABULARY, WIDTH, HEADS = 41, 16, 2
@@ -65,15 +66,15 @@ def from_padding_free(table: Path, out: Path) -> Rows:
 
 
 def from_trl(table: Path, out: Path) -> Rows:
-    found = pytest.importorskip("datasets").load_from_disk(str(export(table, "hf_arrow", out)))
-    trainer = pytest.importorskip("trl.trainer.sft_trainer", reason="pip install trl")
+    found = trainers_own("datasets").load_from_disk(str(export(table, "hf_arrow", out)))
+    trainer = trainers_own("trl.trainer.sft_trainer")
     collator = trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
     batches = [collator([row]) for row in found]
     return [(batch["input_ids"][0], batch["position_ids"][0], batch["seq_idx"][0]) for batch in batches]
 
 
 def from_llama_factory(table: Path, out: Path) -> Rows:
-    found = pytest.importorskip("datasets").load_from_disk(str(export(table, "hf_arrow", out, layout="llama_factory")))["train"]
+    found = trainers_own("datasets").load_from_disk(str(export(table, "hf_arrow", out, layout="llama_factory")))["train"]
     return [tuple(torch.tensor(row[key]) for key in ("input_ids", "position_ids", "attention_mask")) for row in found]  # type: ignore[misc]
 
 
@@ -105,7 +106,8 @@ def from_modellink(table: Path, out: Path) -> Rows:
     return rows
 
 
-READERS = [from_packed_data_set, from_padding_free, from_trl, from_llama_factory, from_parquet, from_astrai, from_modellink]
+OTHERS = [pytest.param(read, marks=pytest.mark.readers) for read in (from_trl, from_llama_factory)]
+READERS = [from_packed_data_set, from_padding_free, *OTHERS, from_parquet, from_astrai, from_modellink]
 
 
 @torch.no_grad()

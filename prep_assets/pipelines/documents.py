@@ -1,0 +1,126 @@
+"""Source files → documents, in blocks: texts with the records they came from, and what was refused between them.
+
+A row goes the way of all examples: schema → `Sample` → `Rendered` → text. A row of plain text, of which the schema `text` would certainly make
+a document, has its text taken as it is, which is the same text without the forms around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prep_assets.config.models import Domain
+from prep_assets.errors import Refused
+from prep_assets.pipelines.examples import Deduplicator, Tally, rows_of
+from prep_assets.pipelines.routing import Router
+from prep_assets.records.files import SourceFile, record_id
+from prep_assets.records.quarantine import Quarantine, Refusal, refusal, unreadable
+from prep_assets.samples import Example, Record
+from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.text import TextField
+from prep_assets.templates.conversation import NONCHARACTER
+
+BLOCK_BYTES = 8 << 20
+"""Bytes of source in a block. It changes nothing in a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Consecutive documents of one file.
+
+    Attributes:
+        file: their file.
+        records, texts: one of each for every document. Texts are valid Unicode.
+        refused: row and refusal of each record between them that is no document.
+        size: bytes of source that the block took.
+    """
+
+    file: SourceFile
+    records: Sequence[Record]
+    texts: Sequence[str]
+    refused: Sequence[tuple[int, Refusal]]
+    size: int
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the documents' records."""
+        return [record_id(self.file, record.row) for record in self.records]
+
+    def write_refused(self, quarantine: Quarantine, later: Sequence[tuple[int, Refused]]) -> None:
+        """Write what was refused in the order of the rows, whichever stage refused it. `later` are documents, by index, refused since."""
+        more = [(self.records[i].row, _refusal(self.file, self.records[i], fault)) for i, fault in later]
+        for _, each in sorted([*self.refused, *more], key=lambda entry: entry[0]):
+            quarantine.write(each)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many characters a document may have."""
+
+    low: int
+    high: int | None
+
+    def check(self, text: str) -> None:
+        """Refuse a text that has no word, or too few or too many characters."""
+        if not text.strip() or len(text) < self.low:
+            detail = f"{len(text):,} characters, min_chars is {self.low:,} and a document needs a word"
+            raise Refused("too_short", detail, stage="pretrain")
+        if self.high is not None and len(text) > self.high:
+            raise Refused("too_many_chars", f"{len(text):,} characters, max_chars is {self.high:,}", stage="pretrain")
+
+
+def read_documents(
+    domain: Domain,
+    router: Router,
+    files: Sequence[SourceFile],
+    tally: Tally,
+    text_of: Callable[[Example], str],
+    check: Callable[[str], None],
+    *,
+    deduplicator: Deduplicator | None = None,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[Documents]:
+    """The documents of a domain's files.
+
+    Args:
+        text_of: the text of an example, or `Refused`.
+        check: raises `Refused` for a text that is no document.
+    """
+    convert = convert_with(domain.schema_name, domain.options)
+    plain = convert.plain if isinstance(convert, TextField) else None
+    for file, rows, size in rows_of(domain, router, files, tally, block_bytes=block_bytes):
+        records: list[Record] = []
+        texts: list[str] = []
+        refused: list[tuple[int, Refusal]] = []
+        for row in rows:
+            if not isinstance(row, Record):
+                refused.append((row.row, unreadable(file, row)))
+                continue
+            try:
+                if deduplicator is not None:
+                    deduplicator.check(row, record_id(file, row.row))
+                text = plain(row.payload) if plain is not None else None
+                if text is None or not _is_clean(text):
+                    text = text_of(apply(convert, row.payload))
+                check(text)
+            except Refused as fault:
+                refused.append((row.row, _refusal(file, row, fault)))
+                continue
+            records.append(row)
+            texts.append(text)
+        yield Documents(file, records, texts, refused, size)
+
+
+def _is_clean(text: str) -> bool:
+    """Whether rendering has certainly nothing against a text."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return NONCHARACTER.search(text) is None
+
+
+def _refusal(file: SourceFile, record: Record, fault: Refused) -> Refusal:
+    return refusal(record_id(file, record.row), fault.stage or "pipeline", fault.reason, fault.detail, record.payload)

@@ -1,0 +1,135 @@
+"""Images in records: what stands for them among the tokens, and the content of their files, which are hashed and never decoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prep_assets.config.models import Chat, Family, Pretrain, Sft
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import IMAGE, Region, Turn
+from prep_assets.stores.images import Image, ImageBlock
+from prep_assets.stores.manifest import file_hash
+from prep_assets.tokenization.images import Placed
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from prep_assets.pipelines.workspace import Workspace  # which asks this module what stands for an image
+
+REMEMBERED = 1 << 16
+"""Images whose digests are kept, so that one that many records share is hashed once."""
+
+
+def image_token(family: Family) -> str | None:
+    """The control token that stands for an image; `None` where the family refuses images. ``template_options.image_token`` counts as well.
+
+    Raises:
+        ConfigError: two different ones.
+    """
+    if not isinstance(family, Pretrain | Sft):
+        return None
+    older = family.template_options.get("image_token") if isinstance(family, Sft) else None
+    if family.image_token and older and family.image_token != older:
+        raise ConfigError(f"image_token is {family.image_token!r}, template_options.image_token {older!r}. Leave the second one out")
+    return family.image_token or older
+
+
+def image_placeholder(family: Family) -> str:
+    """What stands in a text for an image: its token, once for each patch; ``""`` where the family refuses images."""
+    return (image_token(family) or "") * (family.image_patches if isinstance(family, Pretrain | Sft) else 1)
+
+
+def image_id(family: Family, vocabulary: Vocabulary, stop: str = "") -> int | None:
+    """The id of the image token; `None` where the family refuses images.
+
+    Only a control token will do: whoever types its text in a record does not get its id, so each one in a store stands for an image.
+
+    Args:
+        stop: the token that ends turns.
+
+    Raises:
+        ConfigError: the token is none of the tokenizer's control tokens, or one that ends texts or turns. The padding is fine.
+    """
+    token = image_token(family)
+    if token is None:
+        return None
+    if token not in vocabulary.control:
+        raise ConfigError(
+            f"image_token {token!r} is no control token of tokenizer {vocabulary.name}, which has {', '.join(sorted(vocabulary.control))}. "
+            "Name one of these, or add it to the tokenizer as a special token"
+        )
+    if token in (vocabulary.special.get("eos_token"), stop):
+        raise ConfigError(f"image_token {token!r} is the token that ends texts or turns; an image needs another one")
+    return vocabulary.control[token]
+
+
+def stored_image_id(workspace: Workspace, family: Family) -> int | None:
+    """`image_id` with what the family's tokenizer and template say."""
+    if image_token(family) is None:
+        return None
+    stop = workspace.template(family).stop_token if isinstance(family, Chat) else ""
+    return image_id(family, workspace.vocabulary(family), stop)
+
+
+def shown_images(turns: Iterable[Turn]) -> list[Region]:
+    """The images of a record that are not dropped before rendering."""
+    return [region for turn in turns for region in turn.regions if region.kind == IMAGE and not region.drop]
+
+
+def refuse_images(turns: Iterable[Turn], stage: str) -> None:
+    """Refuse (``unsupported_media``) turns with images where nothing can stand for them."""
+    found = shown_images(turns)
+    if found:
+        raise Refused(
+            "unsupported_media", f"image {found[0].text[:200]!r}: this family has text only; images need pretrain or sft", stage=stage
+        )
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """The images of a domain.
+
+    Attributes:
+        folder: what their paths are relative to; `None`: local ones are refused.
+    """
+
+    folder: Path | None
+
+    def digest(self, path: str) -> str | None:
+        """sha256 (hex) of an image's bytes; `None` for a URL, which is not opened.
+
+        Raises:
+            Refused: ``no_image_dir``, ``image_outside_folder``, ``missing_image``, ``unreadable_image``.
+        """
+        if "://" in path:
+            return None
+        where = self._place(path)
+        try:
+            if not where.is_file():
+                raise Refused("missing_image", f"no file {str(where)[:400]}", stage="render")
+            return self._digest(where)
+        except (OSError, ValueError) as error:
+            raise Refused("unreadable_image", f"{str(where)[:400]}: {str(error)[:100]}", stage="render") from error
+
+    def block(self, placed: Placed) -> ImageBlock:
+        """What is stored of images: where they stand, their paths and digests."""
+        images = [Image(path, self.digest(path)) for path in placed.paths]
+        return ImageBlock(placed.record, placed.start, placed.length, images)
+
+    def _place(self, path: str) -> Path:
+        if self.folder is None:
+            raise Refused("no_image_dir", f"{path[:200]!r} is a local file; set image_dir of the domain to its folder", stage="render")
+        folder = os.path.normpath(self.folder)
+        where = os.path.normpath(Path(folder) / path)
+        if not where.startswith(f"{folder}{os.sep}"):
+            raise Refused("image_outside_folder", f"{path[:200]!r} is not below image_dir {folder}", stage="render")
+        return Path(where)
+
+    @cached_property
+    def _digest(self) -> Callable[[Path], str]:
+        # of one build only: a process that runs for days must notice another image
+        return lru_cache(REMEMBERED)(file_hash)

@@ -1,0 +1,43 @@
+"""The bytes behind each token id, proven against the tokenizer's own decoder: what makes it sound to compare documents as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+_BEFORE = (b"", b"\xc3", b"\xe4", b"\xf1", b"\xe4\xb8", b"\xf1\x80", b"\xf1\x80\x80", b"\xe0", b"\xed", b"\xf0", b"\xf4")
+_AFTER = (b"", b"\x80", b"\x80\x80", b"\x80\x80\x80", b"\xa0", b"\xa0\x80", b"\x90\x80", b"\x90\x80\x80")
+
+
+def unproven_id(vocabulary: Vocabulary) -> int | None:
+    """The first id that the tokenizer's decoder does not turn into the bytes of `Vocabulary.token_bytes`; `None` where it does so for all.
+
+    An id that holds a part of a character is decoded between ids of single bytes that make the character whole. Bytes that UTF-8 never has
+    cannot be in any text, so that for them nothing is compared.
+    """
+    table = vocabulary.token_bytes
+    if table is None:
+        return 0
+    cases = list(_cases(table))
+    found = vocabulary.decode_batch([ids for ids, _ in cases])
+    wrong = [ids for (ids, text), decoded in zip(cases, found, strict=True) if decoded != text]
+    return wrong[0][len(wrong[0]) // 2] if wrong else None
+
+
+def _cases(table: tuple[bytes, ...]) -> Iterator[tuple[list[int], str]]:
+    """Ids and what they must decode to; each id stands in the middle of one."""
+    single = {own: number for number, own in reversed(list(enumerate(table))) if len(own) == 1}
+    for number, own in enumerate(table):
+        for before, after in [(b"", b"")] if own.isascii() else ((a, b) for a in _BEFORE for b in _AFTER):
+            parts = [bytes([byte]) for byte in before], [bytes([byte]) for byte in after]
+            if all(part in single for side in parts for part in side) and (text := _text(before + own + after)) is not None:
+                yield [*(single[part] for part in parts[0]), number, *(single[part] for part in parts[1])], text
+                break
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,147 @@
+"""Scored groups on disk: prompts, their responses, and a reward for each response, as three streams (see `tokens`).
+
+    prompts     tokens               a record for each group
+    responses   tokens, loss_mask    a record for each response, those of a group one after another
+    rewards     rewards, float32     a record for each group, of one value for each response: its index says whose a response is
+
+``prompts.index`` says besides which domain each group is from: ``source.npy``, a number in ``sources.json``. `open_store` reads the three as
+AstrAI's keys prompts, responses, masks and rewards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.tokens import StorageFormat, TokenStore, open_tokens, record_writer
+
+PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """A tokenized group.
+
+    Attributes:
+        prompt: its token ids, up to where a model continues.
+        responses: token ids of each, which go on from the prompt.
+        masks: of each, 1 where a token is trained.
+        rewards: float32[G].
+        source, file, row: numbers of its domain, of the file there, and of the row there.
+    """
+
+    prompt: npt.NDArray[Any]
+    responses: tuple[npt.NDArray[Any], ...]
+    masks: tuple[npt.NDArray[np.uint8], ...]
+    rewards: npt.NDArray[np.float32]
+    source: int
+    file: int
+    row: int
+
+
+class GroupWriter:
+    """Writes groups. A context manager: what an exception leaves behind has no index and cannot be opened."""
+
+    def __init__(
+        self, storage: StorageFormat, directory: Path, dtype: str, sources: Sequence[str], *, max_tokens_per_shard: int = 100_000_000
+    ) -> None:
+        dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: {"tokens": dtype, "loss_mask": "uint8"}, REWARDS: {REWARDS: "float32"}}
+        directory.mkdir(parents=True, exist_ok=True)
+        self._writers = {
+            name: record_writer(storage, directory, name, each, max_tokens_per_shard=max_tokens_per_shard) for name, each in dtypes.items()
+        }
+        self._index, self._sources = directory / f"{PROMPTS}.index", list(sources)
+        self._source: list[int] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> GroupWriter:
+        for writer in self._writers.values():
+            self._stack.enter_context(writer)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, trace)
+        if kind is None:
+            np.save(self._index / "source.npy", np.asarray(self._source, np.int32))
+            (self._index / "sources.json").write_text(json.dumps(self._sources) + "\n", "utf-8")
+
+    def append(self, groups: Sequence[Scored]) -> None:
+        """Write whole groups."""
+        if not groups:
+            return
+        sizes = np.array([len(group.responses) for group in groups], np.int64)
+        files, rows = np.array([(group.file, group.row) for group in groups], np.int64).T
+        responses, masks = ([part for group in groups for part in getattr(group, name)] for name in ("responses", "masks"))
+        prompts = [group.prompt for group in groups]
+        self._write(PROMPTS, {"tokens": prompts}, files, rows)
+        self._write(RESPONSES, {"tokens": responses, "loss_mask": masks}, np.repeat(files, sizes), np.repeat(rows, sizes))
+        self._write(REWARDS, {REWARDS: [group.rewards for group in groups]}, files, rows)
+        self._source += [group.source for group in groups]
+
+    def _write(self, name: str, parts: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
+        lengths = np.array([len(part) for part in next(iter(parts.values()))], np.int64)
+        self._writers[name].append({key: np.concatenate(arrays) for key, arrays in parts.items()}, lengths, files, rows)
+
+
+@dataclass(frozen=True)
+class GroupStore:
+    """Groups, opened for reading.
+
+    Attributes:
+        prompts, rewards: a record for each group; `rewards` has one value for each response.
+        responses: a record for each response.
+        source: int32[n], which domain each group is from, a number in `sources`.
+        sources: names of domains.
+    """
+
+    prompts: TokenStore
+    responses: TokenStore
+    rewards: TokenStore
+    source: npt.NDArray[np.int32]
+    sources: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all prompts and responses, each prompt once."""
+        return self.prompts.tokens + self.responses.tokens
+
+    def responses_of(self, group: int) -> range:
+        """Records of `responses` that are a group's."""
+        return range(int(self.rewards.ends[group - 1]) if group else 0, int(self.rewards.ends[group]))
+
+    def conversation(self, group: int, response: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Token ids and mask of a prompt and one record of `responses` after it: two arrays of P + R; the prompt is not trained."""
+        prompt = self.prompts.record(group, "tokens")
+        mask = self.responses.record(response, "loss_mask")
+        ids = np.concatenate([prompt, self.responses.record(response, "tokens")])
+        return ids, np.concatenate([np.zeros(len(prompt), mask.dtype), mask])
+
+
+def open_groups(directory: Path) -> GroupStore:
+    """Open the groups in a folder.
+
+    Raises:
+        StoreError: there are none, or the three streams do not fit together.
+    """
+    prompts, responses, rewards = (open_tokens(directory, name) for name in STREAMS)
+    if len(prompts) != len(rewards) or len(responses) != rewards.tokens:
+        raise StoreError(
+            f"{directory}: {len(prompts):,} prompts and {len(responses):,} responses, but {len(rewards):,} groups of {rewards.tokens:,} rewards"
+        )
+    index = directory / f"{PROMPTS}.index"
+    source, sources = np.load(index / "source.npy"), tuple(json.loads((index / "sources.json").read_text("utf-8")))
+    if len(source) != len(prompts) or (len(source) and not 0 <= int(source.min()) <= int(source.max()) < len(sources)):
+        raise StoreError(f"{index}: {len(source):,} domain numbers of {len(prompts):,} groups, which must be below {len(sources)}")
+    return GroupStore(prompts, responses, rewards, source, sources)

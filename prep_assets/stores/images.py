@@ -1,0 +1,195 @@
+"""Images beside tokens: which image each run of placeholder tokens stands for.
+
+A stream or a packed table in which there are images has a folder ``<name>.images/``, with one entry for each, ascending by record and start:
+
+    record.npy int64      its record; in a packed table its row
+    start.npy int64       place of its first token in that record or row
+    length.npy int64      how many tokens stand for it
+    end.npy int64         where its line ends in images.jsonl, in bytes
+    images.jsonl          {"path": as the source has it, "sha256": of the file, null for a URL}
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import StoreError
+
+FIELDS = ("record", "start", "length", "end")
+LINES = "images.jsonl"
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A reference to an image: its path or URL, and the sha256 of the file, `None` for a URL."""
+
+    path: str
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBlock:
+    """Images of a batch of records: int64[k] each, ascending by record and start, `record` counted within the batch."""
+
+    record: Ints
+    start: Ints
+    length: Ints
+    images: Sequence[Image]
+
+
+class ImageWriter:
+    """Writes the images of a stream as they come. Where there are none, nothing is written."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._folder = directory / f"{name}.images"
+        self._columns: dict[str, _Column] = {}
+        self._lines: IO[bytes] | None = None
+
+    def append(self, block: ImageBlock, first: int) -> None:
+        """Append the images of a batch whose first record has the number `first`."""
+        if not len(block.images):
+            return
+        if self._lines is None:
+            self._folder.mkdir()
+            self._columns = {field: _Column(self._folder / f"{field}.npy") for field in FIELDS}
+            self._lines = (self._folder / LINES).open("wb")
+        lines = [json.dumps({"path": image.path, "sha256": image.sha256}).encode() + b"\n" for image in block.images]
+        ends = self._lines.tell() + np.cumsum([len(line) for line in lines])
+        self._lines.writelines(lines)
+        for field, values in zip(FIELDS, (block.record + first, block.start, block.length, ends), strict=True):
+            self._columns[field].append(np.asarray(values, np.int64))
+
+    def close(self) -> None:
+        """Finish the files."""
+        if self._lines is not None:
+            self._lines.close()
+        for column in self._columns.values():
+            column.close()
+
+
+class _Column:
+    """A ``.npy`` file that grows. NumPy leaves room in the header for a longer shape, so it is written again at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._count = path.open("wb"), 0
+        self._write_header()
+        self._begin = self._file.tell()
+
+    def _write_header(self) -> None:
+        about = {"descr": "<i8", "fortran_order": False, "shape": (self._count,)}
+        np.lib.format.write_array_header_1_0(self._file, about)
+
+    def append(self, values: Ints) -> None:
+        values.astype("<i8").tofile(self._file)
+        self._count += len(values)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        self._write_header()
+        if self._file.tell() != self._begin:
+            raise StoreError(f"{self._file.name}: the header of {self._count:,} entries has another size than that of none")
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images of a stream or a packed table, opened for reading; k of them, ascending by record and start.
+
+    Attributes:
+        record, start, length: int64[k], see above.
+        ends: int64[k], ends of their lines in `lines`.
+        lines: the file with their paths; `None` where there are no images.
+    """
+
+    record: Ints
+    start: Ints
+    length: Ints
+    ends: Ints
+    lines: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    def of(self, first: int, stop: int) -> slice:
+        """The images of records ``first … stop - 1``."""
+        low, high = np.searchsorted(self.record, [first, stop])
+        return slice(int(low), int(high))
+
+    def references(self, numbers: Ints) -> list[Image]:
+        """Paths and digests of some of them, by number, read from disk."""
+        if self.lines is None or not len(numbers):
+            return []
+        begins = np.where(numbers > 0, self.ends[numbers - 1], 0).tolist()
+        with self.lines.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            return [Image(**json.loads(text[begin:end])) for begin, end in zip(begins, self.ends[numbers].tolist(), strict=True)]
+
+
+NO_IMAGES = Images(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def open_images(directory: Path, name: str) -> Images:
+    """The images of the stream or table `name` of a store; none where it has none.
+
+    Raises:
+        StoreError: the parts do not fit together.
+    """
+    folder = directory / f"{name}.images"
+    if not folder.is_dir():
+        return NO_IMAGES
+    columns: dict[str, Any] = {field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in FIELDS}
+    counts = {field: len(column) for field, column in columns.items()}
+    lines = folder / LINES
+    if len(set(counts.values())) != 1 or not counts["end"] or int(columns["end"][-1]) != lines.stat().st_size:
+        raise StoreError(f"{folder}: its parts do not fit together: {counts}, {LINES} has {lines.stat().st_size:,} bytes. Build it again")
+    return Images(columns["record"], columns["start"], columns["length"], columns["end"], lines)
+
+
+def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, token: int) -> str | None:
+    """What is wrong with the images of a stream: each must stand inside its record, on nothing but the image token, untrained, and that token
+    nowhere else. `None` where nothing is.
+
+    Args:
+        arrays: ``tokens`` and, where there is one, ``loss_mask``, over the whole stream.
+        starts, lengths: int64[n], of its records.
+        token: id of the image token.
+    """
+    record, start, length = (np.asarray(values) for values in (images.record, images.start, images.length))
+    if len(images):
+        inside = (record >= 0) & (record < len(starts)) & (start >= 0) & (length > 0)
+        if not inside.all() or (start + length > lengths[np.where(inside, record, 0)]).any():
+            return "an image does not stand inside its record"
+        begin = starts[record] + start
+        if (np.diff(begin) < length[:-1]).any():
+            return "images overlap or are not in order"
+    else:
+        begin = np.empty(0, np.int64)
+    total = int((starts[-1] + lengths[-1]) if len(starts) else 0)
+    return _token_fault(arrays, begin, length, total, token)
+
+
+def _token_fault(arrays: Any, begin: Ints, length: Ints, total: int, token: int, block: int = 1 << 22) -> str | None:
+    for first in range(0, total, block):
+        stop = min(first + block, total)
+        expected = np.zeros(stop - first + 1, np.int64)
+        low, high = np.searchsorted(begin + length, first, "right"), np.searchsorted(begin, stop)
+        np.add.at(expected, np.maximum(begin[low:high], first) - first, 1)
+        np.add.at(expected, np.minimum(begin[low:high] + length[low:high], stop) - first, -1)
+        placed = np.cumsum(expected[:-1]) > 0
+        found = np.asarray(arrays["tokens"][first:stop]) == token
+        if (wrong := np.flatnonzero(found != placed)).size:
+            at = int(wrong[0])
+            return f"token {first + at:,} " + (
+                "is the image token, and no image stands there" if found[at] else "of an image is another token"
+            )
+        if "loss_mask" in arrays and (np.asarray(arrays["loss_mask"][first:stop])[placed] != 0).any():
+            return "a token of an image is trained"
+    return None

@@ -1,0 +1,146 @@
+"""Fill-in-the-middle: documents cut in three, so that a model learns to write what stands between two texts.
+
+    PSM   <prefix> head <suffix> tail <middle> body
+    SPM   <prefix> <suffix> tail <middle> head body
+
+Both are those of Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022), section 4.3; Cerebras Model Zoo writes
+the same. A whole document is cut, at two places between characters, before it is tokenized, and its three parts are tokenized one by one, as
+they will be when the model is asked. What is cut where follows from the seed and the id of the record, so equal input gives equal tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.tokenization.engines import Engines, Flat, Ids
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Ids of the three tokens that only the house writes."""
+
+    prefix: int
+    suffix: int
+    middle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a document is cut, in characters, and which of the two orders its parts are written in."""
+
+    start: int
+    end: int
+    suffix_first: bool
+
+    def parts(self, text: str) -> tuple[str, str, str]:
+        """Head, body and tail."""
+        return text[: self.start], text[self.start : self.end], text[self.end :]
+
+
+def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) -> Sentinels:
+    """The ids of the three sentinel tokens.
+
+    Raises:
+        ConfigError: one is no added token of the tokenizer, two are one, or one ends documents; or the tokenizer does not give text back
+            byte for byte, so that nobody could tell whether the three parts are still the document.
+    """
+    added = {token["content"]: int(token["id"]) for token in vocabulary.spec["added_tokens"]}
+    for key, text in (("prefix_token", prefix), ("suffix_token", suffix), ("middle_token", middle)):
+        if text not in added:
+            raise ConfigError(
+                f"preprocessing.fim.{key}: tokenizer {vocabulary.name} has no added token {text!r}{nearest(text, added)}. "
+                f"It has: {', '.join(added)}"
+            )
+    found = Sentinels(added[prefix], added[suffix], added[middle])
+    if len({found.prefix, found.suffix, found.middle, vocabulary.eos_id}) < 4:
+        raise ConfigError("preprocessing.fim: prefix, suffix, middle and end-of-text must be four different tokens")
+    if vocabulary.byte_lengths is None or vocabulary.prefix_space == "always":
+        raise ConfigError(
+            f"preprocessing.fim: tokenizer {vocabulary.name} does not give the parts of a document back as they were "
+            "(it normalizes text, or puts a space in front of each part). Use a byte-level or SentencePiece BPE tokenizer without that"
+        )
+    return found
+
+
+def cut_of(record: str, length: int, *, rate: float, spm_rate: float, seed: int) -> Cut | None:
+    """The cut of a document of `length` characters; `None` where it stays whole.
+
+    Both places are drawn uniformly from the `length` + 1 places there are, so any part may be empty.
+    """
+    numbers = [xxhash.xxh3_64_intdigest(f"{seed}:{draw}:{record}".encode()) / 2**64 for draw in ("cut", "order", "one", "other")]
+    if numbers[0] >= rate:
+        return None
+    places = sorted(min(length, int(number * (length + 1))) for number in numbers[2:])
+    return Cut(places[0], places[1], numbers[1] < spm_rate)
+
+
+@dataclass(frozen=True)
+class FillInTheMiddle:
+    """Tokenizes documents, some of them cut.
+
+    Attributes:
+        sentinels: the ids that stand before the parts.
+        rate: share of documents that are cut.
+        spm_rate: share of those in which the tail comes first.
+        seed: with the id of a record, decides both and the places.
+    """
+
+    vocabulary: Vocabulary
+    engines: Engines
+    sentinels: Sentinels
+    rate: float
+    spm_rate: float
+    seed: int
+
+    def encode(self, texts: Sequence[str], records: Sequence[str]) -> Flat:
+        """Ids of each text, in order; `records` are the ids of the records that they come from."""
+        options = {"rate": self.rate, "spm_rate": self.spm_rate}
+        cuts = [cut_of(record, len(text), seed=self.seed, **options) for text, record in zip(texts, records, strict=True)]
+        whole = iter(_split(self.engines.first.encode([text for text, cut in zip(texts, cuts, strict=True) if cut is None])))
+        pieces = [part for text, cut in zip(texts, cuts, strict=True) if cut is not None for part in cut.parts(text)]
+        parts = iter(_split(self.engines.rest.encode(pieces)))
+        documents = [next(whole) if cut is None else self._ordered(cut, next(parts), next(parts), next(parts)) for cut in cuts]
+        offsets = np.zeros(len(documents) + 1, np.int64)
+        np.cumsum([len(ids) for ids in documents], out=offsets[1:])
+        return Flat(np.concatenate([np.zeros(0, np.uint32), *documents]), offsets)
+
+    def _ordered(self, cut: Cut, head: Ids, body: Ids, tail: Ids) -> Ids:
+        prefix, suffix, middle = (
+            np.array([one], np.uint32) for one in (self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle)
+        )
+        if cut.suffix_first:
+            return np.concatenate([prefix, suffix, tail, middle, head, body])
+        return np.concatenate([prefix, head, suffix, tail, middle, body])
+
+    def byte_lengths(self) -> npt.NDArray[np.int64]:
+        """Bytes of the document that each id stands for: those of its text, none for a sentinel."""
+        lengths = np.array(self.vocabulary.byte_lengths, np.int64)
+        lengths[[self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle]] = 0
+        return lengths
+
+    def check(self, text: str) -> None:
+        """Refuse a document in which a sentinel is typed and would become the token.
+
+        A tokenizer that marks its sentinels special is safe: the engines encode such text as plain characters.
+
+        Raises:
+            Refused: ``control_token_in_content``.
+        """
+        for token in self.vocabulary.spec["added_tokens"]:
+            if not token["special"] and token["id"] in self._ids and token["content"] in text:
+                raise Refused("control_token_in_content", f"the document holds {token['content']!r}", stage="pretrain")
+
+    @property
+    def _ids(self) -> tuple[int, int, int]:
+        return self.sentinels.prefix, self.sentinels.suffix, self.sentinels.middle
+
+
+def _split(flat: Flat) -> list[Ids]:
+    return np.split(flat.ids, flat.offsets[1:-1]) if len(flat.offsets) > 1 else []

@@ -1,0 +1,73 @@
+"""Windows of a token stream. What a window costs is a copy of its numbers and its tensors: arrays are looked up once, when a data set is made."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, from_numpy
+from torch.utils.data import Dataset
+
+from prep_assets.stores.open import Store
+
+
+class SequenceDataset(Dataset[dict[str, Tensor]]):
+    """Windows of one token stream, for pretraining.
+
+    Item: ``input_ids`` int64[W], tokens ``begin … end - 1``; ``target_ids`` int64[W], the tokens after them: shifted by one. Both are views
+    of the same W + 1 tokens, which are the item's own and not the store's; a batch holds copies.
+    """
+
+    required: ClassVar[tuple[str, ...]] = ("sequence",)
+
+    def __init__(self, store: Store, window_size: int, stride: int | None = None) -> None:
+        store.require(self.required)
+        self.store, self.windows = store, store.windows(window_size, stride)
+        self._count, self._stride, self._more = len(self.windows), self.windows.stride, window_size + 1
+        self._arrays = tuple(store.array(key) for key in self.required)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.store, self.windows.window_size, self.windows.stride)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: int) -> dict[str, Tensor]:
+        begin = self._begin(i)
+        tokens = self._arrays[0][begin : begin + self._more].astype(np.int64)
+        return {"input_ids": from_numpy(tokens[:-1]), "target_ids": from_numpy(tokens[1:])}
+
+    def _begin(self, i: int) -> int:
+        i = index(i)
+        return i * self._stride if 0 <= i < self._count else self.windows[i][0]
+
+
+class SftDataset(SequenceDataset):
+    """Windows of a token stream with a loss mask.
+
+    Item: as `SequenceDataset`, ``loss_mask`` bool[W], shifted like the targets (float32 where the store has floating-point weights), and
+    ``position_ids`` int64[W] of the inputs. A target at position 0 begins a document and would be predicted from another one, so it is not
+    in the loss.
+    """
+
+    required: ClassVar[tuple[str, ...]] = ("sequence", "loss_mask", "position_ids")
+
+    def __getitem__(self, i: int) -> dict[str, Tensor]:
+        begin = self._begin(i)
+        end = begin + self._more
+        sequence, loss_mask, position_ids = self._arrays
+        tokens, positions = sequence[begin:end].astype(np.int64), position_ids[begin:end]
+        return {
+            "input_ids": from_numpy(tokens[:-1]),
+            "target_ids": from_numpy(tokens[1:]),
+            "loss_mask": from_numpy(_inside(loss_mask[begin + 1 : end], positions[1:])),
+            "position_ids": from_numpy(positions[:-1].astype(np.int64)),
+        }
+
+
+def _inside(mask: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The mask, 0 where a document begins: bool, or float32 of weights."""
+    kept = np.logical_and(mask, positions)
+    return np.where(kept, mask, 0).astype(np.float32) if mask.dtype.kind == "f" else kept

@@ -1,0 +1,127 @@
+"""TRL on our files: its collators' batches teach what the store says, and its trainers take steps with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.exports import export
+from prep_assets_tests.exports.conftest import Document, Stream, Table, some, write_lines
+from prep_assets_tests.exports.learned import lessons, lessons_of, shifted
+from prep_assets_tests.exports.readers import reader
+
+pytestmark = pytest.mark.readers
+TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
+
+
+def load(path: Path) -> Any:
+    return reader("datasets").load_from_disk(str(path))
+
+
+def tiny(kind: str = "LlamaForCausalLM", **options: Any) -> Any:
+    """A random model of two layers, the same each time."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 4096}
+    return getattr(transformers, kind)(transformers.LlamaConfig(**sizes, pad_token_id=0, **options))
+
+
+def tokenizer() -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast.from_pretrained(TOKENIZER)
+
+
+def settings(kind: Any, folder: Path, **more: Any) -> Any:
+    """Two steps of two rows on the CPU."""
+    common = {"max_steps": 2, "per_device_train_batch_size": 2, "use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no"}
+    return kind(output_dir=str(folder), logging_steps=1, **common, **more)
+
+
+def losses(trainer: Any) -> list[float]:
+    """Of the steps; the weights have moved."""
+    before = trainer.model.get_input_embeddings().weight.detach().clone()
+    trainer.train()
+    assert not before.equal(trainer.model.get_input_embeddings().weight)
+    found = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(found) == 2
+    return found
+
+
+def test_the_sft_collator_teaches_the_packed_rows(table: Table, tmp_path: Path) -> None:
+    collator = reader("trl.trainer.sft_trainer").DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
+    found, rows = load(export(table.folder, "hf_arrow", tmp_path / "out")), some(len(table.rows))
+    batch = {key: value[0].tolist() for key, value in collator([found[row] for row in rows]).items() if getattr(value, "ndim", 0) == 2}
+    taught = lessons_of(batch["input_ids"], shifted(batch["labels"]), batch["position_ids"])
+    assert taught == lessons(document for row in rows for document in table.rows[row])
+
+
+def test_the_sft_collator_teaches_the_documents(chats: Stream, tmp_path: Path) -> None:
+    """Padded: one document a row."""
+    collator = reader("trl.trainer.sft_trainer").DataCollatorForLanguageModeling(pad_token_id=0)
+    found, rows = load(export(chats.folder, "hf_arrow", tmp_path / "out")), some(len(chats.documents))
+    batch = collator([found[row] for row in rows])
+    for row, tokens, labels in zip(rows, batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+        assert lessons_of(tokens, shifted(labels), range(len(tokens))) == lessons([chats.documents[row]])
+
+
+def test_sft_steps(table: Table, tmp_path: Path) -> None:
+    """The loss of a batch is the mean over the trained tokens of its documents, each of them run through the model alone."""
+    import torch
+
+    trl = reader("trl")
+    config = settings(
+        trl.SFTConfig, tmp_path / "run", padding_free=True, packing=False, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}
+    )
+    data = load(export(table.folder, "hf_arrow", tmp_path / "out"))
+    trainer = trl.SFTTrainer(model=tiny(), args=config, train_dataset=data, processing_class=tokenizer())
+    batch = next(iter(trainer.get_train_dataloader()))
+    tokens, labels, positions = (batch[key][0].tolist() for key in ("input_ids", "labels", "position_ids"))
+    taught = lessons_of(tokens, shifted(labels), positions)
+    with torch.no_grad():
+        found = float(trainer.compute_loss(trainer.model, dict(batch)))
+        logits = [trainer.model(input_ids=torch.tensor([context])).logits[0, -1] for context, _ in taught]
+        expected = torch.nn.functional.cross_entropy(torch.stack(logits), torch.tensor([target for _, target in taught]))
+    assert found == pytest.approx(float(expected), rel=1e-4)
+    assert all(0 < loss < 20 for loss in losses(trainer))
+
+
+def test_the_reward_collator_has_both_sides(pairs: tuple[Path, list[Document], list[Document]], tmp_path: Path) -> None:
+    collator = reader("trl.trainer.reward_trainer").DataCollatorForPreference(pad_token_id=0)
+    folder, *sides = pairs
+    found, rows = load(export(folder, "hf_arrow", tmp_path / "out")), some(len(sides[0]))
+    batch = collator([found[row] for row in rows])
+    expected = [documents[row][0] for documents in sides for row in rows]
+    kept = [row[mask.bool()].tolist() for row, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
+    assert kept == expected
+
+
+def test_reward_steps(pairs: tuple[Path, list[Document], list[Document]], tmp_path: Path) -> None:
+    trl = reader("trl")
+    config = settings(trl.RewardConfig, tmp_path / "run", max_length=None)
+    data = load(export(pairs[0], "hf_arrow", tmp_path / "out"))
+    model = tiny("LlamaForSequenceClassification", num_labels=1)
+    losses(trl.RewardTrainer(model=model, args=config, train_dataset=data, processing_class=tokenizer()))
+
+
+def test_dpo_steps(tmp_path: Path) -> None:
+    """Its own tokens are those of our text: the completion of a row is the answer and the end of text, the rest of it the prompt."""
+    trl = reader("trl")
+    rows = [{"prompt": f"What is {n} + {n}?", "chosen": f" It is {2 * n}.", "rejected": f" No idea, {n}."} for n in range(130)]
+    data = load(export(write_lines(tmp_path / "l", "preferences", rows), "hf_arrow", tmp_path / "out"))
+    words = tokenizer()
+    config = settings(trl.DPOConfig, tmp_path / "run", max_length=None)
+    trainer = trl.DPOTrainer(model=tiny(), ref_model=tiny(), args=config, train_dataset=data, processing_class=words)
+    places = some(len(rows))
+    batch = trainer.data_collator([trainer.train_dataset[row] for row in places])
+    completions, tokens = batch["completion_mask"].bool(), batch["attention_mask"].bool()
+    both = [(row, side) for side in ("chosen", "rejected") for row in places]
+    for (row, side), ids, answer, kept in zip(both, batch["input_ids"], completions, tokens, strict=True):
+        assert words.decode(ids[answer]) == rows[row][side] + words.eos_token
+        assert words.decode(ids[kept & ~answer]) == rows[row]["prompt"]
+    # before the first step both models are the same, so the margin is 0
+    assert losses(trainer)[0] == pytest.approx(0.6931, abs=1e-3)
