@@ -45,7 +45,7 @@ def export(
 
 
 def _export(asset: str, to: str, folder: Path, partition: str | None, stream: str | None, words: list[str]) -> None:
-    from prep_assets.pipelines.exporting import export_store, exporting
+    from prep_assets.pipelines.exporting.build import export_store, exporting
     from prep_assets.pipelines.workspace import Workspace
 
     workspace = Workspace.open()

@@ -15,7 +15,7 @@ from prep_assets.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prep_assets.pipelines.previews import Preview
+    from prep_assets.pipelines.preview_row import Preview
     from prep_assets.pipelines.workspace import Workspace
     from prep_assets.stores.published import Published
 
@@ -57,7 +57,8 @@ def show_row(
         ConfigError: no such row or stream.
         StoreError: the payload cannot be read.
     """
-    from prep_assets.pipelines.previews import Preview, preview
+    from prep_assets.pipelines.preview_row import Preview
+    from prep_assets.pipelines.previews import preview
 
     with reading(published):
         names = streams(published)
@@ -79,7 +80,7 @@ def show_row(
 def streams(published: Published) -> list[str]:
     """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
     if published.manifest.asset == "rl_groups":
-        from prep_assets.pipelines.rl_groups import splits
+        from prep_assets.pipelines.families.rl_groups import splits
 
         return list(splits(published))
     found = sorted(path.stem for path in published.directory.iterdir() if path.suffix in (".index", ".documents"))

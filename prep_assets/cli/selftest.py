@@ -24,7 +24,7 @@ def selftest(
     The stores themselves are only read.
     """
     from prep_assets.pipelines.graph import assets_of
-    from prep_assets.pipelines.selftest import selftest as tried
+    from prep_assets.pipelines.proving.selftest import selftest as tried
     from prep_assets.pipelines.workspace import Workspace
 
     workspace = Workspace.open()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from prep_assets.pipelines.checks import Check
+    from prep_assets.pipelines.proving.checks import Check
     from prep_assets.pipelines.workspace import Workspace
     from prep_assets.quality.verdict import Verdict, Worst
 
@@ -79,7 +79,7 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
 def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from prep_assets.pipelines.checks import checks_of
+    from prep_assets.pipelines.proving.checks import checks_of
 
     console = err()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -96,8 +96,8 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
 
 def _run(check: Check, workspace: Workspace, asset: str, partition: str) -> Verdict:
     """The verdict of a check. A damaged store must not end the run, whatever it makes a reader raise: that is a failure to report."""
-    from prep_assets.pipelines.checks import run_check
     from prep_assets.pipelines.commands import materialize_command
+    from prep_assets.pipelines.proving.checks import run_check
     from prep_assets.quality.verdict import Verdict, Worst
 
     place = workspace.place(asset, partition)

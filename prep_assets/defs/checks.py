@@ -1,4 +1,4 @@
-"""Every check of `prep_assets.pipelines.checks` as a blocking Dagster check. A store for which all of them hold is made current."""
+"""Every check of `prep_assets.pipelines.proving.checks` as a blocking Dagster check. A store for which all of them hold is made current."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from prep_assets.defs.history import FAILED_PARTITIONS, failed_before
 from prep_assets.defs.io_manager import checks_step
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.checks import Check, checks_of, run_check
 from prep_assets.pipelines.graph import asset_named, assets_of
+from prep_assets.pipelines.proving.checks import Check, checks_of, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.stores.published import Published
@@ -110,7 +110,7 @@ def _worst_row(workspace: Workspace, name: str, worst: Worst) -> dict[str, Any]:
         vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(name, workspace).family]))
     except PrepAssetsError:
         return {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}")}
-    from prep_assets.pipelines.previews import Preview, token_texts
+    from prep_assets.pipelines.preview_row import Preview, token_texts
 
     ids = worst.ids[:SHOWN_TOKENS]
     texts = tuple(token_texts(vocabulary, [each])[0] if 0 <= each < vocabulary.size else f"⟨id {each}⟩" for each in ids)

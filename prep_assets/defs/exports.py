@@ -9,7 +9,7 @@ from prep_assets.defs.building import build, declare
 from prep_assets.pipelines.workspace import Workspace
 
 if TYPE_CHECKING:
-    from prep_assets.pipelines.exporting import Exporting
+    from prep_assets.pipelines.exporting.build import Exporting
 
 KINDS = {"cerebras": "hdf5", "hf_arrow": "huggingface", "packed_parquet": "parquet", "tlfs": "hdf5", "verl": "parquet"}
 """What the web UI shows beside the asset's name; raw arrays where nothing is said."""
@@ -24,7 +24,7 @@ def exports() -> list[dg.AssetsDefinition]:
     workspace = Workspace.open()
     if not any(workspace.family(kind).exports for name, kind in FAMILIES.items() if workspace.has(name)):
         return []
-    from prep_assets.pipelines.exporting import configured_exports
+    from prep_assets.pipelines.exporting.build import configured_exports
 
     return [_asset(each) for each in configured_exports(workspace)]
 

@@ -13,7 +13,7 @@ from dagster._core.storage.asset_check_execution_record import (
     AssetCheckExecutionRecordStatus,
 )
 
-from prep_assets.pipelines.checks import checks_of
+from prep_assets.pipelines.proving.checks import checks_of
 
 FAILED_PARTITIONS = "failed_partitions"
 """Metadata of a failed check of a partitioned asset: the partitions for which it does not hold."""

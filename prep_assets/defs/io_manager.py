@@ -17,9 +17,9 @@ from prep_assets.defs.mixture import mixture_picture
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.checks import checks_of, run_check
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.graph import EVERY
+from prep_assets.pipelines.proving.checks import checks_of, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, Published
@@ -142,7 +142,8 @@ def _mixture(published: Published) -> dict[str, Any]:
 def _look_inside(published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
-    from prep_assets.pipelines.previews import Preview, preview
+    from prep_assets.pipelines.preview_row import Preview
+    from prep_assets.pipelines.previews import preview
 
     try:
         shown = preview(Workspace.open(), published, 0)

@@ -16,7 +16,7 @@ from prep_assets.stores.manifest import build_key
 
 if TYPE_CHECKING:
     from prep_assets.pipelines.build import Build
-    from prep_assets.pipelines.exporting import Exporting
+    from prep_assets.pipelines.exporting.build import Exporting
 
 State = Literal["missing", "stale", "current"]
 
@@ -70,15 +70,31 @@ ASSETS: Mapping[str, Asset] = {
             "pretrain",
             True,
             ("pretrain_raw",),
-            later("pretrain.tokens_build"),
-            later("pretrain.tokens_recipe"),
+            later("families.pretrain.tokens_build"),
+            later("families.pretrain.tokens_recipe"),
             versions.PRETRAIN,
         ),
         _raw("sft", Sft),
-        Asset("sft_template", "sft", False, (), later("sft.certificate_build"), later("sft.certificate_recipe"), versions.SFT),
-        Asset("sft_tokens", "sft", True, ("sft_raw",), later("sft.tokens_build"), later("sft.tokens_recipe"), versions.SFT),
         Asset(
-            "sft_packed", "sft", False, ("sft_tokens",), later("sft_packed.packed_build"), later("sft_packed.packed_recipe"), versions.SFT
+            "sft_template",
+            "sft",
+            False,
+            (),
+            later("families.sft.certificate_build"),
+            later("families.sft.certificate_recipe"),
+            versions.SFT,
+        ),
+        Asset(
+            "sft_tokens", "sft", True, ("sft_raw",), later("families.sft.tokens_build"), later("families.sft.tokens_recipe"), versions.SFT
+        ),
+        Asset(
+            "sft_packed",
+            "sft",
+            False,
+            ("sft_tokens",),
+            later("families.sft_packed.packed_build"),
+            later("families.sft_packed.packed_recipe"),
+            versions.SFT,
         ),
         _raw("preference", Preference),
         Asset(
@@ -86,8 +102,8 @@ ASSETS: Mapping[str, Asset] = {
             "preference",
             False,
             ("preference_raw",),
-            later("preference.pairs_build"),
-            later("preference.pairs_recipe"),
+            later("families.preference.pairs_build"),
+            later("families.preference.pairs_recipe"),
             versions.PREFERENCE,
         ),
         Asset(
@@ -95,21 +111,37 @@ ASSETS: Mapping[str, Asset] = {
             "preference",
             False,
             ("preferences",),
-            later("preference.tokens_build"),
-            later("preference.tokens_recipe"),
+            later("families.preference.tokens_build"),
+            later("families.preference.tokens_recipe"),
             versions.PREFERENCE,
         ),
         _raw("rl", Rl),
-        Asset("rl_prompts", "rl", False, ("rl_raw",), later("rl.prompts_build"), later("rl.prompts_recipe"), versions.RL),
-        Asset("arithmetic_prompts", "rl", False, (), later("rl.arithmetic_build"), later("rl.arithmetic_recipe"), versions.RL),
+        Asset("rl_prompts", "rl", False, ("rl_raw",), later("families.rl.prompts_build"), later("families.rl.prompts_recipe"), versions.RL),
         Asset(
-            "rl_tokens", "rl", False, ("rl_prompts", "arithmetic_prompts"), later("rl.tokens_build"), later("rl.tokens_recipe"), versions.RL
+            "arithmetic_prompts",
+            "rl",
+            False,
+            (),
+            later("families.rl.arithmetic_build"),
+            later("families.rl.arithmetic_recipe"),
+            versions.RL,
+        ),
+        Asset(
+            "rl_tokens",
+            "rl",
+            False,
+            ("rl_prompts", "arithmetic_prompts"),
+            later("families.rl.tokens_build"),
+            later("families.rl.tokens_recipe"),
+            versions.RL,
         ),
     )
 }
 
 
-GROUPS = Asset("rl_groups", "rl", False, ("rl_raw",), later("rl_groups.groups_build"), later("rl_groups.groups_recipe"), versions.RL)
+GROUPS = Asset(
+    "rl_groups", "rl", False, ("rl_raw",), later("families.rl_groups.groups_build"), later("families.rl_groups.groups_recipe"), versions.RL
+)
 """Scored groups. It stands in the graph where a domain's schema gives them: nobody else has an empty store to build and to look at."""
 EVERY: Mapping[str, Asset] = {**ASSETS, GROUPS.name: GROUPS}
 """All assets but exports, those among them that not every configuration has."""
@@ -117,7 +149,7 @@ EVERY: Mapping[str, Asset] = {**ASSETS, GROUPS.name: GROUPS}
 
 def has_groups(workspace: Workspace) -> bool:
     """Whether the configuration has a domain of scored groups."""
-    return workspace.has("rl") and bool(later("rl_domains.group_domains")(workspace.family(Rl)))
+    return workspace.has("rl") and bool(later("families.rl_domains.group_domains")(workspace.family(Rl)))
 
 
 def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
@@ -133,11 +165,11 @@ def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
 def _exports(workspace: Workspace) -> tuple[Exporting, ...]:
     if not any(workspace.family(kind).exports for name, kind in FAMILIES.items() if workspace.has(name)):
         return ()
-    return tuple(later("exporting.configured_exports")(workspace))
+    return tuple(later("exporting.build.configured_exports")(workspace))
 
 
 def _export(each: Exporting) -> Asset:
-    build, recipe = partial(later("exporting.export_build"), each), partial(later("exporting.export_recipe"), each)
+    build, recipe = partial(later("exporting.build.export_build"), each), partial(later("exporting.build.export_recipe"), each)
     return Asset(each.asset, each.family, EVERY[each.source].partitioned, (each.source,), build, recipe, versions.EXPORT)
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from prep_assets.config.models import Rl
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.rl import RAW
-from prep_assets.pipelines.rl_groups import splits
+from prep_assets.pipelines.families.rl import RAW
+from prep_assets.pipelines.families.rl_groups import splits
+from prep_assets.pipelines.preview_row import Preview, record_name, token_texts
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.published import Published
-
-if TYPE_CHECKING:
-    from prep_assets.pipelines.previews import Preview
 
 
 def group_preview(workspace: Workspace, published: Published, row: int, split: str, limit: int) -> Preview:
@@ -24,8 +20,6 @@ def group_preview(workspace: Workspace, published: Published, row: int, split: s
     Raises:
         ConfigError: there is no such group.
     """
-    from prep_assets.pipelines.previews import Preview, record_name, token_texts
-
     store = open_groups(splits(published)[split])
     if not 0 <= row < len(store):
         raise ConfigError(f"row {row:,} of {published.manifest.asset} {split}: there are {len(store):,}, numbered from 0")

@@ -1,4 +1,4 @@
-"""Images in records: what stands for them among the tokens, and the content of their files, which are hashed and never decoded."""
+"""Images in records: the id that stands for them among the tokens, and the content of their files, which are hashed and never decoded."""
 
 from __future__ import annotations
 
@@ -7,40 +7,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from prep_assets.config.models import Chat, Family, Pretrain, Sft
+from prep_assets.config.image_token import image_token
+from prep_assets.config.models import Chat, Family
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.pipelines.workspace import Workspace
 from prep_assets.samples import IMAGE, Region, Turn
 from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.manifest import file_hash
 from prep_assets.tokenization.images import Placed
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from prep_assets.pipelines.workspace import Workspace  # which asks this module what stands for an image
-
 REMEMBERED = 1 << 16
 """Images whose digests are kept, so that one that many records share is hashed once."""
-
-
-def image_token(family: Family) -> str | None:
-    """The control token that stands for an image; `None` where the family refuses images. ``template_options.image_token`` counts as well.
-
-    Raises:
-        ConfigError: two different ones.
-    """
-    if not isinstance(family, Pretrain | Sft):
-        return None
-    older = family.template_options.get("image_token") if isinstance(family, Sft) else None
-    if family.image_token and older and family.image_token != older:
-        raise ConfigError(f"image_token is {family.image_token!r}, template_options.image_token {older!r}. Leave the second one out")
-    return family.image_token or older
-
-
-def image_placeholder(family: Family) -> str:
-    """What stands in a text for an image: its token, once for each patch; ``""`` where the family refuses images."""
-    return (image_token(family) or "") * (family.image_patches if isinstance(family, Pretrain | Sft) else 1)
 
 
 def image_id(family: Family, vocabulary: Vocabulary, stop: str = "") -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def later(path: str) -> Callable[..., Any]:
-    """``later("sft.tokens_build")`` is `prep_assets.pipelines.sft.tokens_build`, which is imported at the first call."""
+    """``later("families.sft.tokens_build")`` is `prep_assets.pipelines.families.sft.tokens_build`, which is imported at the first call."""
     module, _, name = path.rpartition(".")
 
     def call(*args: Any) -> Any:

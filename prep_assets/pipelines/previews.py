@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.errors import ConfigError
+from prep_assets.pipelines.families.rl_groups import GROUPS, splits
 from prep_assets.pipelines.group_previews import group_preview
-from prep_assets.pipelines.rl_groups import GROUPS, splits
+from prep_assets.pipelines.preview_row import Preview, record_name, token_texts
 from prep_assets.pipelines.sources import read_sources
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens
-from prep_assets.tokenization.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """A row of tokens.
-
-    Attributes:
-        title: what and where it is.
-        tokens: text of each token; parts of one character that lie in several tokens are shown as the bytes' hex, e.g. ``⟨f0⟩``.
-        weights: loss weight of each token; empty where the store has no mask.
-        positions: position of each token in its document.
-        origins: (first token, record id) of each document in the row.
-        ids: id of each token, where the row is no record of one stream.
-    """
-
-    title: str
-    tokens: tuple[str, ...]
-    weights: tuple[float, ...]
-    positions: tuple[int, ...]
-    origins: tuple[tuple[int, str], ...]
-    ids: tuple[int, ...] = ()
-
-
-def token_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
-    """The text of each token for display."""
-    table = vocabulary.token_bytes
-    if table is None:
-        return tuple(vocabulary.decode([token]) for token in ids)
-    return tuple(_shown(table[token]) for token in ids)
-
-
-def _shown(piece: bytes) -> str:
-    try:
-        return piece.decode()
-    except UnicodeDecodeError:
-        return "".join(f"⟨{byte:02x}⟩" if byte >= 0x80 else chr(byte) for byte in piece)
 
 
 def streams_of(asset: str, partition: str) -> tuple[str, ...]:
@@ -124,16 +86,6 @@ def _origin(workspace: Workspace, domain: str, record: int, table: str) -> str:
         return f"{domain} record {record:,}"
     store = open_tokens(tokens.directory, "dev" if table == "sft_dev_packed" else "train")
     return record_name(workspace, "sft_raw", domain, int(store.file[record]), int(store.row[record]))
-
-
-def record_name(workspace: Workspace, raw: str, domain: str, file: int, row: int) -> str:
-    """``<domain>/<file>:<row>`` of a record that a store numbers by file."""
-    published = workspace.published(raw, domain)
-    if published is None:
-        return f"{domain}/file {file}:{row}"
-    sources = read_sources(published)
-    names = [entry["name"] for which in ("files", "test_files") for entry in sources[which]]
-    return f"{domain}/{names[file]}:{row}" if file < len(names) else f"{domain}/file {file}:{row}"
 
 
 def _record(workspace: Workspace, published: Published, row: int, stream: str, limit: int) -> Preview:

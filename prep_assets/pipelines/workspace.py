@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.loading import config_dir, load_family, parse, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
 from prep_assets.errors import ConfigError
@@ -163,7 +164,6 @@ class Workspace:
 
     def template(self, family: Chat) -> ChatTemplate:
         """The family's chat template."""
-        from prep_assets.pipelines.images import image_placeholder
         from prep_assets.templates.chat_template import load_template
 
         image = image_placeholder(family)

@@ -10,7 +10,7 @@ from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import parse
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.rl_domains import group_domains
+from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.samples import Group
 from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.astrai.pipelines import CHAT, DPO, EXAMPLES, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed

@@ -14,8 +14,8 @@ import pytest
 from prep_assets.definitions import defs
 from prep_assets.defs import checks as module
 from prep_assets.defs import io_manager, sft
-from prep_assets.pipelines import sft_packed
-from prep_assets.pipelines.checks import Check, run_check
+from prep_assets.pipelines.families import sft_packed
+from prep_assets.pipelines.proving.checks import Check, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.stores.published import Published

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.defs.pictures import SVG_TOKENS, diff_block, picture
-from prep_assets.pipelines.previews import Preview
+from prep_assets.pipelines.preview_row import Preview
 
 HOSTILE = [
     "<script>alert(1)</script>",

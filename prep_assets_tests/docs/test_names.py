@@ -12,7 +12,7 @@ import yaml
 
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
-from prep_assets.pipelines.checks import CHECKS
+from prep_assets.pipelines.proving.checks import CHECKS
 from prep_assets.pipelines.graph import ASSETS
 from prep_assets.quality.mutations import MUTATIONS
 from prep_assets_tests.conftest import ROOT

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.pipelines.conversations import Conversations
-from prep_assets.pipelines.evidence import fresh_render
 from prep_assets.pipelines.examples import Item
+from prep_assets.pipelines.families.conversations import Conversations
+from prep_assets.pipelines.proving.evidence import fresh_render
 from prep_assets.quality.identity import prove_identity
 from prep_assets.quality.mask import Row, prove_masks
 from prep_assets.quality.trained_texts import MaskOptions, expected_texts

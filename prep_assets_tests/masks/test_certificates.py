@@ -178,7 +178,7 @@ def test_it_is_refused_before_a_record_is_read(tmp_path: Path, monkeypatch: pyte
     def read(*_: object, **__: object) -> None:
         raise AssertionError("a record is read")
 
-    monkeypatch.setattr("prep_assets.pipelines.sft.examples", read)
+    monkeypatch.setattr("prep_assets.pipelines.families.sft.examples", read)
     with pytest.raises(TemplateError, match="never learn to stop"):
         build(workspace, "sft_tokens", "chats")
     with pytest.raises(AssertionError, match="a record is read"):

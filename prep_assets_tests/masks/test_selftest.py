@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.pipelines import selftest as module
-from prep_assets.pipelines.selftest import selftest
+from prep_assets.pipelines.proving import selftest as module
+from prep_assets.pipelines.proving.selftest import selftest
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.mutations import MUTATIONS
 from prep_assets.quality.verdict import Verdict

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.config.models import Domain
-from prep_assets.pipelines import documents, pretrain
-from prep_assets.pipelines.documents import Documents, Sizes, read_documents
 from prep_assets.pipelines.examples import Deduplicator, Tally
-from prep_assets.pipelines.pretrain import document_text
+from prep_assets.pipelines.families import documents, pretrain
+from prep_assets.pipelines.families.documents import Documents, Sizes, read_documents
+from prep_assets.pipelines.families.pretrain import document_text
 from prep_assets.pipelines.routing import Router
 from prep_assets.records.files import find_files
 from prep_assets.samples import Sample

@@ -15,10 +15,10 @@ import pytest
 from prep_assets.errors import CheckFailed, ConfigError, StoreError
 from prep_assets.exports import export, exports
 from prep_assets.exports.source import Pairs, Source, open_source
-from prep_assets.pipelines.checks import checks_of, run_check
-from prep_assets.pipelines.exported import compare
-from prep_assets.pipelines.exporting import SOURCES, configured_exports, exporting
+from prep_assets.pipelines.exporting.build import SOURCES, configured_exports, exporting
+from prep_assets.pipelines.exporting.compare import compare
 from prep_assets.pipelines.graph import ASSETS, EVERY, asset_named, assets_of, out_of_date, state
+from prep_assets.pipelines.proving.checks import checks_of, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
 from prep_assets.stores.lines import Lines

@@ -11,11 +11,12 @@ from tokenizers import Tokenizer
 
 from prep_assets.config.models import Rl
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.pipelines.exporting import configured_exports, export_build
+from prep_assets.pipelines.exporting.build import configured_exports, export_build
+from prep_assets.pipelines.families.rl_domains import GROUP_SCHEMAS, group_domains, prompt_domains
 from prep_assets.pipelines.graph import ASSETS, EVERY, asset_named, assets_of, out_of_date, state
-from prep_assets.pipelines.previews import Preview, preview
-from prep_assets.pipelines.rl_domains import GROUP_SCHEMAS, group_domains, prompt_domains
-from prep_assets.pipelines.selftest import selftest
+from prep_assets.pipelines.preview_row import Preview
+from prep_assets.pipelines.previews import preview
+from prep_assets.pipelines.proving.selftest import selftest
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.mutations import MUTATIONS
 from prep_assets.quality.reward_mutations import REWARD_MUTATIONS
@@ -243,7 +244,7 @@ def test_an_export_of_groups_needs_groups(made: Workspace, tmp_path: Path) -> No
 
 
 def failing_of(workspace: Workspace, store: Published) -> list[str]:
-    from prep_assets.pipelines.checks import checks_of, run_check
+    from prep_assets.pipelines.proving.checks import checks_of, run_check
 
     return [check.name for check in checks_of(store.manifest.asset) if not run_check(check, workspace, store).passed]
 

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from prep_assets.config.models import FAMILIES
-from prep_assets.pipelines.checks import CHECKS, run_check
 from prep_assets.pipelines.graph import EVERY, assets_of
+from prep_assets.pipelines.proving.checks import CHECKS, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
 from prep_assets.records.quarantine import Refusal, read_quarantine

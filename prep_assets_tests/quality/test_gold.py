@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.pipelines.checks import CHECKS, run_check
+from prep_assets.pipelines.proving.checks import CHECKS, run_check
 from prep_assets.quality.gold import check_golds, second_reading, worked_out
 from prep_assets_tests.pipelines.workspaces import build, domain, minimal, resealed, workspace_in
 

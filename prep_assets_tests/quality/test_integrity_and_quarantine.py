@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prep_assets.pipelines.checks import CHECKS, INTEGRITY, run_check
+from prep_assets.pipelines.proving.checks import CHECKS, INTEGRITY, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.published import Published
 from prep_assets_tests.pipelines.workspaces import (

@@ -1,6 +1,6 @@
 """Exports read back: rows of a trainer's files against the same rows of the canonical store.
 
-The readers (`prep_assets.pipelines.exported_readers`) share no code with the writers, and the rows expected here are taken from the store's
+The readers (`prep_assets.pipelines.exporting.readers`) share no code with the writers, and the rows expected here are taken from the store's
 arrays directly. Labels and masks of every format are brought to one form: whether a token is trained, at its own place.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from prep_assets.errors import StoreError
 from prep_assets.exports.source import Pairs, Source
-from prep_assets.pipelines.exported_readers import READERS
-from prep_assets.pipelines.exported_rows import Tokens
+from prep_assets.pipelines.exporting.readers import READERS
+from prep_assets.pipelines.exporting.rows import Tokens
 from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines

@@ -14,9 +14,9 @@ from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
+from prep_assets.pipelines.families.packed_images import write_images
+from prep_assets.pipelines.families.sft import TOKENS, splits
 from prep_assets.pipelines.images import stored_image_id
-from prep_assets.pipelines.packed_images import write_images
-from prep_assets.pipelines.sft import TOKENS, splits
 from prep_assets.pipelines.versions import SFT as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.images import check_images

@@ -13,7 +13,7 @@ import numpy as np
 
 from prep_assets.errors import StoreError
 from prep_assets.exports.source import Pairs, Source
-from prep_assets.pipelines.exported_rows import Options, Readable, Tokens, cut, labelled
+from prep_assets.pipelines.exporting.rows import Options, Readable, Tokens, cut, labelled
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore

@@ -22,10 +22,10 @@ from prep_assets.config.models import Rl
 from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.families.preference import answer_policy
+from prep_assets.pipelines.families.rl import RAW, prompt_form
+from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.pipelines.images import refuse_images
-from prep_assets.pipelines.preference import answer_policy
-from prep_assets.pipelines.rl import RAW, prompt_form
-from prep_assets.pipelines.rl_domains import group_domains
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe

@@ -1,4 +1,4 @@
-"""What a row of an export says, in one form for all formats. The readers: `prep_assets.pipelines.exported_readers`."""
+"""What a row of an export says, in one form for all formats. The readers: `prep_assets.pipelines.exporting.readers`."""
 
 from __future__ import annotations
 

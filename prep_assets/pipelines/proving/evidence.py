@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.models import Family, Preference, Pretrain, Sft
 from prep_assets.errors import Refused, StoreError
-from prep_assets.pipelines import preference
 from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.images import image_placeholder
+from prep_assets.pipelines.families import preference
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation

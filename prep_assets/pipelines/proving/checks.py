@@ -45,15 +45,15 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
 INTEGRITY = Check(
     "file_hashes",
     "Every file of the store has the size and sha256 that its manifest says, and there is no other.",
-    later("check_runs.integrity"),
+    later("proving.check_runs.integrity"),
 )
 ACCOUNTING = Check(
     "accounting",
     "Records read = records kept + records refused, and each refused one is in quarantine with its reason.",
-    later("check_runs.accounting"),
+    later("proving.check_runs.accounting"),
 )
 RAW_ACCOUNTING = Check(
-    "accounting", "Rows read = readable rows + rows in quarantine, over all source files.", later("check_runs.raw_accounting")
+    "accounting", "Rows read = readable rows + rows in quarantine, over all source files.", later("proving.check_runs.raw_accounting")
 )
 
 _MASK = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
@@ -68,18 +68,20 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "row_integrity",
             "Ids are inside the vocabulary; each document ends with the end-of-text token and has no other.",
-            later("check_runs.pretrain_rows"),
+            later("proving.check_runs.pretrain_rows"),
         ),
         Check(
             "tokenization_identity",
             "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.",
-            later("check_runs.pretrain_texts"),
+            later("proving.check_runs.pretrain_texts"),
         ),
     ),
     "sft_template": (
         INTEGRITY,
         Check(
-            "policy_supported", "The chat template supports the mask policy that the configuration asks for.", later("check_runs.policy")
+            "policy_supported",
+            "The chat template supports the mask policy that the configuration asks for.",
+            later("proving.check_runs.policy"),
         ),
     ),
     "sft_tokens": (
@@ -88,73 +90,81 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
-            later("check_runs.token_rows"),
+            later("proving.check_runs.token_rows"),
         ),
-        Check("mask_alignment", _MASK, later("check_runs.sft_mask")),
-        Check("tokenization_identity", _IDENTITY, later("check_runs.sft_identity")),
+        Check("mask_alignment", _MASK, later("proving.check_runs.sft_mask")),
+        Check("tokenization_identity", _IDENTITY, later("proving.check_runs.sft_identity")),
     ),
     "sft_packed": (
         INTEGRITY,
-        Check("accounting", "Every token of every domain is in a row or counted as left out.", later("check_runs.packed_accounting")),
+        Check(
+            "accounting", "Every token of every domain is in a row or counted as left out.", later("proving.check_runs.packed_accounting")
+        ),
         Check(
             "row_integrity",
             "Rows have one length, borders add up, padding is untrained, every row trains something.",
-            later("check_runs.packed_rows"),
+            later("proving.check_runs.packed_rows"),
         ),
         Check(
             "mask_alignment",
             "Every packed token and mask value is that of its record, whose mask is proven in sft_tokens.",
-            later("check_runs.packed_mask"),
+            later("proving.check_runs.packed_mask"),
         ),
     ),
     "preferences": (
         INTEGRITY,
         ACCOUNTING,
         Check(
-            "pair_sanity", "One prompt, two different answers, nothing empty, no prompt in both train and test.", later("check_runs.pairs")
+            "pair_sanity",
+            "One prompt, two different answers, nothing empty, no prompt in both train and test.",
+            later("proving.check_runs.pairs"),
         ),
     ),
     "preference_tokens": (
         INTEGRITY,
         ACCOUNTING,
         Check(
-            "row_integrity", "Ids are inside the vocabulary, and both sides of every pair train something.", later("check_runs.token_rows")
+            "row_integrity",
+            "Ids are inside the vocabulary, and both sides of every pair train something.",
+            later("proving.check_runs.token_rows"),
         ),
         Check(
             "mask_alignment",
             "Trained tokens of both sides decode to exactly the answers and their stop token.",
-            later("check_runs.preference_mask"),
+            later("proving.check_runs.preference_mask"),
         ),
-        Check("tokenization_identity", _IDENTITY, later("check_runs.preference_identity")),
+        Check("tokenization_identity", _IDENTITY, later("proving.check_runs.preference_identity")),
     ),
     "rl_prompts": (
         INTEGRITY,
         ACCOUNTING,
-        Check("gold_answers", "Every gold equals a second reading of its source by other code.", later("check_runs.prompt_golds")),
+        Check("gold_answers", "Every gold equals a second reading of its source by other code.", later("proving.check_runs.prompt_golds")),
     ),
     "arithmetic_prompts": (
         INTEGRITY,
-        Check("gold_answers", "Every gold equals its question worked out exactly.", later("check_runs.arithmetic_golds")),
+        Check("gold_answers", "Every gold equals its question worked out exactly.", later("proving.check_runs.arithmetic_golds")),
     ),
     "rl_groups": (
         INTEGRITY,
         ACCOUNTING,
         Check(
-            "row_integrity", "Ids are inside the vocabulary, and every response trains something.", later("check_runs.group_rows_integrity")
+            "row_integrity",
+            "Ids are inside the vocabulary, and every response trains something.",
+            later("proving.check_runs.group_rows_integrity"),
         ),
         Check(
             "mask_alignment",
             "Trained tokens of every prompt with each of its responses decode to exactly the answer and its stop token.",
-            later("check_runs.group_mask"),
+            later("proving.check_runs.group_mask"),
         ),
-        Check("tokenization_identity", _IDENTITY, later("check_runs.group_identity")),
+        Check("tokenization_identity", _IDENTITY, later("proving.check_runs.group_identity")),
         Check(
             "rewards",
             "Every reward is finite, each response of a group has one, and they are those of the source.",
-            later("check_runs.group_rewards"),
+            later("proving.check_runs.group_rewards"),
         ),
     ),
-    "rl_tokens": (INTEGRITY, ACCOUNTING, Check("row_integrity", "Ids are inside the vocabulary.", later("check_runs.token_rows"))),
+    "rl_tokens": (INTEGRITY, ACCOUNTING, Check("row_integrity", "Ids are inside the vocabulary.", later("proving.check_runs.token_rows"))),
 }
 
 EXPORTED = (
@@ -162,7 +172,7 @@ EXPORTED = (
     Check(
         "readable",
         "First, last and 100 random rows, read back by code that did not write them, equal the store's.",
-        later("exporting.readable"),
+        later("exporting.build.readable"),
     ),
 )
 """What every export has."""

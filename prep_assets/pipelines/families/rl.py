@@ -17,8 +17,8 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.families.rl_domains import prompt_domains
 from prep_assets.pipelines.images import refuse_images
-from prep_assets.pipelines.rl_domains import prompt_domains
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe

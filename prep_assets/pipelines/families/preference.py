@@ -18,11 +18,11 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, unpaired_row
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
-from prep_assets.pipelines.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, unpaired_row
 from prep_assets.pipelines.versions import PREFERENCE as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine

@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.documents import Documents, Sizes, read_documents
 from prep_assets.pipelines.examples import Deduplicator, Tally, held_out, reading_recipe
-from prep_assets.pipelines.image_documents import DTYPES, ImagesFound, stop_at_images, write_image_documents
-from prep_assets.pipelines.images import image_placeholder, stored_image_id
+from prep_assets.pipelines.families.documents import Documents, Sizes, read_documents
+from prep_assets.pipelines.families.image_documents import DTYPES, ImagesFound, stop_at_images, write_image_documents
+from prep_assets.pipelines.images import stored_image_id
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import Pinned, domain_of, pinned
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe

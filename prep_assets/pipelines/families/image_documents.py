@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.pipelines.documents import Sizes
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
-from prep_assets.pipelines.images import ImageFiles, image_placeholder, shown_images, stored_image_id
+from prep_assets.pipelines.families.documents import Sizes
+from prep_assets.pipelines.images import ImageFiles, shown_images, stored_image_id
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import Pinned, domain_of
 from prep_assets.pipelines.workspace import Workspace

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from prep_assets.config.models import Chat, Sft
 from prep_assets.errors import StoreError, TemplateError
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.conversations import Conversations
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out, reading_recipe
+from prep_assets.pipelines.families.conversations import Conversations
 from prep_assets.pipelines.images import ImageFiles, stored_image_id
 from prep_assets.pipelines.routing import router_of
 from prep_assets.pipelines.sources import domain_of, pinned

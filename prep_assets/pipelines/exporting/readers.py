@@ -1,4 +1,4 @@
-"""One reader for each export format, written from the format's description. Binary ones: `prep_assets.pipelines.exported_binary`."""
+"""One reader for each export format, written from the format's description. Binary ones: `prep_assets.pipelines.exporting.binary`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from prep_assets.errors import StoreError
 from prep_assets.exports.source import Pairs, Source
-from prep_assets.pipelines import exported_binary
-from prep_assets.pipelines.exported_rows import Ints, Options, Readable, Tokens, cut, labelled
+from prep_assets.pipelines.exporting import binary
+from prep_assets.pipelines.exporting.rows import Ints, Options, Readable, Tokens, cut, labelled
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -167,14 +167,14 @@ def _whole_inputs(inputs: Ints, mask: Ints, labels: Ints) -> Tokens:
 
 
 READERS: Mapping[str, Callable[[Path, Source, Options], Readable]] = {
-    "astrai": exported_binary.astrai,
+    "astrai": binary.astrai,
     "cerebras": _cerebras,
     "hf_arrow": _hf_arrow,
-    "litdata": exported_binary.litdata,
-    "mds": exported_binary.mds,
-    "megatron": exported_binary.megatron,
-    "nanotron": exported_binary.nanotron,
-    "olmo": exported_binary.olmo,
+    "litdata": binary.litdata,
+    "mds": binary.mds,
+    "megatron": binary.megatron,
+    "nanotron": binary.nanotron,
+    "olmo": binary.olmo,
     "packed_parquet": _packed_parquet,
     "tlfs": _tlfs,
     "verl": _verl,

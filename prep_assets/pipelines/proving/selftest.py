@@ -14,11 +14,11 @@ import numpy as np
 
 from prep_assets.config.models import FAMILIES, Rl, Sft
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines import sft
-from prep_assets.pipelines.evidence import preference_conversations, preference_rows, sft_conversations, sft_rows
-from prep_assets.pipelines.group_evidence import group_conversations, group_prompts, group_rows, group_scores
+from prep_assets.pipelines.families import sft
+from prep_assets.pipelines.families.rl_groups import GROUPS, splits
 from prep_assets.pipelines.previews import streams_of
-from prep_assets.pipelines.rl_groups import GROUPS, splits
+from prep_assets.pipelines.proving.evidence import preference_conversations, preference_rows, sft_conversations, sft_rows
+from prep_assets.pipelines.proving.group_evidence import group_conversations, group_prompts, group_rows, group_scores
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation, prove_identity
 from prep_assets.quality.mask import Row, prove_masks

@@ -9,9 +9,9 @@ import numpy as np
 
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
-from prep_assets.pipelines.evidence import fresh_render, source_records
-from prep_assets.pipelines.rl import RAW
-from prep_assets.pipelines.rl_groups import MASK, conversations
+from prep_assets.pipelines.families.rl import RAW
+from prep_assets.pipelines.families.rl_groups import MASK, conversations
+from prep_assets.pipelines.proving.evidence import fresh_render, source_records
 from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation

@@ -22,8 +22,8 @@ from prep_assets.exports.registry import check_options, export, export_named
 from prep_assets.exports.source import Pairs, Source, open_source
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.exported import compare
-from prep_assets.pipelines.rl_domains import group_domains
+from prep_assets.pipelines.exporting.compare import compare
+from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.pipelines.versions import EXPORT as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict

@@ -12,9 +12,13 @@ import numpy.typing as npt
 
 from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import Refused, StoreError
-from prep_assets.pipelines import preference, rl, rl_groups, sft
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.evidence import (
+from prep_assets.pipelines.families import preference, rl, rl_groups, sft
+from prep_assets.pipelines.families.rl_domains import group_domains, prompt_domains
+from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST
+from prep_assets.pipelines.images import stored_image_id
+from prep_assets.pipelines.previews import streams_of
+from prep_assets.pipelines.proving.evidence import (
     document_conversations,
     preference_conversations,
     preference_rows,
@@ -23,12 +27,8 @@ from prep_assets.pipelines.evidence import (
     sft_rows,
     source_records,
 )
-from prep_assets.pipelines.group_evidence import group_conversations, group_prompts, group_rows, group_scores
-from prep_assets.pipelines.images import stored_image_id
-from prep_assets.pipelines.previews import streams_of
-from prep_assets.pipelines.rl_domains import group_domains, prompt_domains
+from prep_assets.pipelines.proving.group_evidence import group_conversations, group_prompts, group_rows, group_scores
 from prep_assets.pipelines.sources import domain_of, pinned, read_sources
-from prep_assets.pipelines.unpaired import UNPAIRED, UNPAIRED_TEST
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.accounting import account
 from prep_assets.quality.fill_in_the_middle import parts_in_order

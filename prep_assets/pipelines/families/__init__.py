@@ -1,0 +1,1 @@
+"""The families: what each asset writes, and what that depends on."""

@@ -1,0 +1,1 @@
+"""Checks: which each asset has, how they get at their data, and whether they notice corruptions."""
