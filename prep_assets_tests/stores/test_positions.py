@@ -33,6 +33,13 @@ def test_every_slice(documents: list[tuple[int, int]], after: int, begin: int, e
     assert positions[begin:end].dtype == positions.dtype == np.int32
 
 
+def test_a_document_longer_than_what_is_counted_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prep_assets.stores.segments._LONGEST_RAMP", 4)
+    starts, ends, expected = counted([(0, 3), (2, 9), (1, 4)], 2)
+    positions = Positions(np.array(starts), np.array(ends), len(expected))
+    assert [positions[begin : begin + 6].tolist() for begin in range(21)] == [expected[begin : begin + 6] for begin in range(21)]
+
+
 def test_steps_are_refused() -> None:
     with pytest.raises(IndexError, match="steps of 1"):
         Positions(np.zeros(1, np.int64), np.ones(1, np.int64), 1)[::2]
