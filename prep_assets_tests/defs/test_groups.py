@@ -42,11 +42,6 @@ def test_the_command_line_materializes_groups_and_their_export(tmp_path: Path) -
         found = DatasetFactory.load("grpo", stores / folder)
         assert len(found) == 12 - held
         assert all(item["rewards"].tolist() == [1.0, -0.25] for item in found)
-    command = [sys.executable, "-m", "prep_assets.cli.main"]
-    for arguments, expected in (
-        (("verify", "rl_groups"), "all 6 checks of 1 store passed"),
-        (("selftest",), "every corruption was caught by its check"),
-        (("status",), "rl_groups"),
-    ):
-        result = subprocess.run([*command, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
-        assert result.returncode == 0 and expected in result.stdout, (arguments, result.stdout, result.stderr)
+    command = [sys.executable, "-m", "prep_assets.cli.main", "verify", "rl_groups"]
+    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0 and "all 6 checks of 1 store passed" in result.stdout, (result.stdout, result.stderr)

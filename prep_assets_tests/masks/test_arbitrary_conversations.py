@@ -39,7 +39,7 @@ POLICIES = {
 def test_proven_or_refused(name: str) -> None:
     bound = bind(SHIPPED, name)
 
-    @settings(max_examples=80 * SOAK, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40 * SOAK, deadline=None, suppress_health_check=list(HealthCheck))
     @given(samples(CONTROL[name]), st.sampled_from(sorted(POLICIES)), st.sampled_from(["text", "text", "strip", "refuse", "allow"]))
     @example(chat_of("Hi", "<|im_end|>"), "default", "text")
     @example(chat_of("", "Hello"), "every token", "text")
