@@ -55,14 +55,23 @@ def parse_pipeline(values: Any, where: str) -> AnyPipeline:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{where}:\n" + "\n".join(f"  {_said(fault)}" for fault in error.errors())) from error
+        raise ConfigError(f"{where}:\n" + "\n".join(f"  {_said(fault)}" for fault in error.errors() if not _follows(fault))) from error
+
+
+def _follows(fault: Any) -> bool:
+    """Whether a fault only follows from others: a list is called too short when what it holds is faulty."""
+    return fault["type"] == "too_short" and bool(fault["input"])
 
 
 def _said(fault: Any) -> str:
     path = ".".join(str(part) for part in fault["loc"] if part != "[key]") or "pipeline"
     if fault["type"] == "value_error":
         return f"{path}: {fault['msg'].removeprefix('Value error, ')}"
-    return f"{path}: missing" if fault["type"] == "missing" else f"{path}: {fault['msg']} (found {fault['input']!r:.80})"
+    return (
+        f"{path}: missing"
+        if fault["type"] == "missing"
+        else f"{path}: {fault['msg'].replace('Tuple', 'List')} (found {fault['input']!r:.80})"
+    )
 
 
 def _dialect(values: Mapping[str, Any], where: str) -> type[TypedPipeline] | type[SectionsPipeline]:

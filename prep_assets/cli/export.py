@@ -45,9 +45,11 @@ def export(
 
 
 def _export(asset: str, to: str, folder: Path, partition: str | None, stream: str | None, words: list[str]) -> None:
+    from prep_assets.exports.whole import check_folder
     from prep_assets.pipelines.exporting.build import export_store, exporting
     from prep_assets.pipelines.workspace import Workspace
 
+    check_folder(folder)
     workspace = Workspace.open()
     found, _ = asset_and_partitions(workspace, asset, partition)
     each = exporting(found.family, asset, to, stream, _options(to, words))
@@ -66,14 +68,12 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
 
 def _options(format: str, words: list[str]) -> dict[str, Any]:
     """``key=value`` words as the format's options, each read as the type that the option has."""
-    from typing import get_type_hints
-
     from pydantic import TypeAdapter, ValidationError
 
     from prep_assets.exports.registry import export_named
 
     found = export_named(format)
-    hints = get_type_hints(found.write)
+    hints = found.types
     options: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")

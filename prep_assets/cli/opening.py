@@ -64,7 +64,7 @@ _LINES: Mapping[str, tuple[str, ...]] = {
     "hf_arrow trl TokenStore": (*_LOAD, 'SFTConfig(max_length=None, dataset_kwargs={{"skip_prepare_dataset": True}})'),
     "hf_arrow trl Pairs": (*_LOAD, "RewardTrainer(model=model, args=RewardConfig(max_length=None), train_dataset=dataset)"),
     "hf_arrow trl GroupStore": (*_LOAD, 'dataset[0]["responses"]  # with prompt_ids, masks, rewards: offline GRPO'),
-    "hf_arrow trl Lines": (*_LOAD, "DPOTrainer(model=model, processing_class=tokenizer, train_dataset=dataset)  # GRPOTrainer for prompts"),
+    "hf_arrow trl Lines": (*_LOAD, "{trl_trainer}, processing_class=tokenizer, train_dataset=dataset)"),
     "hf_arrow axolotl": ("datasets:", '  - path: "{folder}"', "    type:  # left empty: tokenized already"),
     "hf_arrow llama_factory PackedStore": ('tokenized_path: "{folder}"', "cutoff_len: {neat_len}", "neat_packing: true"),
     "hf_arrow llama_factory": ('tokenized_path: "{folder}"', "cutoff_len: 2048  # the longest example, or more", "neat_packing: false"),
@@ -103,6 +103,12 @@ _LINES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """``<format> [<layout>] [<kind of source>]`` → lines; the most precise key that fits is used."""
+_TRL_TRAINERS: Mapping[str, str] = {
+    "unpaired": "KTOTrainer(model=model",
+    "rl_prompts": "GRPOTrainer(model=model, reward_funcs=reward",
+    "arithmetic_prompts": "GRPOTrainer(model=model, reward_funcs=reward",
+}
+"""TRL's trainer for a JSONL file, by how its name starts; `DPOTrainer` for any other."""
 
 
 def opening(format: str, folder: Path, source: object, options: Mapping[str, Any]) -> tuple[str, str]:
@@ -117,7 +123,9 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
     keys = [f"{format} {layout} {kind}", f"{format} {layout}", f"{format} {kind}", format]
     row_len = getattr(source, "row_len", 2048)
     own = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
+    trl_trainer = next((call for start, call in _TRL_TRAINERS.items() if own.startswith(start)), "DPOTrainer(model=model")
     more = {
+        "trl_trainer": trl_trainer,
         "folder": folder.as_posix(),
         "row_len": row_len,
         "neat_len": row_len + 1,

@@ -104,7 +104,12 @@ def _fault(model: type[BaseModel], fault: Any) -> str:
         return f"{path}: unknown key{nearest(str(fault['loc'][-1]), allowed)}; allowed here: {', '.join(allowed)}"
     if fault["type"] == "missing":
         return f"{path}: missing"
-    return f"{path}: {fault['msg'].removeprefix('Value error, ')} (found {fault['input']!r:.80})"
+    if fault["type"] == "tuple_type":
+        example = f": [{fault['input']}]" if isinstance(fault["input"], str) else ""
+        return f"{path}: needs a list{example} (found {fault['input']!r:.80})"
+    said = fault["msg"].removeprefix("Value error, ")
+    said = f"List{said.removeprefix('Tuple')}" if said.startswith("Tuple") else said
+    return f"{path}: {said} (found {fault['input']!r:.80})"
 
 
 def _allowed(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 StorageFormat = Literal["bin", "h5"]
 DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -34,15 +34,28 @@ def _export_name(name: str) -> str:
     return name
 
 
+def _is_numeric(hint: Any) -> bool:
+    """Whether a field holds a number, or a mapping to numbers, or null."""
+    return hint in (int, float) or any(_is_numeric(each) for each in get_args(hint))
+
+
 DomainName = Annotated[str, AfterValidator(_domain_name)]
 ExportName = Annotated[str, AfterValidator(_export_name)]
 Action = Literal["train", "mask"]
 
 
 class Model(BaseModel):
-    """Frozen, and strict about keys."""
+    """Frozen, and strict about keys; true and false are no numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        found = value.values() if isinstance(value, Mapping) else (value,)
+        if any(isinstance(each, bool) for each in found) and _is_numeric(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("needs a number; true and false are none")
+        return value
 
 
 class Domain(Model):
@@ -61,12 +74,13 @@ class Domain(Model):
         description="Folder of the images, relative to this config file; paths in the data are relative to it. null: only URLs are accepted.",
     )
     where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
-    max_items: int | None = Field(default=None, ge=1, description="Use at most this many records, the first ones.")
+    max_items: int | None = Field(default=None, ge=1, description="Use at most this many records, the first ones that pass `where`.")
 
     @property
     def reading(self) -> list[Any]:
         """What decides which examples its files give, for recipes. What is in the folder of images is pinned with the files."""
-        return [self.schema_name, self.options, self.where, self.max_items, self.domain_key, self.domain_value]
+        rows = [self.format, self.txt, self.where, self.max_items, self.domain_key, self.domain_value]
+        return [self.schema_name, self.options, *rows]
 
 
 class Preprocessing(Model):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.exports.blocks import Block, rows, sides
 from prep_assets.exports.groups import group_blocks
+from prep_assets.exports.options import Count, TokenId
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.exports.source import Pairs
 from prep_assets.stores.groups import GroupStore
@@ -28,8 +29,8 @@ def astrai(
     out: Path,
     progress: Progress,
     *,
-    pad_id: int = 0,
-    max_tokens_per_shard: int = 100_000_000,
+    pad_id: TokenId = 0,
+    max_tokens_per_shard: Count = 100_000_000,
 ) -> None:
     """``sequence`` of a token stream, with ``loss_mask, position_ids`` where it has a mask; the four keys of pairs or of scored groups, with offsets.
 

@@ -28,6 +28,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import rows, sides
 from prep_assets.exports.cerebras_images import MULTIMODAL, layout_of, multimodal_samples
 from prep_assets.exports.cerebras_rows import Table, pair_side, shifted, spans_and_positions
+from prep_assets.exports.options import Count, TokenId
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.exports.source import Pairs
 from prep_assets.stores.packed import PackedStore
@@ -46,10 +47,10 @@ def cerebras(
     out: Path,
     progress: Progress,
     *,
-    max_seq_length: int | None = None,
-    pad_id: int = 0,
-    samples_per_file: int = 10_000,
-    max_num_img: int | None = None,
+    max_seq_length: Count | None = None,
+    pad_id: TokenId = 0,
+    samples_per_file: Count = 10_000,
+    max_num_img: Count | None = None,
 ) -> None:
     """The form that fits the source, and ``data_params.json`` with its row names. `max_seq_length` is S; a packed table has its own.
 

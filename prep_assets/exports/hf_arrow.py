@@ -6,7 +6,6 @@ Labels are unshifted in all of them: ``labels[i]`` belongs to ``input_ids[i]``, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +14,10 @@ from prep_assets.exports import hf_columns
 from prep_assets.exports.arrow import save_splits, save_to_disk
 from prep_assets.exports.blocks import Block, count, documents, rows, sides
 from prep_assets.exports.groups import group_blocks
+from prep_assets.exports.options import FileName, TokenId
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.exports.source import Pairs
+from prep_assets.exports.tables import tables
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
@@ -32,8 +33,8 @@ def hf_arrow(
     progress: Progress,
     *,
     layout: Layout = "trl",
-    split: str = "train",
-    pad_id: int = 0,
+    split: FileName = "train",
+    pad_id: TokenId = 0,
     image_dir: str | None = None,
 ) -> None:
     """A folder for ``datasets.load_from_disk``, with the columns that `layout` reads.
@@ -42,13 +43,13 @@ def hf_arrow(
     themselves and get its documents. `pad_id` fills the rows of neat packing. `image_dir` is put before local paths of images.
     """
     if isinstance(source, PackedStore | TokenStore) and len(source.images):
-        tables = _with_images(source, progress, layout, image_dir)
+        found = _with_images(source, progress, layout, image_dir)
     else:
-        tables = _tables(source, progress, layout, pad_id)
+        found = _tables(source, progress, layout, pad_id)
     if layout == "llama_factory":
-        save_splits(out, split, tables)
+        save_splits(out, split, found)
     else:
-        save_to_disk(out, tables, split=split)
+        save_to_disk(out, found, split=split)
 
 
 def _with_images(source: PackedStore | TokenStore, progress: Progress, layout: Layout, image_dir: str | None) -> Iterator[Any]:
@@ -109,11 +110,8 @@ def _groups(source: GroupStore, progress: Progress) -> Iterator[Any]:
 
 
 def _text(source: Lines, progress: Progress) -> Iterator[Any]:
-    import pyarrow as pa
-
-    lines, done, schema = iter(source), 0, None
-    while batch := list(islice(lines, 10_000)):
-        table = pa.Table.from_pylist(batch, schema)
-        schema, done = table.schema, done + len(batch)
+    done = 0
+    for table in tables(lambda: source, source.path):
+        done += len(table)
         yield table
         progress(done, len(source))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import rows
+from prep_assets.exports.options import Count
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.stores.tokens import TokenStore
 
@@ -26,7 +27,7 @@ INT32 = 16
 
 
 @exporter("litdata", TokenStore)
-def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: int, chunk_bytes: int = 1 << 26) -> None:
+def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: int, chunk_bytes: Count = 1 << 26) -> None:
     """A token stream in chunks of whole blocks of `block_size` tokens, about `chunk_bytes` each. A stream with a loss mask is refused."""
     if "loss_mask" in source.arrays:
         raise ConfigError("litdata's token chunks have no loss mask: every token of this stream would be trained. Use hf_arrow or mds")

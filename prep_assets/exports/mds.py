@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.exports.blocks import rows
+from prep_assets.exports.options import Count
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -23,7 +24,7 @@ SHAPE_TYPES = ("<u1", "<u2", "<u4")
 
 
 @exporter("mds", TokenStore, PackedStore)
-def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: int = 1 << 26) -> None:
+def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Count = 1 << 26) -> None:
     """Samples of one row each: ``tokens`` of a stream without a mask; otherwise ``input_ids, labels, position_ids``.
 
     `position_ids` restart in each document of a packed row. All are ``ndarray:int32``. A shard has at most `size_limit` bytes of samples.

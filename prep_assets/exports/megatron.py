@@ -16,8 +16,10 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import IGNORE, Block, rows, sides
 from prep_assets.exports.indexed import IndexedWriter
+from prep_assets.exports.options import Count, FileName, TokenId
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.exports.source import Pairs
+from prep_assets.exports.unmasked import refuse_lost_mask
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
@@ -32,9 +34,9 @@ def megatron(
     progress: Progress,
     *,
     layout: Literal["text", "instruction"] | None = None,
-    name: str = "train",
-    vocab_size: int | None = None,
-    pad_id: int = 0,
+    name: FileName = "train",
+    vocab_size: Count | None = None,
+    pad_id: TokenId = 0,
     neat: bool = True,
 ) -> None:
     """``<name>_text_document`` of a token stream, or ModelLink's ``<name>_packed_<key>_document`` of tables, pairs and masked streams.
@@ -47,6 +49,7 @@ def megatron(
     if layout == "text":
         if not isinstance(source, TokenStore):
             raise ConfigError(f"layout 'text' is for token streams; this is a {type(source).__name__}. Use 'instruction'")
+        refuse_lost_mask(source, "megatron")
         dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
         _write(out, {f"{name}_text_document": dtype}, _text(source, f"{name}_text_document", dtype), len(source), progress)
         return

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from prep_assets.exports.blocks import count, documents
+from prep_assets.exports.options import Count, FileName
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -27,9 +28,9 @@ def nanotron(
     out: Path,
     progress: Progress,
     *,
-    vocab_size: int | None = None,
+    vocab_size: Count | None = None,
     tokenizer: str = "unknown",
-    name: str = "00000_tokens",
+    name: FileName = "00000_tokens",
 ) -> None:
     """One ``.ds`` file with its companions. `vocab_size` decides between 2 and 4 bytes a token, 4 where it is not given."""
     size = 2 if vocab_size is not None and vocab_size <= 1 << 16 else 4

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.exports.blocks import Block, count, documents
+from prep_assets.exports.options import Count
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -26,7 +27,7 @@ from prep_assets.stores.tokens import TokenStore
 
 @exporter("olmo", TokenStore, PackedStore)
 def olmo(
-    source: TokenStore | PackedStore, out: Path, progress: Progress, *, vocab_size: int | None = None, part_bytes: int = 1_000_000_000
+    source: TokenStore | PackedStore, out: Path, progress: Progress, *, vocab_size: Count | None = None, part_bytes: Count = 1_000_000_000
 ) -> None:
     """Files for `NumpyPackedFSLDataset` and its siblings; a packed table gives its documents, which the trainer packs by itself.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from prep_assets.exports.arrow import ragged
 from prep_assets.exports.blocks import rows
+from prep_assets.exports.options import Count, FileName
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -22,7 +23,7 @@ ROW_GROUP = 1000
 
 @exporter("packed_parquet", PackedStore, TokenStore)
 def packed_parquet(
-    source: PackedStore | TokenStore, out: Path, progress: Progress, *, split: str = "train", rows_per_file: int = 100_000
+    source: PackedStore | TokenStore, out: Path, progress: Progress, *, split: FileName = "train", rows_per_file: Count = 100_000
 ) -> None:
     """``splits/<split>/shard_000000.idx.parquet`` …: zstd, row groups of 1000 rows. A token stream gives one document a row."""
     import pyarrow as pa

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.exports.source import Source, open_source
+from prep_assets.exports.whole import check_folder, whole
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
@@ -39,6 +38,11 @@ class Export:
     write: Callable[..., None]
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
     images: bool = False
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The type of each option, with its bounds."""
+        return get_type_hints(self.write, include_extras=True)
 
     @property
     def summary(self) -> str:
@@ -112,11 +116,13 @@ def export(
         options: of the format; see its page in ``docs/formats``.
 
     Raises:
-        ConfigError: no such format or option; a source that the format cannot hold; an `out_dir` that is not empty.
+        ConfigError: no such format or option; a source that the format cannot hold; an `out_dir` that is not empty, that
+            cannot be made, or that another export is writing.
         StoreError: the source is no store.
     """
     found = export_named(format)
     check_options(found, options)
+    check_folder(Path(out_dir))
     opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
     if not isinstance(opened, found.takes):
         takes = ", ".join(each.__name__ for each in found.takes)
@@ -125,9 +131,7 @@ def export(
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is not empty: an export never mixes with what is there. Remove it, or name another folder")
-    _whole(out, lambda folder: found.write(opened, folder, progress, **options))
+    whole(out, lambda folder: found.write(opened, folder, progress, **options))
     return out
 
 
@@ -145,7 +149,7 @@ def check_options(found: Export, options: Mapping[str, Any]) -> None:
     """Raises:
     ConfigError: an option that the format has not, one of the wrong type, or none where one is needed; the message names the nearest.
     """
-    hints = get_type_hints(found.write)
+    hints = found.types
     for name, value in options.items():
         if name not in found.options:
             allowed = ", ".join(found.options) or "none"
@@ -156,22 +160,4 @@ def check_options(found: Export, options: Mapping[str, Any]) -> None:
             raise ConfigError(f"export {found.name!r}, option {name!r} = {value!r}: {error.errors()[0]['msg']}") from error
     missing = [name for name, each in found.options.items() if each.default is inspect.Parameter.empty and name not in options]
     if missing:
-        raise ConfigError(f"export {found.name!r} needs the option {missing[0]!r}: {hints[missing[0]]}")
-
-
-def _whole(out: Path, write: Callable[[Path], None]) -> None:
-    """Have a folder written beside `out`, sync it to disk and rename it."""
-    work = out.with_name(f".writing-{out.name}")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
-        write(work)
-        for path in [*sorted(work.rglob("*")), work]:
-            handle = os.open(path, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
-        if out.exists():
-            out.rmdir()
-        work.rename(out)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        raise ConfigError(f"export {found.name!r} needs the option {missing[0]!r}: {get_type_hints(found.write)[missing[0]]}")

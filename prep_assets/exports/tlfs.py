@@ -7,20 +7,27 @@ there, so no first token of a document is trained from the one before it: the ma
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import rows
+from prep_assets.exports.options import FileName, TokenId
 from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.unmasked import refuse_lost_mask
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, PackedWriter
 from prep_assets.stores.tokens import TokenStore
 
-FIELDS = ({"prompt", "chosen", "rejected"}, {"prompt", "gold"})
+FORMS: tuple[Mapping[str, Any], ...] = ({"prompt": str, "chosen": str, "rejected": str}, {"prompt": str, "gold": int | float})
+"""Fields and types of a line: of preferences, of RL prompts."""
 
 
 @exporter("tlfs", PackedStore, TokenStore, Lines)
-def tlfs(source: PackedStore | TokenStore | Lines, out: Path, progress: Progress, *, name: str | None = None, pad_id: int = 0) -> None:
+def tlfs(
+    source: PackedStore | TokenStore | Lines, out: Path, progress: Progress, *, name: FileName | None = None, pad_id: TokenId = 0
+) -> None:
     """``pile_train.h5`` of a token stream, ``sft_packed.h5`` of a packed table, a JSONL file of lines; `name` is the file's, without ending.
 
     `pad_id` fills rows that are not full.
@@ -29,6 +36,7 @@ def tlfs(source: PackedStore | TokenStore | Lines, out: Path, progress: Progress
         _copy(source, out / f"{name or source.path.stem}.jsonl")
         progress(len(source), len(source))
     elif isinstance(source, TokenStore):
+        refuse_lost_mask(source, "tlfs")
         _stream(source, out / f"{name or 'pile_train'}.h5", progress)
     else:
         with PackedWriter("h5", out, name or "sft_packed", len(source), source.row_len) as table:
@@ -53,11 +61,29 @@ def _stream(source: TokenStore, path: Path, progress: Progress) -> None:
 
 
 def _copy(source: Lines, path: Path) -> None:
-    first = next(iter(source))
-    if not any(fields <= set(first) for fields in FIELDS):
-        raise ConfigError(
-            f"{source.path} has the fields {sorted(first)}; train-llm-from-scratch reads prompt, chosen, rejected or prompt, gold"
-        )
-    if not isinstance(first["prompt"], str):
-        raise ConfigError(f"{source.path}: train-llm-from-scratch reads prompts as text, these are messages. Build with form: text")
+    form: Mapping[str, Any] = {}
+    for line, row in enumerate(source, 1):
+        form = form or _form(row, source.path)
+        wrong = next((key for key, kind in form.items() if not isinstance(row.get(key), kind) or isinstance(row[key], bool)), None)
+        if wrong is not None:
+            raise ConfigError(f"{source.path} line {line:,}: {_complaint(row, wrong, form)}")
     shutil.copyfile(source.path, path)
+
+
+def _form(row: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    found = next((form for form in FORMS if set(form) <= set(row)), None)
+    if found is None:
+        raise ConfigError(f"{path} has the fields {sorted(row)}; train-llm-from-scratch reads prompt, chosen, rejected or prompt, gold")
+    return found
+
+
+def _complaint(row: Mapping[str, Any], key: str, form: Mapping[str, Any]) -> str:
+    if key not in row:
+        return f"the fields {sorted(row)}; train-llm-from-scratch reads {', '.join(form)}, as in line 1"
+    if key == "gold":
+        return (
+            f"the gold {row[key]!r:.80}; train-llm-from-scratch compares numbers. Export to verl, or keep the sources with such golds apart"
+        )
+    if isinstance(row[key], list):
+        return f"train-llm-from-scratch reads {key} as text, these are messages. Build with form: text"
+    return f"train-llm-from-scratch reads {key} as text, this is {row[key]!r:.80}"

@@ -6,41 +6,80 @@ RL: ``data_source`` (selects the reward function), ``prompt`` list of {role, con
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError
+from prep_assets.exports.options import FileName
 from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.tables import tables
 from prep_assets.stores.lines import Lines
 
 
 @exporter("verl", Lines)
 def verl(
-    source: Lines, out: Path, progress: Progress, *, data_source: str | None = None, ability: str = "math", split: str = "train"
+    source: Lines, out: Path, progress: Progress, *, data_source: str | None = None, ability: str = "math", split: FileName = "train"
 ) -> None:
     """``<split>.parquet`` of JSONL lines: RL for {prompt, gold}, SFT for {messages}.
 
     `data_source` must be given for RL: verl raises on a name for which it has no reward function, e.g. ``openai/gsm8k`` has one.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    fields = set(next(iter(source)))
-    if "messages" not in fields and not {"prompt", "gold"} <= fields:
-        raise ConfigError(f"{source.path} has the fields {sorted(fields)}; verl needs messages (SFT), or prompt and gold (RL)")
-    if "messages" not in fields and data_source is None:
-        raise ConfigError("export 'verl' needs data_source for RL prompts, the name that selects the reward function, e.g. 'openai/gsm8k'")
-    lines, writer, done = enumerate(source), None, 0
-    while batch := list(islice(lines, 10_000)):
-        found = [_sft(row) if "messages" in fields else _rl(row, index, str(data_source), ability, split) for index, row in batch]
-        table = pa.Table.from_pylist(found, None if writer is None else writer.schema)
-        writer = writer or pq.ParquetWriter(out / f"{split}.parquet", table.schema, compression="zstd")
+    sft = "messages" in next(iter(source))
+    if not sft:
+        _check_rl(next(iter(source)), 1, source.path)
+        if data_source is None:
+            raise ConfigError(
+                "export 'verl' needs data_source for RL prompts, the name that selects the reward function, e.g. 'openai/gsm8k'"
+            )
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for index, row in enumerate(source):
+            (_check_sft if sft else _check_rl)(row, index + 1, source.path)
+            yield _sft(row) if sft else _rl(row, index, str(data_source), ability, split)
+
+    writer, done = None, 0
+    for table in tables(rows, source.path):
+        writer = writer or pq.ParquetWriter(out / f"{split}.parquet", _storable(table.schema), compression="zstd")
         writer.write_table(table)
-        done += len(batch)
+        done += len(table)
         progress(done, len(source))
     if writer is not None:
         writer.close()
+
+
+def _check_sft(row: dict[str, Any], line: int, path: Path) -> None:
+    if not isinstance(row.get("messages"), list):
+        raise ConfigError(
+            f"{path} line {line:,} has no list of messages; its fields: {sorted(row)}. verl reads messages in every line, as in line 1"
+        )
+
+
+def _check_rl(row: dict[str, Any], line: int, path: Path) -> None:
+    if not {"prompt", "gold"} <= set(row):
+        raise ConfigError(
+            f"{path} line {line:,} has the fields {sorted(row)}; verl needs messages (SFT), or prompt and gold (RL), in every line"
+        )
+    if isinstance(row["gold"], bool) or not isinstance(row["gold"], str | int | float):
+        raise ConfigError(f"{path} line {line:,}: the gold is {row['gold']!r:.80}, verl compares text or numbers")
+
+
+def _storable(schema: Any) -> Any:
+    """The schema itself.
+
+    Raises:
+        ConfigError: an object that has no key in any line, which Parquet cannot hold.
+    """
+    waiting = [(field.name, field.type) for field in schema]
+    for name, kind in waiting:
+        if kind.num_fields == 0 and str(kind).startswith("struct"):
+            raise ConfigError(
+                f"{name!r} is an object without keys in every line, which Parquet cannot hold. Leave it out of the sources, or export to hf_arrow"
+            )
+        waiting += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
+    return schema
 
 
 def _rl(row: dict[str, Any], index: int, data_source: str, ability: str, split: str) -> dict[str, Any]:

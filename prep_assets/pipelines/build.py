@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.all_refused import all_refused
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.stores.manifest import build_key
 from prep_assets.stores.published import Draft, Place, Published
@@ -59,8 +60,5 @@ class Build:
         if draft.counts.get("read") == 0 and self.needs_records:
             raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
         if draft.counts.get("read") and not draft.counts.get("kept"):
-            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in draft.counts.get("refused", {}).items())
-            first = next(read_quarantine(quarantine), None)
-            example = f" The first one, {first.id}: {first.detail}" if first else ""
-            raise PrepAssetsError(f"all {draft.counts['read']:,} records were refused ({reasons}).{example}")
+            raise PrepAssetsError(all_refused(draft.counts["read"], read_quarantine(quarantine)))
         return draft

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 import xxhash
 
-from prep_assets.config.models import Domain
-from prep_assets.errors import Refused
+from prep_assets.config.models import Domain, Family
+from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipelines.routing import Router
 from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
-from prep_assets.records.where import conditions, filter_blocks
-from prep_assets.samples import Example, Record
-from prep_assets.schemas.registry import apply, convert_with, own_code_hash
+from prep_assets.records.where import MISSED, conditions, filter_blocks
+from prep_assets.samples import Example, Pair, Record
+from prep_assets.schemas.registry import Convert, apply, convert_with, own_code_hash
 
 _SORTED = msgspec.json.Encoder(order="sorted")
 _PACKED = msgspec.msgpack.Encoder(order="sorted")
@@ -26,10 +27,15 @@ _PACKED = msgspec.msgpack.Encoder(order="sorted")
 
 @dataclass(slots=True)
 class Tally:
-    """Records read so far. What was not refused was kept, so the sum always holds or the accounting check fails."""
+    """Records read so far. What was not refused was kept, so the sum always holds or the accounting check fails.
+
+    Attributes:
+        taken: those read that `where` lets through, which `max_items` counts.
+    """
 
     read: int = 0
     kept: int = 0
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,30 @@ def held_out(identity: bytes, fraction: float) -> bool:
     return fraction > 0 and int.from_bytes(identity[:8], "big") < fraction * 2**64
 
 
+def converter(domain: Domain, gives: type) -> Convert:
+    """The row function of a domain in a family that needs the form `gives`: everything that reads its rows takes it from here.
+
+    Where a `Pair` is needed, a sample with a label will do.
+
+    Raises:
+        ConfigError: no such schema or option, or its schema has no such form.
+    """
+    return convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
+
+
+def check_schemas(family: Family, names: Sequence[str], gives: type) -> None:
+    """Stop before a row of the first domain is converted, where a later one could not be.
+
+    Raises:
+        ConfigError: see `converter`; the message names the domain.
+    """
+    for name in names:
+        try:
+            converter(family.domains[name], gives)
+        except ConfigError as error:
+            raise ConfigError(f"domain {name}: {error}") from error
+
+
 def examples(
     domain: Domain,
     router: Router,
@@ -93,17 +123,18 @@ def examples(
     quarantine: Quarantine,
     tally: Tally,
     *,
-    gives: type | None = None,
+    gives: type,
     deduplicator: Deduplicator | None = None,
     max_items: int | None = None,
     block_bytes: int = 4 << 20,
 ) -> Iterator[tuple[list[Item], int]]:
     """Blocks of examples in the order of the files, and how many bytes of source they took.
 
-    Everything that is not yielded is in quarantine. `max_items` ends reading after so many records; those beyond it were never read.
-    `gives` is what the family needs, where a schema of one name has several forms.
+    Everything that is not yielded is in quarantine. `max_items` ends reading after so many records that `where` lets
+    through; those beyond it were never read.
+    `gives` is the form that the family needs, see `converter`.
     """
-    convert = convert_with(domain.schema_name, domain.options, gives=gives)
+    convert = converter(domain, gives)
     for file, rows, size in rows_of(domain, router, files, tally, max_items=max_items, block_bytes=block_bytes):
         items = []
         for row in rows:
@@ -136,15 +167,22 @@ def rows_of(
     limit = min((number for number in (domain.max_items, max_items) if number is not None), default=None)
     for index, file in enumerate(files):
         before = 0
-        picked = map(router.pick, read_blocks(file, index, block_bytes=block_bytes, txt=domain.txt))
+        picked = map(partial(router.pick, file), read_blocks(file, index, block_bytes=block_bytes, txt=domain.txt))
         for block in filter_blocks(picked, tests) if tests else picked:
             rows: Sequence[Record | Unreadable] = block.records
             if block.unreadable:
                 rows = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
             if limit is not None:
-                rows = rows[: limit - tally.read]
+                rows = _first(rows, limit - tally.taken, tally)
             tally.read += len(rows)
             yield file, rows, block.bytes_read - before
             before = block.bytes_read
-            if limit is not None and tally.read >= limit:
+            if limit is not None and tally.taken >= limit:
                 return
+
+
+def _first(rows: Sequence[Record | Unreadable], limit: int, tally: Tally) -> Sequence[Record | Unreadable]:
+    """`rows` up to the one that is number `limit` of those that `where` lets through. Rows that cannot be read count, as without `where`."""
+    places = [at for at, row in enumerate(rows) if isinstance(row, Record) or row.reason not in MISSED][:limit]
+    tally.taken += len(places)
+    return rows[: places[-1] + 1] if len(places) == limit else rows

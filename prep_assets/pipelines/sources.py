@@ -22,6 +22,7 @@ from prep_assets.records.read import read_blocks
 from prep_assets.stores.published import Draft, Published, open_published
 
 SOURCES = "sources.json"
+_LINES = {"jsonl", "csv", "tsv", "txt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,9 @@ def domain_of(family: Family, name: str) -> Domain:
 def raw_recipe(workspace: Workspace, kind: type[Family], name: str) -> dict[str, Any]:
     """What a raw store depends on: the files' names and hashes, and how they are read."""
     family = workspace.family(kind)
-    domain, router = domain_of(family, name), router_of(family, name)
-    pins, test_pins = (workspace.pins(files) for files in (workspace.files(domain), workspace.test_files(domain)))
+    domain, router = domain_of(family, name), router_of(workspace, family, name)
+    files, test_files = workspace.files(domain), workspace.test_files(domain)
+    pins, test_pins = workspace.pins(files), workspace.pins(test_files)
     return {
         "stage": "raw",
         "version": VERSION,
@@ -62,7 +64,7 @@ def raw_recipe(workspace: Workspace, kind: type[Family], name: str) -> dict[str,
         "test_files": [pin.identity for pin in test_pins],
         "format": domain.format,
         "txt": domain.txt,
-        "domain": [domain.domain_key, router.value, sorted(router.declared)] if router.key else None,
+        "domain": [router.key, router.value, *(sorted(router.taken(file)) for file in (*files, *test_files))] if router.key else None,
         **_images(workspace, domain),
     }
 
@@ -73,7 +75,7 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
     domain = domain_of(family, name)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
-        router = router_of(family, name)
+        router = router_of(workspace, family, name)
         with Quarantine(quarantine_path) as quarantine:
             listed = {
                 which: [
@@ -89,13 +91,20 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
         rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
         if not rows:
             raise SourceError(
-                f"no records in {', '.join(entry['name'] for entry in every)}: only blank lines. Fetch again, or leave it out"
+                f"no records in {', '.join(entry['name'] for entry in every)}: {_why_empty(workspace, domain)}. Fetch again, or leave it out"
             )
         counts = {"read": rows, "kept": rows - unreadable, "refused": refused, "files": len(every), "bytes": sum(e["size"] for e in every)}
         return Draft(counts, {}, ("every record read",))
 
     recipe = raw_recipe(workspace, kind, name)
     return Build(workspace.place(asset, name), recipe, raw_recipe(workspace.plain, kind, name), write, audit=lambda payload: None)
+
+
+def _why_empty(workspace: Workspace, domain: Domain) -> str:
+    formats = {file.format for file in (*workspace.files(domain), *workspace.test_files(domain))}
+    if domain.domain_key is not None:
+        return f"no row has this domain's value of {domain.domain_key!r}"
+    return "the list is empty" if formats == {"json"} else "only blank lines" if formats <= _LINES else "no rows"
 
 
 def _images(workspace: Workspace, domain: Domain) -> dict[str, Any]:
@@ -107,7 +116,7 @@ def _images(workspace: Workspace, domain: Domain) -> dict[str, Any]:
 def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, pin: Pin, quarantine: Quarantine) -> dict[str, Any]:
     rows = 0
     for read in read_blocks(file, 0, txt=domain.txt):
-        block = router.pick(read)
+        block = router.pick(file, read)
         rows += len(block.records) + len(block.unreadable)
         for bad in block.unreadable:
             quarantine.add_unreadable(file, bad)

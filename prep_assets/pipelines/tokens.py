@@ -66,5 +66,7 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int 
         if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
             raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
     if image is not None and (fault := image_fault(store.images, store.arrays, store.starts, lengths, image)) is not None:
-        raise StoreError(f"{stream}: {fault}")
+        raise StoreError(
+            f"{stream}: {fault}. Where the chat template writes the image token by itself, name another control token as image_token"
+        )
     return store

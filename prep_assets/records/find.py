@@ -51,7 +51,7 @@ def find(pattern: str, base: Path) -> list[Found]:
     here = Path(os.path.normpath(base / path))
     found = _named(here) or _globbed(os.path.join(glob.escape(str(base)), path))  # noqa: PTH118  (pathlib would take the escapes for names)
     if not found:
-        raise SourceError(_nothing(pattern, here))
+        raise SourceError(_nothing(pattern, here, base))
     return found
 
 
@@ -107,12 +107,13 @@ def _saved_data_set(folder: Path) -> Iterator[Found]:
         yield Found(str(path), path.as_posix(), folder.as_posix(), position)
 
 
-def _nothing(pattern: str, path: Path) -> str:
+def _nothing(pattern: str, path: Path, base: Path) -> str:
     """What to say of a local pattern that stands for no file."""
     if path.is_dir():
         return f"{pattern!r}: the folder {path} has no data file. Known suffixes are in docs/sources.md; name other files one by one"
     if not glob.has_magic(str(path)):
-        return f"{pattern!r}: there is no file {path}. Check the name; it is looked up from the folder of the configuration"
+        from_where = "" if Path(pattern.removeprefix("file://")).expanduser().is_absolute() else f"; it is looked up from the folder {base}"
+        return f"{pattern!r}: there is no file {path}. Check the name{from_where}"
     looked_in = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
     there = "" if looked_in.is_dir() else ", which does not exist"
     return f"{pattern!r} matches no file in {looked_in}{there}. Check the pattern; end it with /** to reach files of sub-folders"

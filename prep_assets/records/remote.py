@@ -37,7 +37,7 @@ def list_remote(url: str) -> list[str]:
     """URLs of the files that `url` (one file, a glob, or a folder) stands for.
 
     Raises:
-        SourceError: the file system is not installed or does not answer.
+        SourceError: the file system is not installed, does not answer, or wants credentials.
     """
     try:
         system, path = _file_system(url)
@@ -48,7 +48,7 @@ def list_remote(url: str) -> list[str]:
         else:
             found = [path] if _exists(system, path, url) else []
         return sorted(str(system.unstrip_protocol(one)) for one in found)
-    except (ImportError, OSError, ValueError) as error:
+    except Exception as error:  # each remote file system raises its own kinds
         raise SourceError(
             f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
         ) from error
@@ -111,5 +111,5 @@ def _info(url: str) -> dict[str, Any]:
         system, path = _file_system(url)
         system.invalidate_cache()  # a listing kept from before would hide that a file has changed since
         return dict(system.info(path))
-    except (ImportError, OSError, ValueError) as error:
+    except Exception as error:  # each remote file system raises its own kinds
         raise SourceError(f"cannot look at {url!r}: {error}. Check the address and the credentials") from error

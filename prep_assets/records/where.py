@@ -14,6 +14,10 @@ from prep_assets.samples import Record
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 OPERATORS = ("==", "!=", "in", "not_in", *_ORDER, "exists")
 
+FILTERED, WRONG_TYPE = "filtered_by_where", "where_wrong_type"
+MISSED = (FILTERED, WRONG_TYPE)
+"""Reasons of rows that do not pass."""
+
 _ABSENT = object()
 
 
@@ -132,7 +136,7 @@ def _first_miss(record: Record, tests: Sequence[Condition]) -> Unreadable | None
         try:
             if not test.holds(record.payload):
                 # No payload: a filter refuses rows by the million, and they are still in the source file.
-                return Unreadable(record.file, record.row, "filtered_by_where", str(test), "")
+                return Unreadable(record.file, record.row, FILTERED, str(test), "")
         except WrongType as error:
-            return Unreadable(record.file, record.row, "where_wrong_type", str(error), "")
+            return Unreadable(record.file, record.row, WRONG_TYPE, str(error), "")
     return None

@@ -50,7 +50,7 @@ def alpaca_prompt(
 ) -> tuple[Turn, ...]:
     """The turns before the answer."""
 
-    refuse_media(row)
+    refuse_media(row, read=(prompt_key, query_key, system_key, history_key))
 
     def tidy(text: str) -> str:
         return text.strip() if strip else text

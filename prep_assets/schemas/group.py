@@ -9,7 +9,7 @@ from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, Group, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.fields import as_list, as_number, needed, value_at
-from prep_assets.schemas.images import no_images, refuse_media
+from prep_assets.schemas.images import no_images, refuse_columns, refuse_media
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rl_prompt import prompt_turns
 from prep_assets.schemas.roles import require_answer
@@ -25,8 +25,11 @@ def group(*, prompt_key: str = "prompt", responses_key: str = "responses", rewar
         rewards_key: array of rewards; a single number for a single response.
     """
 
+    keys = (prompt_key, responses_key, rewards_key)
+
     def convert(row: Mapping[str, Any]) -> Group:
-        refuse_media(row)
+        refuse_media(row, read=keys)
+        refuse_columns(row, ("system", "history", "tools"), read=keys)
         prompt = prompt_turns(value_at(row, prompt_key), prompt_key)
         values = as_list(value_at(row, responses_key), responses_key)
         responses = tuple(_response(value, f"{responses_key}[{i}]") for i, value in enumerate(values))

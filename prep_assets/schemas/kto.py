@@ -19,7 +19,7 @@ EXAMPLE = {
 }
 
 
-@schema("kto", gives=Sample, example=EXAMPLE)
+@schema("kto", gives=Sample, example=EXAMPLE, labels=True)
 def kto(
     *,
     messages_key: str = "messages",

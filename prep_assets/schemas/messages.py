@@ -37,7 +37,7 @@ def messages(
         content_key: field of a message with its content: a string, an array of parts, or null beside tool calls.
         roles: further role tags, such as ``{"human": "user"}``; they come on top of OpenAI's and may replace them.
         tools_key: column with the tools on offer, an array or its JSON text.
-        images_key: column with the paths of the images that `image_token` or image parts place in the text.
+        images_key: column with the paths of the images that `image_token` or image parts place in the text; without one called ``images``, ``image`` is read.
         image_token: the mark of an image in text, read only where the row has the images column.
         order: ``any``, or ``alternate`` to refuse what is not system?, (user or tool, assistant)+.
     """

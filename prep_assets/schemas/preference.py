@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
-from prep_assets.schemas.fields import as_text, texts_of, value_at, wrong_type
+from prep_assets.schemas.fields import as_text, text_of, texts_of, value_at, wrong_type
 from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK
 from prep_assets.schemas.hh import EXAMPLE as HH_EXAMPLE
-from prep_assets.schemas.images import no_images, refuse_media
+from prep_assets.schemas.images import no_images, refuse_columns, refuse_media
 from prep_assets.schemas.marked_text import split_marked
 from prep_assets.schemas.pairs import pair, pair_of_chats, said, turns_of
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_open_end
+from prep_assets.schemas.sharegpt import with_system
 from prep_assets.schemas.tools import tools_at
 
 LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")
@@ -33,6 +35,7 @@ def preference(
     user_mark: str = HUMAN_MARK,
     assistant_mark: str = ASSISTANT_MARK,
     tools_key: str = "tools",
+    system_key: str | None = "system",
 ) -> Callable[[Mapping[str, Any]], Pair]:
     """Two answers to one prompt.
 
@@ -47,12 +50,18 @@ def preference(
         user_mark: what stands before a user's turn in sides that are strings without a prompt column.
         assistant_mark: what stands before an assistant's turn there.
         tools_key: column with the tools on offer.
+        system_key: column with a system prompt, which begins the prompt; absent or blank gives no system turn; null to ignore it.
     """
     marks = {user_mark: USER, assistant_mark: ASSISTANT}
     default = (chosen_key, rejected_key) == ("chosen", "rejected")
+    read = (prompt_key, chosen_key, rejected_key, tools_key, system_key)
 
     def convert(row: Mapping[str, Any]) -> Pair:
-        refuse_media(row)
+        refuse_media(row, read=read)
+        refuse_columns(row, ("history",), read=read)
+        return _with_system_of(row, system_key, _pair(row))
+
+    def _pair(row: Mapping[str, Any]) -> Pair:
         prompt = None if prompt_key is None else row.get(prompt_key)
         keys = LLAMA_FACTORY_V1 if default and "chosen" not in row and LLAMA_FACTORY_V1[0] in row else (chosen_key, rejected_key)
         chosen, rejected = (value_at(row, key) for key in keys)
@@ -67,6 +76,14 @@ def preference(
         return pair_of_chats(*(_messages(row[key], key) for key in keys), tools=tools)
 
     return convert
+
+
+def _with_system_of(row: Mapping[str, Any], key: str | None, example: Pair) -> Pair:
+    """`example` with the row's own system prompt in front. Text without a template has no place for one."""
+    system = "" if key is None else text_of(row, key, required=False)
+    if system.strip() and example.prompt[0].role == PROMPT:
+        raise Refused("unsupported_column", f"the record has {key!r}, and a prompt without a chat template has no system turn")
+    return replace(example, prompt=with_system(example.prompt, system))
 
 
 def _prompt(prompt: object, key: str, template: bool) -> tuple[Turn, ...]:
@@ -102,16 +119,20 @@ def dpo_read_hook(
         assistant_role: the mark after which the answer begins where there is no prompt field, in upper or lower case.
     """
     read = preference(chosen_key=chosen_key, rejected_key=rejected_key, prompt_key=prompt_key)
+    keys = (chosen_key, rejected_key, prompt_key)
 
     def convert(row: Mapping[str, Any]) -> Pair:
         if not all(isinstance(row.get(key), str) for key in (chosen_key, rejected_key)):
             return read(row)
+        refuse_media(row, read=keys)
+        refuse_columns(row, ("history",), read=keys)
         chosen, rejected = texts_of(row, chosen_key, rejected_key)
         if prompt_key is not None:
             prompt = as_text(value_at(row, prompt_key), prompt_key)
         else:
             prompt, chosen, rejected = _cut(chosen, rejected, assistant_role)
-        return pair(*((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
+        sides = pair(*((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
+        return _with_system_of(row, "system", sides)
 
     return convert
 

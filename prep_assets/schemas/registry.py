@@ -39,6 +39,7 @@ class Schema:
         example: a row that the schema converts with its default options.
         aliases: further names that `convert_with` accepts.
         variant_of: the schema that reads the same rows into another form, if there is one.
+        labels: whether its samples have a label, which stands for the other answer of a pair.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Schema:
     aliases: tuple[str, ...] = ()
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
     variant_of: str | None = None
+    labels: bool = False
 
     @property
     def summary(self) -> str:
@@ -64,7 +66,13 @@ _ALIASES: dict[str, str] = {}
 
 
 def schema(
-    name: str, *, gives: type | UnionType, example: Mapping[str, Any], aliases: tuple[str, ...] = (), variant_of: str | None = None
+    name: str,
+    *,
+    gives: type | UnionType,
+    example: Mapping[str, Any],
+    aliases: tuple[str, ...] = (),
+    variant_of: str | None = None,
+    labels: bool = False,
 ) -> Callable[[Factory], Factory]:
     """Register a schema factory under `name` and `aliases` (the names that other projects have for it)."""
 
@@ -73,7 +81,7 @@ def schema(
             if word in _SCHEMAS or word in _ALIASES:
                 raise ConfigError(f"schema {word!r} is registered twice")
         options = dict(inspect.signature(factory).parameters)
-        _SCHEMAS[name] = Schema(name, factory, gives, example, aliases, options, variant_of)
+        _SCHEMAS[name] = Schema(name, factory, gives, example, aliases, options, variant_of, labels)
         _ALIASES.update(dict.fromkeys(aliases, name))
         return factory
 
@@ -87,12 +95,13 @@ def schemas() -> dict[str, Schema]:
     return dict(sorted(_SCHEMAS.items()))
 
 
-def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: type | None = None) -> Convert:
+def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: type | None = None, or_labels: bool = False) -> Convert:
     """The row function of the schema called `name` (or ``package.module:function``), bound to `options`.
 
     Args:
         gives: the form that the caller needs. A schema that gives another one is replaced by its variant that gives this:
-            ``gsm8k`` is ``gsm8k_prompt`` where a `Prompt` is needed.
+            ``gsm8k`` is ``gsm8k_prompt`` where a `Prompt` is needed. A function of one's own is taken as it is.
+        or_labels: a schema whose samples have a label will do as well.
 
     Raises:
         ConfigError: no such schema or option, an option of the wrong type, or no way to `gives`; the message names what is allowed and
@@ -106,16 +115,19 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
         words = [*known, *_ALIASES]
         raise ConfigError(f"no schema {name!r}{nearest(name, words)}. Known: {', '.join(known)}; or 'package.module:function'")
     if gives is not None:
-        found = _giving(gives, found, known)
+        found = _giving(gives, found, known, or_labels)
     _check_options(name, found, options or {})
     return found.factory(**(options or {}))
 
 
-def _giving(form: type, found: Schema, known: Mapping[str, Schema]) -> Schema:
+def _giving(form: type, found: Schema, known: Mapping[str, Schema], or_labels: bool) -> Schema:
+    def fits(schema: Schema) -> bool:
+        return schema.can_give(form) or (or_labels and schema.labels)
+
     related = [other for other in known.values() if found.name in (other.name, other.variant_of)]
-    fitting = [schema for schema in (found, *related) if schema.can_give(form)]
+    fitting = [schema for schema in (found, *related) if fits(schema)]
     if not fitting:
-        able = ", ".join(schema.name for schema in known.values() if schema.can_give(form))
+        able = ", ".join(schema.name for schema in known.values() if fits(schema))
         raise ConfigError(f"schema {found.name!r} gives no {form.__name__}, which is needed here. These do: {able}")
     return fitting[0]
 

@@ -55,7 +55,7 @@ def sharegpt_pairwise(
         system_tag: tag of a system message, which may only come first.
         system_key: column with a system prompt; blank is none.
         tools_key: column with the tools on offer, an array or its JSON text.
-        images_key: column with the paths of the images that `image_token` places in the text.
+        images_key: column with the paths of the images that `image_token` places in the text; without one called ``images``, ``image`` is read.
         image_token: the mark of an image in text, read only where the row has the images column.
     """
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.manifest import MANIFEST, Manifest
 
 Format = Literal["h5", "bin", "jsonl", "parquet", "megatron"]
 PATTERNS: tuple[tuple[Format, str], ...] = (
@@ -20,6 +21,9 @@ PATTERNS: tuple[tuple[Format, str], ...] = (
 )
 """Which files a folder of each format has, the first that is found wins."""
 SUFFIXES = {pattern.removeprefix("*"): format_ for format_, pattern in PATTERNS if pattern.startswith("*")}
+
+VERSIONS = "versions"
+_REMEDY = "Materialize the asset again; to look at a version whatever its checks say, open its own folder"
 
 
 class NoData(StoreError, FileNotFoundError):
@@ -39,12 +43,18 @@ def detect_format(path: Path | str) -> Format:
     Raises:
         NoData: (a `FileNotFoundError`) there is nothing at `path`, or no data file in it.
         UnsupportedFormat: (a `ValueError`) a file whose name says no known format.
+        StoreError: a store of ours of which no version is published.
     """
     path = Path(path)
+    return format_of(path, payload_folders(path))
+
+
+def format_of(path: Path, folders: Sequence[Path]) -> Format:
+    """`detect_format` of a path whose `payload_folders` are known."""
     if path.is_file():
         return _of_file(path)
     for format_, pattern in PATTERNS:
-        if any(data_files(path, pattern)) and (format_ != "bin" or any(data_files(path, "*.bin"))):
+        if any(data_files(folders, pattern)) and (format_ != "bin" or any(data_files(folders, "*.bin"))):
             return format_
     raise NoData(f"No supported data files found at {path}: looked for .h5, .hdf5, .bin with meta.json, .jsonl, .parquet, .idx with .bin")
 
@@ -58,27 +68,78 @@ def _of_file(path: Path) -> Format:
     return SUFFIXES[path.suffix]
 
 
-def data_files(path: Path, pattern: str) -> list[Path]:
-    """Files below every payload folder of `path` that match, in natural order: ``shard_2`` before ``shard_10``."""
-    return [file for folder in payload_folders(path) for file in sorted(folder.rglob(pattern), key=lambda file: natural(file, folder))]
+def data_files(folders: Sequence[Path], pattern: str) -> list[Path]:
+    """Files below each of `folders` that match, in natural order: ``shard_2`` before ``shard_10``."""
+    return [file for folder in folders for file in sorted(folder.rglob(pattern), key=lambda file: natural(file, folder))]
 
 
 def payload_folders(path: Path) -> list[Path]:
-    """Where the data of `path` is: the current version of every published store at or below it; or `path` itself, where there is none."""
+    """Where the data of `path` is: the current version of every published store at or below it; or `path` itself, where there is none.
+
+    Inside a version the path is free of links, so that it stays that version when `current` moves.
+
+    Raises:
+        StoreError: a store at or below `path` has no published version. Neither its candidate nor any other version is read instead: their
+            checks may have failed.
+    """
     if not path.is_dir() or (path / MANIFEST).is_file():
-        return [path] if path.exists() else []
-    if (path / "current").exists():
+        return [_pinned(path)] if path.exists() else []
+    if _is_store(path):
         return [_current(path)]
-    children = sorted(
-        (child for child in path.iterdir() if child.is_dir() and not child.name.startswith(".")), key=lambda child: natural(child, path)
-    )
-    below = [folder for child in children for folder in payload_folders(child)]
-    return below if any((folder / MANIFEST).is_file() for folder in below) else [path]
+    below = [folder for child in _children(path) for folder in payload_folders(child)]
+    published = any((folder / MANIFEST).is_file() for folder in below)
+    if published and path.resolve().name == VERSIONS:
+        raise StoreError(
+            f"{path} holds every version of a store, also those whose checks failed. Open {path.resolve().parent}, or one of them"
+        )
+    return below if published else [_pinned(path)]
+
+
+def read_manifests(folders: Sequence[Path]) -> None:
+    """Read the manifest of each version that `folders` are, or are in; any other folder has none to read.
+
+    Raises:
+        StoreError: one was edited or cut short.
+    """
+    for folder in folders:
+        version = folder if (folder / MANIFEST).is_file() else _version(folder)
+        if version is not None:
+            Manifest.read(version)
+
+
+def _is_store(path: Path) -> bool:
+    # is_symlink: a dangling link does not exist; a plain folder named `candidate` is someone's data
+    current, candidate = path / "current", path / "candidate"
+    return (path / VERSIONS).is_dir() or current.exists() or current.is_symlink() or candidate.is_symlink() or candidate.is_file()
+
+
+def _children(path: Path) -> list[Path]:
+    folders = (child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return sorted(folders, key=lambda child: natural(child, path))
 
 
 def _current(path: Path) -> Path:
     pointer = path / "current"
-    return path / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer.resolve()
+    if not pointer.exists() and not pointer.is_symlink():
+        raise StoreError(f"no published store in {path}: it has no `current`; its build was not finished, or its checks failed. {_REMEDY}")
+    # a file system without links has a pointer file instead
+    version = (path / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
+    if not version.is_dir():
+        raise StoreError(f"no published store in {path}: `current` points to {version}, which is not there. {_REMEDY}")
+    if (path / VERSIONS).is_dir() and not (version / MANIFEST).is_file():
+        raise StoreError(f"no published store in {path}: `current` points to {version}, which has no {MANIFEST}. {_REMEDY}")
+    return version
+
+
+def _pinned(path: Path) -> Path:
+    """`path` without links where it is in a version; elsewhere as it is, because the name of a link can say more than the file's."""
+    return path if _version(path) is None else path.resolve()
+
+
+def _version(path: Path) -> Path | None:
+    """The version that `path` is, or is in."""
+    real = path.resolve()
+    return next((each for each in (real, *real.parents) if each.parent.name == VERSIONS and (each / MANIFEST).is_file()), None)
 
 
 def natural(path: Path, base: Path) -> list[tuple[int, str]]:

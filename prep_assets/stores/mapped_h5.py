@@ -76,12 +76,14 @@ class ChunkedArray:
         begin, end, step = part.indices(self._size)
         if step != 1:
             raise IndexError("a chunked array is read in steps of 1")
+        chunk, at = divmod(begin, self._chunk)
+        if at + end - begin <= self._chunk and begin < end:
+            first = self._firsts[chunk] + at
+            return self._elements[first : first + end - begin]
         pieces = []
         while begin < end:
             chunk, at = divmod(begin, self._chunk)
             first, count = self._firsts[chunk] + at, min(end - begin, self._chunk - at)
             pieces.append(self._elements[first : first + count])
             begin += count
-        if len(pieces) == 1:
-            return pieces[0]
         return np.concatenate(pieces) if pieces else np.zeros(0, self.dtype)

@@ -6,7 +6,8 @@
     store.fetch_record(7, ["sequence"])      {"sequence": int32[…]}
     store.windows(1024)[3]                   (3072, 4096)
 
-Arrays are NumPy's, memory-mapped where the format allows it. A store is pickled as its path and opens its files again where it arrives.
+Arrays are NumPy's, memory-mapped where the format allows it. A store is pickled as the folders that it reads and opens its files again where
+it arrives: the same versions, whatever `current` points to by then.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError, nearest
-from prep_assets.stores.detect import PATTERNS, Format, data_files, detect_format, payload_folders
+from prep_assets.stores.detect import PATTERNS, Format, data_files, format_of, payload_folders, read_manifests
 from prep_assets.stores.read_bin import read_bin
 from prep_assets.stores.read_h5 import read_h5
 from prep_assets.stores.read_megatron import read_megatron
@@ -52,12 +53,14 @@ class Store:
         path, format: what was opened.
         data: its arrays and records.
         chosen: the keys it was opened with, `None` for all.
+        folders: the folders, or the file, that are read; of published stores the versions that were current.
     """
 
     path: Path
     format: Format
     data: Shard
     chosen: tuple[str, ...] | None = None
+    folders: tuple[Path, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -86,7 +89,7 @@ class Store:
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_store, (self.path, self.format, self.chosen)
+        return _opened, (self.path, self.folders, self.format, self.chosen)
 
     def require(self, keys: Iterable[str]) -> None:
         """Raises:
@@ -212,31 +215,37 @@ def open_store(path: Path | str, format: Format | None = None, keys: Sequence[st
 
     Raises:
         NoData, UnsupportedFormat: as `detect_format`.
-        StoreError: parts that do not fit together; the message says which and how.
+        StoreError: parts that do not fit together, the message says which and how; a store of which no version is published, or whose
+            manifest was edited.
     """
     path = Path(path)
-    known = detect_format(path) if format is None else format
-    found = joined([_select(shard, keys) for shard in _shards(path, known)])
-    return Store(path, known, found, None if keys is None else tuple(keys))
+    return _opened(path, tuple(payload_folders(path)), format, keys)
 
 
-def _shards(path: Path, format_: Format) -> list[Shard]:
+def _opened(path: Path, folders: tuple[Path, ...], format: Format | None, keys: Sequence[str] | None) -> Store:
+    read_manifests(folders)
+    known = format_of(path, folders) if format is None else format
+    found = joined([_select(shard, keys) for shard in _shards(path, folders, known)])
+    return Store(path, known, found, None if keys is None else tuple(keys), folders)
+
+
+def _shards(path: Path, folders: tuple[Path, ...], format_: Format) -> list[Shard]:
     readers = {"h5": read_h5, "bin": read_bin, "jsonl": read_jsonl, "parquet": read_parquet, "megatron": read_megatron}
     if format_ not in readers:
         _unknown(format_, readers)
-    named = read_named(path) if format_ in ("h5", "bin") else []
+    named = read_named(folders[0]) if len(folders) == 1 and format_ in ("h5", "bin") else []
     if named:
         return named
-    if path.is_file():
+    if len(folders) == 1 and (file := folders[0]).is_file():
         return [
-            _with_positions(_renamed(shard)) for shard in readers[format_]([path.with_suffix(".idx") if format_ == "megatron" else path])
+            _with_positions(_renamed(shard)) for shard in readers[format_]([file.with_suffix(".idx") if format_ == "megatron" else file])
         ]
-    ours = [read_streams(folder) for folder in payload_folders(path)]
+    ours = [read_streams(folder) for folder in folders]
     if any(ours):
         return [shard for shards in ours for shard in shards]
-    files = [file for kind, pattern in PATTERNS if kind == format_ for file in data_files(path, pattern)]
+    files = [file for kind, pattern in PATTERNS if kind == format_ for file in data_files(folders, pattern)]
     if not files:
-        detect_format(path)
+        format_of(path, folders)
         raise StoreError(f"{path} has no {format_} files")
     return [_with_positions(_renamed(shard)) for shard in readers[format_](files)]
 

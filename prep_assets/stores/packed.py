@@ -31,6 +31,10 @@ DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, 
 BIN_KEYS = {"tokens": "sequence", "loss_mask": "loss_mask", "position_ids": "position_ids"}
 
 
+Documents = dict[str, npt.NDArray[Any]]
+_REMEDY = "Build the store again"
+
+
 class PackedWriter:
     """Writes blocks of rows; the number of rows is known beforehand. `loss_dtype` is int8, or float32 where weights are fractions."""
 
@@ -128,28 +132,81 @@ def open_packed(directory: Path, name: str) -> PackedStore:
     """Open the packed table `name` of a store, whichever its format.
 
     Raises:
-        StoreError: it is not there, or its parts do not fit together.
+        StoreError: it is not there, its parts do not fit together, or the documents of a row are not one after another from 0.
+    """
+    documents, sources, row_len = open_documents(directory, name)
+    h5, shard = directory / f"{name}.h5", directory / name / "shard_0000"
+    try:
+        tokens, loss_mask = _h5_rows(h5) if h5.is_file() else [_bin_rows(shard, BIN_KEYS[key], row_len) for key in ("tokens", "loss_mask")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{h5 if h5.is_file() else shard}: a file is missing or damaged ({error!r}). {_REMEDY}") from error
+    if tokens.shape != loss_mask.shape or tokens.shape[1] != row_len:
+        raise StoreError(f"{directory}: tokens {tokens.shape}, loss_mask {loss_mask.shape}, row_len {row_len} do not fit together")
+    _check_rows(directory / f"{name}.documents", documents, len(tokens))
+    return PackedStore(tokens, loss_mask, documents, sources, row_len, open_images(directory, name))
+
+
+def open_documents(directory: Path, name: str) -> tuple[Documents, tuple[str, ...], int]:
+    """What the rows of the packed table `name` are made of: the fields of `DOCUMENT_FIELDS`, the names of domains, and the row length.
+
+    Raises:
+        StoreError: a file is missing or damaged, or the documents of a row are not one after another from 0.
     """
     folder = directory / f"{name}.documents"
     if not folder.is_dir():
         raise StoreError(f"{directory} has no packed table {name!r}: {folder.name} is missing")
-    about = json.loads((folder / "sources.json").read_text("utf-8"))
-    documents = {field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in DOCUMENT_FIELDS}
+    documents = {field: _column(folder / f"{field}.npy") for field in DOCUMENT_FIELDS}
     counts = {field: len(values) for field, values in documents.items()}
     if len(set(counts.values())) != 1:
-        raise StoreError(f"{folder}: fields of different lengths: {counts}")
-    row_len = int(about["row_len"])
-    h5 = directory / f"{name}.h5"
-    if h5.is_file():
-        import h5py
+        raise StoreError(f"{folder}: fields of different lengths: {counts}. {_REMEDY}")
+    path = folder / "sources.json"
+    try:
+        about = json.loads(path.read_text("utf-8"))
+        sources, row_len = tuple(about["sources"]), int(about["row_len"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is missing or damaged ({error!r}). {_REMEDY}") from error
+    _check_places(folder, documents, row_len)
+    return documents, sources, row_len
 
-        file = h5py.File(h5, "r")
-        tokens, loss_mask = file["tokens"], file["loss_mask"]
-    else:
-        tokens, loss_mask = (_bin_rows(directory / name / "shard_0000", BIN_KEYS[key], row_len) for key in ("tokens", "loss_mask"))
-    if tokens.shape != loss_mask.shape or tokens.shape[1] != row_len:
-        raise StoreError(f"{directory}: tokens {tokens.shape}, loss_mask {loss_mask.shape}, row_len {row_len} do not fit together")
-    return PackedStore(tokens, loss_mask, documents, tuple(about["sources"]), row_len, open_images(directory, name))
+
+def _column(path: Path) -> npt.NDArray[Any]:
+    try:
+        found: npt.NDArray[Any] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise StoreError(f"{path} is missing or damaged ({error}). {_REMEDY}") from error
+    if found.ndim != 1 or found.dtype != DOCUMENT_FIELDS[path.stem]:
+        expected = np.dtype(DOCUMENT_FIELDS[path.stem]).name
+        raise StoreError(f"{path}: {found.dtype.name} of shape {found.shape}, expected {expected} of one dimension. {_REMEDY}")
+    return found
+
+
+def _check_places(folder: Path, documents: Documents, row_len: int, block: int = 1 << 20) -> None:
+    """Rows ascend; in each, documents stand one after another from 0, inside the row. Blocks overlap by one entry."""
+    count = len(documents["row"])
+    for start in range(0, count, block):
+        row, offset, length = (np.asarray(documents[field][max(0, start - 1) : start + block]) for field in ("row", "row_offset", "length"))
+        follows = np.diff(row) == 0
+        place = np.append(offset[0] if start else 0, np.where(follows, offset[:-1] + length[:-1], 0))
+        wrong = (offset != place) | (length < 1) | (offset + length > row_len) | (row < 0) | (np.diff(row, prepend=row[0]) < 0)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise StoreError(
+                f"{folder}: entry {max(0, start - 1) + at:,} of {count:,} has row {row[at]}, row_offset {offset[at]}, length {length[at]}; "
+                f"documents stand one after another from 0 in rows of {row_len:,} tokens, in the order of rows. {_REMEDY}"
+            )
+
+
+def _check_rows(folder: Path, documents: Documents, rows: int) -> None:
+    last = int(documents["row"][-1]) + 1 if len(documents["row"]) else 0
+    if last > rows:
+        raise StoreError(f"{folder}: its last document is in row {last - 1:,} of a table of {rows:,} rows. {_REMEDY}")
+
+
+def _h5_rows(path: Path) -> tuple[Any, Any]:
+    import h5py
+
+    file = h5py.File(path, "r")
+    return file["tokens"], file["loss_mask"]
 
 
 def _bin_rows(shard: Path, key: str, row_len: int) -> npt.NDArray[Any]:

@@ -136,8 +136,19 @@ class Place:
             return Published(final, Manifest.read(final), reused=found is not None)
 
     def accept(self, published: Published) -> None:
-        """Make a proposed store current."""
+        """Make a proposed store current.
+
+        Raises:
+            StoreError: it is there no longer, or its manifest cannot be read; `current` stays what it is.
+        """
         with self._locked():
+            try:
+                Manifest.read(published.directory)
+            except StoreError as error:
+                raise StoreError(
+                    f"{self.label}: {published.directory} cannot be published, it was removed or damaged since it was built: {error}. "
+                    "Materialize the asset again"
+                ) from error
             self._point("current", published.directory)
             if self._target("candidate") == published.directory.resolve():
                 self._unpoint("candidate")
@@ -244,10 +255,14 @@ def open_published(root: Path, asset: str, partition: str = "", *, remedy: str =
     """The current store of an asset.
 
     Raises:
-        StoreError: there is none; `remedy` is the command that builds it.
+        StoreError: there is none, or its manifest is missing or damaged; `remedy` is the command that builds it.
     """
     place = Place(root, asset, partition)
-    found = place.current()
+    try:
+        found = place.current()
+    except StoreError as error:
+        again = f". Build it again:\n  {remedy}" if remedy else ""
+        raise StoreError(f"{str(error).removesuffix('. Build the store again') if remedy else error}{again}") from error
     if found is None:
         raise StoreError(f"{place.label}: no store in {place.directory}." + (f" Build it with:\n  {remedy}" if remedy else ""))
     return found

@@ -24,7 +24,9 @@ from prep_assets.stores.read_bin import borders, row_ends
 from prep_assets.stores.segments import Int64s, Shard
 from prep_assets.stores.tokens import Segmented
 
-_HANDLES: dict[tuple[int, Path], Any] = {}
+Identity = tuple[int, int, int, int]
+"""Device, inode, time of change and size: which file a path led to."""
+_HANDLES: dict[tuple[int, Path, Identity], Any] = {}
 
 
 def read_h5(files: Sequence[Path]) -> list[Shard]:
@@ -43,6 +45,7 @@ def _shard(path: Path) -> Shard:
     ends: dict[str, Int64s] = {}
     row_len = 0
     try:
+        _close_outdated(path, _identity(path))
         with h5py.File(path, "r") as file:
             memory = map_file(path)
             for key, node in file.items():
@@ -93,6 +96,7 @@ class H5Array:
 
     def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._path, self._name, self._shape, self.dtype = path, name, shape, dtype
+        self._identity = _identity(path)
 
     def __len__(self) -> int:
         return int(np.prod(self._shape, dtype=np.int64))
@@ -101,7 +105,7 @@ class H5Array:
         begin, end, _ = part.indices(len(self))
         if end <= begin:
             return np.zeros(0, self.dtype)
-        dataset = _handle(self._path)[self._name]
+        dataset = _handle(self._path, self._identity)[self._name]
         if len(self._shape) == 1:
             return np.asarray(dataset[begin:end])
         width = self._shape[1]
@@ -109,10 +113,27 @@ class H5Array:
         return rows[begin % width : begin % width + end - begin]
 
 
-def _handle(path: Path) -> Any:
+def _identity(path: Path) -> Identity:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _handle(path: Path, identity: Identity) -> Any:
     import h5py
 
-    key = (os.getpid(), path)
+    key = (os.getpid(), path, identity)
     if key not in _HANDLES:
+        if not path.exists() or _identity(path) != identity:
+            raise StoreError(f"{path} was replaced or changed since it was opened. Open the store again")
         _HANDLES[key] = h5py.File(path, "r")
     return _HANDLES[key]
+
+
+def _close_outdated(path: Path, identity: Identity) -> None:
+    """Close handles of the same inode with another content: HDF5 would answer for the new file from what it remembers of the old one.
+
+    A file that another one replaced keeps its handle, so that a store that has it open can be read on.
+    """
+    outdated = [key for key in _HANDLES if key[:2] == (os.getpid(), path) and key[2][:2] == identity[:2] and key[2] != identity]
+    for key in outdated:
+        _HANDLES.pop(key).close()

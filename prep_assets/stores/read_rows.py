@@ -18,7 +18,8 @@ def read_jsonl(files: Sequence[Path]) -> list[Shard]:
     """One shard for each file. Every line is decoded once: memory holds the numbers, and for text the places of lines.
 
     Raises:
-        StoreError: a line that is no JSON object, or that has other keys than the first.
+        StoreError: a line that is no JSON object, or that has other lists of numbers than the first. Any other key may be left out of a line, where
+            its value is `None`.
     """
     return [_jsonl(file) for file in files]
 
@@ -53,7 +54,10 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, Any]:
 def _gather(lists: dict[str, list[npt.NDArray[Any]] | None], row: dict[str, Any], path: Path, number: int) -> None:
     if not lists:
         lists.update({key: [] if _is_numbers(value) else None for key, value in row.items()})
-    if row.keys() != lists.keys():
+    for key in row.keys() - lists.keys():
+        if not _is_numbers(row[key]):
+            lists[key] = None
+    if any(key not in lists for key in row) or any(key not in row for key, parts in lists.items() if parts is not None):
         raise StoreError(f"{path} line {number} has the keys {sorted(row)}, the first line has {sorted(lists)}")
     for key, parts in lists.items():
         if parts is not None:
@@ -75,7 +79,7 @@ def _line_value(path: Path, places: Sequence[int], key: str) -> Callable[[int], 
     def value(i: int) -> Any:
         with path.open("rb") as file:
             file.seek(places[i])
-            return typed(_decoded(file.readline(), path, i + 1)[key])
+            return typed(_decoded(file.readline(), path, i + 1).get(key))
 
     return value
 
@@ -84,7 +88,7 @@ def read_parquet(files: Sequence[Path]) -> list[Shard]:
     """One shard for each file, decoded into memory.
 
     Raises:
-        StoreError: a file that is no Parquet, or a list column with nulls.
+        StoreError: a file that is no Parquet, or a list column with nulls, for lists or inside them.
     """
     return [_parquet(file) for file in files]
 
@@ -104,8 +108,15 @@ def _parquet(path: Path) -> Shard:
         if pa.types.is_list(column.type) and (pa.types.is_integer(column.type.value_type) or pa.types.is_floating(column.type.value_type)):
             if column.null_count:
                 raise StoreError(f"{path}: {column.null_count:,} of {len(column):,} rows have no {key!r}")
-            arrays[key] = column.flatten().to_numpy(zero_copy_only=False)
+            values = column.flatten()
             ends[key] = np.cumsum(pc.list_value_length(column).to_numpy(zero_copy_only=False), dtype=np.int64)
+            if values.null_count:
+                at = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+                row = int(np.searchsorted(ends[key], at, "right"))
+                raise StoreError(
+                    f"{path}: {key!r} of row {row:,} has a null in its list, {values.null_count:,} in all; only numbers are read"
+                )
+            arrays[key] = values.to_numpy(zero_copy_only=False)
         else:
             objects[key] = lambda i, column=column: typed(column[i].as_py())
     return Shard(str(path), arrays, ends, objects, table.num_rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -136,27 +137,39 @@ class Positions:
         self._starts, self._ends, self._total = starts, ends, total
         longest = int((ends - starts).max(initial=0))
         self._ramp = np.arange(min(longest, _LONGEST_RAMP), dtype=np.int32)
+        self._ramp.flags.writeable = False  # a slice of it is what a window inside one document is
+        gapless = len(starts) > 0 and (starts[0], ends[-1]) == (0, total) and np.array_equal(starts[1:], ends[:-1])
+        self._plain = bool(gapless and longest <= _LONGEST_RAMP)
 
     def __len__(self) -> int:
         return self._total
 
     def __getitem__(self, part: slice) -> npt.NDArray[np.int32]:
-        at, end, step = part.indices(self._total)
+        begin, end, step = part.indices(self._total)
         if step != 1:
             raise IndexError("positions are read in steps of 1")
-        first = max(int(self._starts.searchsorted(at, "right")) - 1, 0)
+        first = max(int(self._starts.searchsorted(begin, "right")) - 1, 0)
         last = int(self._starts.searchsorted(end))
+        if not self._plain or begin >= end:
+            return self._with_gaps(begin, end, first, last)
+        ramp, starts = self._ramp, self._starts[first:last].tolist()
+        if len(starts) == 1:
+            return ramp[begin - starts[0] : end - starts[0]]
+        parts = [ramp[begin - starts[0] : starts[1] - starts[0]]]
+        parts += [ramp[: until - start] for start, until in pairwise(starts[1:])]
+        parts.append(ramp[: end - starts[-1]])
+        return np.concatenate(parts)
+
+    def _with_gaps(self, at: int, end: int, first: int, last: int) -> npt.NDArray[np.int32]:
+        """Positions between documents are 0; a document may be longer than the ramp, and the window empty."""
         parts = []
         for start, stop in zip(self._starts[first:last].tolist(), self._ends[first:last].tolist(), strict=True):
             if start > at:
                 parts.append(np.zeros(start - at, np.int32))
                 at = start
             if (until := min(stop, end)) > at:
-                parts.append(self._count(at - start, until - start))
+                parts.append(np.arange(at - start, until - start, dtype=np.int32))
                 at = until
         if at < end or not parts:
             parts.append(np.zeros(max(end - at, 0), np.int32))
         return np.concatenate(parts)
-
-    def _count(self, begin: int, end: int) -> npt.NDArray[np.int32]:
-        return self._ramp[begin:end] if end <= len(self._ramp) else np.arange(begin, end, dtype=np.int32)

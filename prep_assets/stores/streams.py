@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.detect import natural
-from prep_assets.stores.packed import DOCUMENT_FIELDS
+from prep_assets.stores.packed import open_documents
 from prep_assets.stores.read_bin import read_bin
 from prep_assets.stores.read_h5 import read_h5
 from prep_assets.stores.segments import Int64s, Positions, Shard, joined
@@ -58,7 +57,7 @@ def _stream(folder: Path, name: str) -> Shard:
         raise StoreError(f"{folder}: {name} has an index, but neither {name}.h5 nor a folder {name}")
     arrays = {"sequence" if key == "tokens" else key: array for key, array in arrays.items()}
     packed = folder / f"{name}.documents"
-    starts, stops, ends = _table(packed, arrays) if packed.is_dir() else _records(folder / f"{name}.index")
+    starts, stops, ends = _table(folder, name, arrays) if packed.is_dir() else _records(folder / f"{name}.index")
     length = len(arrays["sequence"] if "sequence" in arrays else next(iter(arrays.values())))
     if len(ends) and int(ends[-1]) != length:
         raise StoreError(f"{data}: {length:,} tokens, its index says {int(ends[-1]):,}")
@@ -72,10 +71,10 @@ def _records(index: Path) -> tuple[Int64s, Int64s, Int64s]:
     return np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)], ends, ends
 
 
-def _table(folder: Path, arrays: dict[str, Any]) -> tuple[Int64s, Int64s, Int64s]:
+def _table(folder: Path, name: str, arrays: dict[str, Any]) -> tuple[Int64s, Int64s, Int64s]:
     """Where documents start and stop, and where rows end, in a table whose rows stand end to end."""
-    row_len = int(json.loads((folder / "sources.json").read_text("utf-8"))["row_len"])
-    row, offset, length = (np.asarray(np.load(folder / f"{name}.npy"), DOCUMENT_FIELDS[name]) for name in ("row", "row_offset", "length"))
+    documents, _, row_len = open_documents(folder, name)
+    row, offset, length = (np.asarray(documents[field]) for field in ("row", "row_offset", "length"))
     starts = row * row_len + offset
     return starts, starts + length, np.arange(row_len, len(arrays["sequence"]) + 1, row_len, dtype=np.int64)
 

@@ -84,7 +84,12 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
         return _joined(sample, template.special.get("eos_token", ""), template.image) if template else _joined(sample)
     if template is None or any(untemplated):
         roles = [turn.role for turn in sample.turns]
-        raise Refused("needs_template", f"roles {roles}: chat roles are rendered by a template, the others by none", stage="render")
+        remedy = (
+            "pretrain has no template: use the schema text, or put chats into sft" if template is None else "keep them in separate records"
+        )
+        raise Refused(
+            "needs_template", f"roles {roles}: chat roles are rendered by a template, the others by none; {remedy}", stage="render"
+        )
     try:
         return _templated(sample, template, generation_prompt)
     except RecursionError as error:

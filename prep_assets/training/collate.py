@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from prep_assets.errors import ConfigError
+
 IGNORE = -100
 
 
@@ -28,11 +30,40 @@ def padded(rows: Sequence[Tensor], fill: float, *, width: int | None = None, lef
     return table
 
 
+def unshifted_labels(items: Sequence[dict[str, Tensor]]) -> list[Tensor]:
+    """Each item's ``labels``; where no item has any, its inputs, which trains every token.
+
+    Raises:
+        ConfigError: an item says what is trained in another way, as windows do with ``loss_mask`` and shifted ``target_ids``; or only some
+            items have labels.
+    """
+    for item in items:
+        other = sorted({"loss_mask", "target_ids"} & item.keys())
+        if "labels" not in item and other:
+            raise ConfigError(
+                f"items have {', '.join(sorted(item))}: {' and '.join(other)} would be lost, since only unshifted `labels` are read here. Windows "
+                "of SequenceDataset and SftDataset have one length: batch them with the DataLoader's own collate_fn, i.e. give none"
+            )
+    labelled = sum("labels" in item for item in items)
+    if labelled not in (0, len(items)):
+        raise ConfigError(f"{labelled} of {len(items)} items of a batch have `labels`; all have them or none has")
+    return [item.get("labels", item["input_ids"]) for item in items]
+
+
+def _used(item: dict[str, Tensor]) -> int:
+    """Tokens before the padding that a packed row ends with."""
+    return int(item["seq_lengths"].sum()) if "seq_lengths" in item else len(item["input_ids"])
+
+
 @dataclass(frozen=True)
 class Pad:
-    """Right-pads ``input_ids`` and ``labels`` (unshifted; the inputs themselves where an item has none).
+    """Right-pads ``input_ids`` and ``labels`` (unshifted; the inputs themselves where no item has any).
 
-    Batch: ``input_ids, labels`` int64[B, L], ``attention_mask`` int64[B, L], 1 on tokens; ``position_ids`` where items have them.
+    Batch: ``input_ids, labels`` int64[B, L], ``attention_mask`` int64[B, L], 1 on tokens and 0 on padding, also on what a packed row ends
+    with (after its ``seq_lengths``); ``position_ids`` where items have them.
+
+    Raises:
+        ConfigError: items that have ``loss_mask`` or ``target_ids`` and no ``labels``, as windows do.
 
     Attributes:
         pad_id: what fills the inputs.
@@ -47,8 +78,8 @@ class Pad:
         width = -(-max(len(row) for row in inputs) // self.multiple_of) * self.multiple_of
         batch = {
             "input_ids": padded(inputs, self.pad_id, width=width),
-            "labels": padded([item.get("labels", item["input_ids"]) for item in items], IGNORE, width=width),
-            "attention_mask": padded([torch.ones_like(row) for row in inputs], 0, width=width),
+            "labels": padded(unshifted_labels(items), IGNORE, width=width),
+            "attention_mask": padded([inputs[0].new_ones(_used(item)) for item in items], 0, width=width),
         }
         if "position_ids" in items[0]:
             batch["position_ids"] = padded([item["position_ids"] for item in items], 0, width=width)
@@ -63,13 +94,16 @@ class PaddingFree:
 
     Batch of T tokens in D documents: ``input_ids, labels, position_ids`` int64[1, T], positions from 0 in each document, and -100 at each
     document's first label; ``cu_seqlens`` int32[D + 1]; ``max_seqlen`` int, the longest document.
+
+    Raises:
+        ConfigError: as `Pad`.
     """
 
     def __call__(self, items: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
         lengths = torch.cat([item.get("seq_lengths", torch.tensor([len(item["input_ids"])])) for item in items])
-        used = [int(item["seq_lengths"].sum()) if "seq_lengths" in item else len(item["input_ids"]) for item in items]
+        used = [_used(item) for item in items]
         tokens = torch.cat([item["input_ids"][:stop] for item, stop in zip(items, used, strict=True)])
-        labels = torch.cat([item.get("labels", item["input_ids"])[:stop] for item, stop in zip(items, used, strict=True)])
+        labels = torch.cat([row[:stop] for row, stop in zip(unshifted_labels(items), used, strict=True)])
         ends = lengths.cumsum(0)
         positions = torch.arange(len(tokens)) - torch.repeat_interleave(ends - lengths, lengths)
         return {

@@ -66,13 +66,19 @@ class GroupDataset(_Records):
     """Prompts with groups of responses, scored beforehand.
 
     Item: ``prompts`` int64[P]; ``responses`` list of int64, ``masks`` list of bool, one each for every response; ``rewards`` float32[G].
+    A store's masks may also be called ``responses_mask``, which is how AstrAI's pipelines name them where they are not told.
     """
 
-    required: ClassVar[tuple[str, ...]] = ("prompts", "responses", "masks", "rewards")
+    required: ClassVar[tuple[str, ...]] = ("prompts", "responses", "rewards")
+
+    def __init__(self, store: Store) -> None:
+        self._masks = "responses_mask" if "masks" not in store.keys and "responses_mask" in store.keys else "masks"
+        store.require((*self.required, self._masks))
+        super().__init__(store)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        found = self.store.fetch_record(i, self.required)
-        responses, masks = (self._nested(i, found[key], key) for key in ("responses", "masks"))
+        found = self.store.fetch_record(i, (*self.required, self._masks))
+        responses, masks = (self._nested(i, found[key], key) for key in ("responses", self._masks))
         rewards = torch.from_numpy(np.array(found["rewards"], np.float32))
         lengths = ([len(part) for part in responses], [len(part) for part in masks])
         if lengths[0] != lengths[1] or len(lengths[0]) != len(rewards):

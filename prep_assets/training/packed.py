@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.detect import payload_folders
+from prep_assets.pipelines.commands import materialize_command
+from prep_assets.stores.detect import payload_folders, read_manifests
 from prep_assets.stores.open import open_store
+from prep_assets.stores.packed import open_packed
 from prep_assets.training.tensors import long
 
 IGNORE = -100
@@ -33,18 +35,19 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         name: which table, where the folder has several, e.g. ``sft_dev_packed``.
 
     Raises:
-        StoreError: no table there, or several and no name; loss weights that are neither 0 nor 1, which labels cannot express.
+        StoreError: no table there, or several and no name; no published version; a manifest that was edited; parts that are damaged; loss
+            weights that are neither 0 nor 1, which labels cannot express.
     """
 
     def __init__(self, path: Path | str, name: str | None = None) -> None:
-        self._args = (path, name)
         folder, name = _find(Path(path), name)
+        # the version, not `current`: a worker that opens it later reads the same rows
+        self._args = (folder, name)
+        read_manifests([folder])
+        documents = open_packed(folder, name).documents
         h5 = folder / f"{name}.h5"
         self._store = open_store(h5 if h5.is_file() else folder / name)
-        where = folder / f"{name}.documents"
-        self._row, self._offset, self._length = (
-            np.load(where / f"{field}.npy", mmap_mode="r") for field in ("row", "row_offset", "length")
-        )
+        self._row, self._offset, self._length = (documents[field] for field in ("row", "row_offset", "length"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedDataset, self._args
@@ -69,10 +72,15 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
 
 
 def _find(path: Path, name: str | None) -> tuple[Path, str]:
+    if not path.exists():
+        asset = path.parent.name if path.name == "current" else path.name
+        raise StoreError(f"{path}: there is no store. Where it is the place of an asset, build it with:\n  {materialize_command(asset)}")
     folders = payload_folders(path)
-    names = {each.stem: folder for folder in folders for each in sorted(folder.glob("*.documents"))}
-    if name is None and len(names) == 1:
-        name = next(iter(names))
-    if name not in names:
-        raise StoreError(f"{path}: no packed table {name or ''}; found {', '.join(names) or 'none'}. Give the name of one of them")
-    return names[name], name
+    tables = [(folder, each.stem) for folder in folders for each in sorted(folder.glob("*.documents")) if name in (None, each.stem)]
+    if len(tables) > 1 and len({folder for folder, _ in tables}) > 1:
+        found = ", ".join(str(folder / each) for folder, each in tables)
+        raise StoreError(f"{path}: several stores have a packed table {name or ''}: {found}. Open one of these stores")
+    if len(tables) != 1:
+        found = ", ".join(each.stem for folder in folders for each in sorted(folder.glob("*.documents")))
+        raise StoreError(f"{path}: no packed table{f' {name}' if name else ''}; found {found or 'none'}. Give the name of one of them")
+    return tables[0]

@@ -29,7 +29,8 @@ class ResumableDistributedSampler(Sampler[int]):
         data_source: only its length is used.
         start_epoch, start_iter: where to begin; `start_iter` counts samples of one rank.
         drop_last: leave out the last n % R samples; otherwise the epoch's first ones are repeated until all ranks have equally many.
-        pad: false, for evaluation: repeat none, so that every sample comes exactly once and some ranks have one more.
+        pad: false, for evaluation: repeat none, so that every sample comes exactly once and some ranks have one more. Rank 0 has most, so
+            its state is the one to save (see `state_dict`).
         rank, world_size: of `torch.distributed` (and `process_group`) where they are not given; 0 and 1 where that is not initialized.
         batch_size: samples in a batch of one rank, for `consume`.
 
@@ -57,6 +58,7 @@ class ResumableDistributedSampler(Sampler[int]):
         self.rank, self.world_size = _place(rank, world_size, process_group)
         self._consumed = start_iter * self.world_size
         self._tracked = self._exhausted = False
+        self._handed_out = 0
         if batch_size < 1 or start_epoch < 0 or start_iter < 0 or self._consumed > self.n + self.world_size:
             raise ConfigError(
                 f"batch_size {batch_size}, start_epoch {start_epoch}, start_iter {start_iter}: an epoch has {self.n:,} samples for "
@@ -67,7 +69,9 @@ class ResumableDistributedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         self._next_pass()
         epoch = self.epoch
-        yield from self._indices()
+        found = self._indices()
+        self._handed_out = len(found)
+        yield from found
         self._exhausted = self.epoch == epoch
 
     def __len__(self) -> int:
@@ -89,14 +93,19 @@ class ResumableDistributedSampler(Sampler[int]):
             self.epoch, self._consumed, self._exhausted = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, for a checkpoint; equal on all ranks.
+        """The position, for a checkpoint; equal on all ranks that have counted equally many batches.
+
+        With ``pad=False`` a rank may have one batch less in an epoch than rank 0, which has most, and is then behind it at the end of that
+        epoch until it goes on. Save rank 0's: it is right for all ranks. A rank that had no sample in a pass, and so counted none, is at the next epoch.
 
         Raises:
             PrepAssetsError: a whole pass was made without `consume`, so the position is not known.
         """
-        if self._exhausted and not self._tracked:
+        uncounted = self._exhausted and not self._tracked
+        if uncounted and self._handed_out:
             raise PrepAssetsError("the position is not known: call sampler.consume() after each batch that was trained")
-        return {"epoch": self.epoch, "consumed": self._consumed, "seed": self.seed, "shuffle": self.shuffle, "n": self.n}
+        epoch, consumed = (self.epoch + 1, 0) if uncounted else (self.epoch, self._consumed)
+        return {"epoch": epoch, "consumed": consumed, "seed": self.seed, "shuffle": self.shuffle, "n": self.n}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, with as many ranks and as large batches as there are now.

@@ -41,7 +41,7 @@ class SharedStore(Store):
     """A store whose arrays are `SharedArray`s; it travels to workers as it is, not as its path."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SharedStore, (self.path, self.format, self.data, self.chosen)
+        return SharedStore, (self.path, self.format, self.data, self.chosen, self.folders)
 
 
 def share_memory(store: Store) -> Store:
@@ -53,4 +53,4 @@ def share_memory(store: Store) -> Store:
     if store.data.objects:
         raise ConfigError(f"{store.path}: {', '.join(store.data.objects)} are no arrays and cannot be in shared memory; open with keys=[…]")
     data: Shard = replace(store.data, arrays={key: SharedArray(array) for key, array in store.data.arrays.items()})
-    return SharedStore(store.path, store.format, data, store.chosen)
+    return SharedStore(store.path, store.format, data, store.chosen, store.folders)

@@ -105,6 +105,14 @@ FAULTS: list[tuple[Any, str, tuple[str, ...]]] = [
 ]
 
 
+def test_a_faulty_section_is_one_fault() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pipeline({"input": {"sections": [{"field": "t", "action": "tran"}]}}, "sft.json")
+    assert len(str(caught.value).split("\n")) == 2 and "did you mean 'train'?" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"input\.sections: List should have at least 1 item"):
+        parse_pipeline({"input": {"sections": []}}, "sft.json")
+
+
 @pytest.mark.parametrize(("values", "said"), [fault[1:] for fault in FAULTS], ids=[str(fault[0]) for fault in FAULTS])
 def test_what_means_nothing_is_refused_with_a_remedy(values: Any, said: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError) as caught:

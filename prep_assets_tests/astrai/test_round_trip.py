@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -62,6 +63,15 @@ def test_groups_of_any_shape(
     assert [as_lists(item) for item in dataset] == [expected_group(*row) for row in rows]
     assert dataset[-1]["rewards"].dtype == torch.float32
     shutil.rmtree(folder)
+
+
+def test_masks_that_have_the_name_which_preprocess_gives_them(run: Run, tmp_path: Path) -> None:
+    pipeline = copy.deepcopy(GRPO)
+    del pipeline["input"]["sources"]["responses"]["mask_key"]
+    run([group_row("b c", [("d", 1.0), ("e f", -0.5)])], changed(pipeline, preprocessing={"min_chars": 0}))
+    dataset = DatasetFactory.load("grpo", tmp_path / "out")
+    assert "responses_mask" in dataset.store.keys
+    assert [as_lists(item) for item in dataset] == [expected_group("b c", [("d", 1.0), ("e f", -0.5)])]
 
 
 PAIRS = [("b", "c d e"), ("f g", "h"), ("i j k", "l")]

@@ -17,6 +17,7 @@ from prep_assets.exports import export, exports
 from prep_assets.exports.source import open_source
 from prep_assets.pipelines.graph import asset_named
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.stores.lines import Lines
 from prep_assets_tests.pipelines.workspaces import tree
 
 
@@ -118,6 +119,8 @@ def test_list_shows_every_format_with_what_it_takes_and_who_reads_it(run: Any) -
         (("sft_tokens", "-p", "chats", "-t", "megatron"), "would lose the loss mask of sft_tokens"),
         (("pretrain_tokens", "-t", "litdata"), "needs the option 'block_size'"),
         (("rl_prompts", "-t", "verl"), "needs data_source"),
+        (("sft_packed", "-t", "packed_parquet", "--option", "rows_per_file=0"), "--option rows_per_file=0: Input should be greater than"),
+        (("sft_packed", "-t", "megatron", "--option", "name=../../escape"), "--option name=../../escape: must be the name of a file"),
     ],
 )
 def test_an_error_is_one_message_and_leaves_nothing(built: Any, run: Any, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
@@ -150,6 +153,46 @@ def test_a_damaged_store_is_refused(mine: Any, run: Any, tmp_path: Path) -> None
     assert (result.exit_code, result.stdout) == (1, "")
     assert "sft_packed.h5: content altered" in result.stderr
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "complaint"), [(".", "is the current folder"), ("file", "it is a file"), ("file/a", "is below"), ("mine", "is not empty")]
+)
+def test_a_wrong_place_is_not_the_fault_of_the_store(
+    built: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, complaint: str
+) -> None:
+    (tmp_path / "file").write_text("keep")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("keep")
+    monkeypatch.chdir(tmp_path)
+    result = run("export", "sft_packed", "-t", "mds", "-o", place)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert complaint in result.stderr and "prep-assets verify" not in result.stderr
+
+
+def test_a_damaged_store_comes_with_the_command_that_builds_it(mine: Any, run: Any, tmp_path: Path) -> None:
+    folder = mine.stores / "sft_tokens" / "chats" / "current"
+    path = next(path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json")
+    path.write_bytes(path.read_bytes()[:-1])
+    command = "Build it again:\n  dagster asset materialize --select sft_tokens --partition chats"
+    words = ("export", "sft_tokens", "-p", "chats", "-t", "mds", "-o", tmp_path / "a")
+    result = run(*words)
+    assert result.exit_code == 1 and "is not what its manifest says" in result.stderr and command in result.stderr
+    (folder / "manifest.json").write_text("{")
+    result = run(*words)
+    assert result.exit_code == 1 and "it was edited or cut short. Build it again:" in result.stderr and command in result.stderr
+    (folder / "manifest.json").unlink()
+    result = run(*words)
+    assert result.exit_code == 1 and "it has no manifest.json" in result.stderr and command in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "trainer"),
+    [("unpaired", "KTO"), ("unpaired_test", "KTO"), ("preferences", "DPO"), ("rl_prompts_train", "GRPO"), ("arithmetic_prompts", "GRPO")],
+)
+def test_the_trainer_that_is_named_reads_the_lines(tmp_path: Path, name: str, trainer: str) -> None:
+    _, lines = opening("hf_arrow", tmp_path, Lines(tmp_path / f"{name}.jsonl", (), {}), {"layout": "trl"})
+    assert f"\n{trainer}Trainer(model=model" in lines and lines.count("Trainer") == 1
 
 
 def test_a_store_that_is_not_built_comes_with_its_command(empty: Any, run: Any, tmp_path: Path) -> None:

@@ -67,6 +67,34 @@ def test_a_wrong_value(fault: Fault, more: str, path: str, found: str) -> None:
     assert f"(found {found})" in message
 
 
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ("a.jsonl", "needs a list: [a.jsonl] (found 'a.jsonl')"),
+        ("7", "needs a list (found 7)"),
+        ("[]", "List should have at least 1 item"),
+    ],
+)
+def test_a_list_is_called_a_list(fault: Fault, files: str, said: str) -> None:
+    message = fault(f"tokenizer: t\ndomains: {{a: {{files: {files}, schema: text}}}}\n")
+    assert f"domains.a.files: {said}" in message and "uple" not in message
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "family"),
+    [
+        ("preprocessing: {fim: {rate: true}}\n", "preprocessing.fim.rate", "pretrain"),
+        ("preprocessing: {max_seq_len: yes}\n", "preprocessing.max_seq_len", "sft"),
+        ("packing: {weights: {a: true}}\n", "packing.weights", "sft"),
+        ("packing: {seed: false}\n", "packing.seed", "sft"),
+        ("image_patches: true\n", "image_patches", "sft"),
+        ("max_per_source: true\n", "max_per_source", "preference"),
+    ],
+)
+def test_true_and_false_are_no_numbers(fault: Fault, more: str, path: str, family: str) -> None:
+    assert f"\n  {path}: needs a number; true and false are none" in fault(SMALLEST + more, family)
+
+
 def test_a_choice_names_what_may_be_chosen(fault: Fault) -> None:
     message = fault(SMALLEST + "packing: {strategy: tight}\n")
     assert all(f"'{word}'" in message for word in ("concat", "simple", "ffd", "bfd", "bfd_split"))

@@ -70,6 +70,29 @@ def test_max_items_takes_the_first_records_over_all_files(make: Make, tmp_path: 
     assert published.manifest.counts["read"] == min(limit, 12)
 
 
+@pytest.mark.parametrize("limit", [1, 4, 6, 7, 1000])
+@pytest.mark.parametrize("name", ["sft", "pretrain"])
+def test_max_items_counts_what_where_lets_through(make: Make, tmp_path: Path, limit: int, name: str) -> None:
+    rows = [{**chat(f"q{i}", "a"), "text": f"t{i}", "n": i, "language": "en" if i % 3 == 2 else "de"} for i in range(20)]
+    rows[8] = rows[5]  # a duplicate counts
+    rows[11] = {**rows[11], "n": "eleven"}  # a type that where cannot compare does not
+    files = [str(jsonl(tmp_path / f"{part}.jsonl", rows[at : at + 7])) for part, at in (("x", 0), ("y", 7), ("z", 14))]
+    schema = "messages" if name == "sft" else "text"
+    where = {"language": "en", "n": {">=": 0}}
+    workspace = make(minimal(name, {"a": {"files": files, "schema": schema, "where": where, "max_items": limit}}))
+    build(workspace, f"{name}_raw", "a")
+    published = build(workspace, f"{name}_tokens", "a")
+    passing = [i for i, row in enumerate(rows) if row["language"] == "en" and row["n"] != "eleven"]
+    taken = passing[:limit]
+    counts = published.manifest.counts
+    (stream,) = (path.stem for path in published.directory.glob("*.index"))
+    assert origins(published, stream) == [(i // 7, i % 7) for i in taken if i != 8]
+    assert counts["read"] == (taken[-1] + 1 if limit <= len(passing) else len(rows))
+    missed = sum(counts["refused"].get(f"records/{reason}", 0) for reason in ("filtered_by_where", "where_wrong_type"))
+    assert missed == counts["read"] - len(taken)
+    assert failing(workspace, published) == []
+
+
 def test_where_refuses_the_others_and_counts_them(make: Make, tmp_path: Path) -> None:
     rows = [{**chat(f"q{i}", "a"), "language": "en" if i % 3 else "de"} for i in range(10)]
     file = jsonl(tmp_path / "a.jsonl", rows)

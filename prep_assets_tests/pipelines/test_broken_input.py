@@ -97,6 +97,12 @@ def test_a_file_of_blank_lines_stops_the_build(make: Make, tmp_path: Path, conte
     assert_nothing_published(workspace, "pretrain_raw")
 
 
+def test_an_empty_list_is_called_one(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b"[]")
+    with pytest.raises(SourceError, match=r"no records in a\.json: the list is empty"):
+        build(pretrain(make, tmp_path / "a.json"), "pretrain_raw", "a")
+
+
 def test_a_missing_file_and_an_unknown_suffix_stop_the_build(make: Make, tmp_path: Path) -> None:
     with pytest.raises(PrepAssetsError, match=r"nowhere\.jsonl"):
         build(pretrain(make, tmp_path / "nowhere.jsonl"), "pretrain_raw", "a")
@@ -210,6 +216,6 @@ def test_a_missing_input_is_named_with_the_command_that_builds_it(
     make: Make, tmp_path: Path, family: str, asset: str, partition: str, needs: str
 ) -> None:
     (tmp_path / "a.jsonl").write_bytes(GOOD)
-    workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", "text")}))
+    workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", "preference" if family == "preference" else "text")}))
     with pytest.raises(PrepAssetsError, match=rf"(?s)no store in.*Build it with:.*--select {needs}"):
         build(workspace, asset, partition)

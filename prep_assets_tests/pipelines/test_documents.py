@@ -64,12 +64,13 @@ def through_all_forms(options: Mapping[str, Any]) -> Convert:
 
 def read(file: Path, domain: Domain, sizes: Sizes, deduplicate: bool, block_bytes: int) -> tuple[list[Any], list[Any]]:
     """Documents and refusals with their rows."""
-    router, tally = Router(domain.domain_key, "cat", frozenset({"cat", "a"})), Tally()
+    files, tally = find_files([str(file)], file.parent), Tally()
+    router = Router(domain.domain_key, "cat", {files[0].url: frozenset({"cat", "a"})})
     found: list[Documents] = list(
         read_documents(
             domain,
             router,
-            find_files([str(file)], file.parent),
+            files,
             tally,
             document_text,
             sizes.check,
@@ -107,7 +108,7 @@ def test_the_shortcut_gives_what_the_long_way_gives(
     asked = Domain.model_validate({"files": [str(file)], "schema": "text", "options": options, **more})
     short = read(file, asked, sizes, deduplicate, block_bytes)
     with monkeypatch.context() as patch:
-        patch.setattr(documents, "convert_with", lambda name, given: through_all_forms(given))
+        patch.setattr(documents, "converter", lambda domain, gives: through_all_forms(domain.options))
         long = read(file, asked, sizes, deduplicate, 1 << 20)
     assert short == long
 

@@ -13,7 +13,7 @@ import pytest
 
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import Pretrain, Sft
-from prep_assets.errors import ConfigError, PrepAssetsError, SourceError, StoreError
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused, SourceError, StoreError
 from prep_assets.pipelines.graph import assets_of, state
 from prep_assets.pipelines.images import ImageFiles, stored_image_id
 from prep_assets.pipelines.workspace import Workspace
@@ -134,6 +134,11 @@ def test_an_image_is_never_split_over_rows(make_sft: Make) -> None:
         ("/etc/hostname", "image_outside_folder"),
         ("sub/../1.png", None),
         ("x" * 5000, "unreadable_image"),
+        ("file:///etc/hostname", "unknown_image_scheme"),
+        ("htps://x/y.jpg", "unknown_image_scheme"),
+        ("C:\\x://y", "unknown_image_scheme"),
+        ("HTTPS://example.org/y.jpg", None),
+        ("s3://bucket/y.jpg", None),
     ],
 )
 def test_images_that_are_not_there(make_sft: Make, path: str, reason: str | None) -> None:
@@ -168,6 +173,7 @@ def test_without_an_image_token_records_with_images_are_refused(make_sft: Make) 
         ({"image_token": "a"}, "no control token"),
         ({"image_token": "<|endoftext|>"}, "the token that ends texts or turns"),
         ({"image_token": "<|im_end|>"}, "the token that ends texts or turns"),
+        ({"image_token": "<|im_start|>"}, "is written by the chat template .* Name another control token"),
         ({"template_options": {"image_token": "<|pad|>"}}, "template_options.image_token '<|pad|>'. Leave the second one out"),
     ],
 )
@@ -178,11 +184,50 @@ def test_tokens_that_cannot_stand_for_an_image(make_sft: Make, options: dict[str
         build(workspace, "sft_tokens", "mine")
 
 
-def test_a_token_that_the_template_writes_is_noticed_before_anything_is_published(make_sft: Make) -> None:
-    workspace = make_sft(image_token="<|im_start|>")
+ODD = """{% if tools %}<image>{% endif %}{% for message in messages %}<|im_start|>{{ message['role'] }}
+{{ message['content'] }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def test_a_token_that_the_template_writes_now_and_then_is_noticed_before_anything_is_published(make_sft: Make, tmp_path: Path) -> None:
+    (tmp_path / "odd.jinja").write_text(ODD, "utf-8")
+    workspace = make_sft([{**chat("odd"), "tools": [{"name": "f"}]}], template=str(tmp_path / "odd.jinja"))
     build(workspace, "sft_raw", "mine")
-    with pytest.raises(StoreError, match="train: token 0 is the image token, and no image stands there"):
+    with pytest.raises(
+        StoreError, match=r"is the image token, and no image stands there\. Where the chat template .* name another control"
+    ):
         build(workspace, "sft_tokens", "mine")
+
+
+def test_a_sentinel_of_fill_in_the_middle_is_no_image_token(tmp_path: Path) -> None:
+    domains = {"mine": domain(jsonl(tmp_path / "rows.jsonl", [{"text": "a"}]), "text")}
+    family = {"tokenizer": tokenizer_in(tmp_path), "domains": domains, "image_token": TOKEN}
+    for rate, refused in ((0.5, True), (0.0, False)):
+        options = {"preprocessing": {"fim": {"rate": rate, "middle_token": TOKEN}}}
+        workspace = workspace_in(tmp_path, {"pretrain": {**family, **options}})
+        if refused:
+            with pytest.raises(ConfigError, match="sentinel of fim"):
+                stored_image_id(workspace, workspace.family(Pretrain))
+        else:
+            assert stored_image_id(workspace, workspace.family(Pretrain)) is not None
+
+
+def test_links_to_files_stay_in_the_folder_and_folders_may_be_links(tmp_path: Path) -> None:
+    disk = pictures_in(tmp_path / "disk", "1.png", "2.png")
+    (tmp_path / "secret").write_bytes(b"secret")
+    folder = tmp_path / "images"
+    (folder / "own").mkdir(parents=True)
+    (folder / "own" / "3.png").write_bytes(b"3")
+    (folder / "disk").symlink_to(disk)
+    (folder / "inside.png").symlink_to(folder / "own" / "3.png")
+    (folder / "outside.png").symlink_to(tmp_path / "secret")
+    (tmp_path / "linked").symlink_to(folder)
+    for files in (ImageFiles(folder), ImageFiles(tmp_path / "linked")):
+        assert files.digest("disk/1.png") == digest("1.png")
+        assert files.digest("inside.png") == files.digest("own/3.png") == hashlib.sha256(b"3").hexdigest()
+        with pytest.raises(Refused, match=r"image_outside_folder: .*outside\.png is a link to .*secret"):
+            files.digest("outside.png")
 
 
 def test_the_older_place_of_the_option_and_the_padding_token(make_sft: Make) -> None:

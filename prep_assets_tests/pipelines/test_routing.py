@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.errors import SourceError
+from prep_assets.errors import ConfigError, SourceError
 from prep_assets.pipelines.graph import ASSETS
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import read_quarantine
@@ -57,6 +57,55 @@ def test_declaring_another_domain_makes_the_raw_asset_stale(tmp_path: Path) -> N
     one = _workspace(tmp_path, ROWS[:1], TWO.splitlines()[0] + "\n")
     before = ASSETS["sft_raw"].build(one, "math").key
     assert ASSETS["sft_raw"].build(_workspace(tmp_path, ROWS[:1], TWO), "math").key != before
+
+
+def _pieces(folder: Path, domains: str, **files: list[str]) -> Workspace:
+    """A workspace over files of some rows, each given by its values of ``source``."""
+    for name, values in files.items():
+        rows = [{"source": value, "instruction": f"{name} {i}?", "output": "yes"} for i, value in enumerate(values)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return _workspace(folder, [], domains)
+
+
+ROLES = {
+    "another file": "  {name}: {{files: [{own}.jsonl], schema: alpaca, domain_key: source}}\n",
+    "held out by one, trained on by the other": "  {name}: {{files: [{own}.jsonl], test_files: [{held}.jsonl], schema: alpaca, domain_key: source}}\n",
+}
+
+
+@pytest.mark.parametrize("form", ROLES.values(), ids=ROLES)
+def test_a_value_that_only_a_domain_of_other_files_declares_stops(tmp_path: Path, form: str) -> None:
+    domains = form.format(name="math", own="x", held="z") + form.format(name="poetry", own="y", held="x")
+    workspace = _pieces(tmp_path, domains, x=["math", "poetry", "poetry"], y=["poetry"], z=["math"])
+    with pytest.raises(SourceError, match=r"'source' holds values that no domain declares: 'poetry' \(2 rows\)"):
+        ASSETS["sft_raw"].build(workspace, "math").publish()
+
+
+def test_domains_that_share_some_files_take_every_row_once(tmp_path: Path) -> None:
+    domains = "".join(
+        f"  {name}: {{files: {files}, schema: alpaca, domain_key: source}}\n"
+        for name, files in (("a", "[x.jsonl, y.jsonl]"), ("b", "[./y.jsonl, z.jsonl, gone.jsonl]"))
+    )
+    workspace = _pieces(tmp_path, domains, x=["a", "a"], y=["a", "b", "b"], z=["b"])
+    assert ASSETS["sft_raw"].build(workspace, "a").publish().manifest.counts["read"] == 3
+    with pytest.raises(SourceError, match=r"gone\.jsonl"):
+        ASSETS["sft_raw"].build(workspace, "b").publish()
+    (tmp_path / "gone.jsonl").write_text('{"source": "b", "instruction": "?", "output": "yes"}\n', "utf-8")
+    assert ASSETS["sft_raw"].build(workspace, "b").publish().manifest.counts["read"] == 4
+
+
+@pytest.mark.parametrize("role", ["files: [x.jsonl]", "files: [y.jsonl], test_files: ['*.jsonl']"])
+def test_two_domains_that_take_the_same_rows_stop(tmp_path: Path, role: str) -> None:
+    math = "  math: {files: [x.jsonl], schema: alpaca, domain_key: source}\n"
+    workspace = _pieces(
+        tmp_path, math + f"  b: {{{role}, schema: alpaca, domain_key: source, domain_value: math}}\n", x=["math"], y=["math"]
+    )
+    for name in ("math", "b"):
+        with pytest.raises(ConfigError, match=r"domains b and math both take the rows of .*x\.jsonl in which 'source' is 'math'"):
+            ASSETS["sft_raw"].build(workspace, name).publish()
+    apart = math + "  b: {files: [y.jsonl], schema: alpaca, domain_key: source, domain_value: math}\n"
+    fine = _pieces(tmp_path, apart, x=["math"], y=["math"])
+    assert [ASSETS["sft_raw"].build(fine, name).publish().manifest.counts["read"] for name in ("math", "b")] == [1, 1]
 
 
 def test_a_missing_image_is_a_quarantined_record(tmp_path: Path) -> None:

@@ -13,7 +13,18 @@ import yaml
 from prep_assets.errors import ConfigError
 from prep_assets.pipelines.graph import ASSETS, asset_named, out_of_date, state
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets_tests.pipelines.workspaces import CONFIGS, SHIPPED, TOKENIZER, build, build_all, domain, shipped, workspace_in
+from prep_assets_tests.pipelines.workspaces import (
+    CONFIGS,
+    SHIPPED,
+    TOKENIZER,
+    build,
+    build_all,
+    domain,
+    failing,
+    minimal,
+    shipped,
+    workspace_in,
+)
 
 SFT = ("gsm8k", "alpaca", "dolly", "chats")
 EVERY_SFT_TOKENS = {f"sft_tokens[{name}]" for name in SFT}
@@ -91,6 +102,22 @@ def test_what_has_to_be_built_first_comes_first(tmp_path: Path) -> None:
 def test_a_source_that_is_only_touched_changes_nothing(local: Workspace) -> None:
     os.utime(local.configs.parent / "samples" / "chats.jsonl", (1, 1))
     assert stale(local) == set()
+
+
+@pytest.mark.parametrize(("first", "second"), [({"txt": "line"}, {"txt": "file"}), ({"format": "txt"}, {"format": "jsonl"})])
+def test_how_files_are_read_is_part_of_what_is_made_from_them(tmp_path: Path, first: dict[str, str], second: dict[str, str]) -> None:
+    """Also where the same number of rows comes out of the same bytes, so that the pinned sources are equal."""
+    source = tmp_path / ("dump.txt" if "txt" in first else "dump.data")
+    source.write_text('{"text": "one document"}\n')
+    found = []
+    for how in (first, second):
+        workspace = workspace_in(tmp_path, minimal("pretrain", {"d": domain(source, "text", **how)}, test_fraction=0.0))
+        build(workspace, "pretrain_raw", "d")
+        assert state(workspace, ASSETS["pretrain_tokens"], "d") in ("missing", "stale")
+        store = build(workspace, "pretrain_tokens", "d")
+        assert failing(workspace, store) == []
+        found.append(store.manifest.content_hash)
+    assert found[0] != found[1]
 
 
 def test_one_byte_of_a_source_makes_its_domain_and_the_mixture_stale(local: Workspace) -> None:

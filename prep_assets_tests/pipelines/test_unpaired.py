@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from prep_assets.pipelines.graph import EVERY, state
 from prep_assets.quality.pairs import check_pairs
 from prep_assets.stores.lines import open_lines
 from prep_assets_tests.pipelines.workspaces import build, build_all, domain, failing, jsonl, minimal, refusals, resealed, verdicts
@@ -23,6 +24,19 @@ def domains(tmp_path: Path, rows: list[dict[str, Any]] = ROWS) -> dict[str, Any]
         "labelled": domain(jsonl(tmp_path / "kto.jsonl", rows), "kto"),
         "pairs": domain(jsonl(tmp_path / "p.jsonl", PAIRS), "preference"),
     }
+
+
+@pytest.mark.parametrize("storage_format", ["bin", "h5"])
+@pytest.mark.parametrize("fraction", [0.0, 0.3])
+def test_only_labelled_answers(make: Any, tmp_path: Path, storage_format: str, fraction: float) -> None:
+    labelled = {"labelled": domains(tmp_path)["labelled"]}
+    output = {"storage_format": storage_format}
+    workspace = make(minimal("preference", labelled, test_fraction=fraction, output=output))
+    stores = build_all(workspace, ["preference"])
+    assert stores["preference_tokens", ""].manifest.counts["read"] == 0
+    for name in ("preferences", "preference_tokens"):
+        assert failing(workspace, stores[name, ""]) == []
+        assert state(workspace, EVERY[name], "") == "current"
 
 
 def said(row: dict[str, Any]) -> tuple[str, str, bool]:
@@ -139,6 +153,19 @@ def test_a_pair_with_what_its_row_cannot_say_is_refused(make: Any, tmp_path: Pat
     workspace = make(minimal("preference", {"pairs": file}, form="messages", test_fraction=0.0))
     published = build_all(workspace, ["preference"])["preferences", ""]
     found = {each.id: (each.reason, each.detail) for each in refusals(published)}
-    assert found["p.jsonl:10"] == ("not_plain_text", "a thinking region in a turn of role assistant; a pair has text only")
-    assert found["p.jsonl:11"] == ("not_plain_text", "1 tools are on offer; a pair's prompt has text only")
+    assert found["p.jsonl:10"] == ("not_plain_text", "a thinking region in a turn of role assistant; rows of this family have text only")
+    assert found["p.jsonl:11"] == ("not_plain_text", "1 tools are on offer; rows of this family have text only")
     assert published.manifest.counts["kept"] == 10
+
+
+def test_a_prompt_with_tools_or_tool_calls_is_refused(make: Any, tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "What is 2 + 2?", "answer": "4"},
+        {"prompt": "What is 3 + 3?", "answer": "6", "tools": TOOLS},
+    ]
+    options = {"prompt_key": "prompt", "gold_key": "answer"}
+    workspace = make(minimal("rl", {"p": domain(jsonl(tmp_path / "p.jsonl", rows), "rl_prompt", options=options)}))
+    build(workspace, "rl_raw", "p")
+    store = build(workspace, "rl_prompts")
+    assert [(each.id, each.stage, each.reason) for each in refusals(store)] == [("p.jsonl:1", "prompt", "not_plain_text")]
+    assert store.manifest.counts["kept"] == 1

@@ -119,6 +119,13 @@ def test_a_pattern_without_usable_files_stops_and_says_why(tmp_path: Path, patte
     assert str(tmp_path) in str(raised.value)
 
 
+def test_a_missing_file_names_the_folder_it_was_looked_up_from(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=rf"looked up from the folder {tmp_path}$"):
+        find_files(["gone.jsonl"], tmp_path)
+    with pytest.raises(SourceError, match=r"Check the name$"):
+        find_files([str(tmp_path / "gone.jsonl")], Path("/elsewhere"))
+
+
 def test_no_patterns_at_all(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="list of patterns is empty"):
         find_files([], tmp_path)

@@ -27,6 +27,7 @@ import pytest
 from prep_assets.errors import SourceError
 from prep_assets.records.files import content_hash, find_files, fingerprint
 from prep_assets.records.pin import pin_files, verify_pins
+from prep_assets.records.remote import remote_size
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 
@@ -312,6 +313,30 @@ def test_a_memory_file_that_is_empty_or_missing(memory: Any) -> None:
 def test_an_unknown_scheme_stops() -> None:
     with pytest.raises(SourceError, match=r"cannot list 'nosuch://a/b\.jsonl'"):
         find_files(["nosuch://a/b.jsonl"], BASE)
+
+
+class NoCredentialsError(Exception):
+    """botocore's errors are no OSError."""
+
+
+class Locked(fsspec.AbstractFileSystem):
+    """A file system that wants credentials."""
+
+    protocol = "locked"
+
+    def isdir(self, path: str, **options: Any) -> bool:
+        raise NoCredentialsError("Unable to locate credentials")
+
+    glob = info = exists = find = isdir
+
+
+def test_a_file_system_without_credentials_stops_and_says_so() -> None:
+    fsspec.register_implementation("locked", Locked, clobber=True)
+    for pattern in ("locked://bucket/a.jsonl", "locked://bucket/*.jsonl", "locked://bucket/"):
+        with pytest.raises(SourceError, match=r"cannot list .*Unable to locate credentials\. Check the address, the credentials"):
+            find_files([pattern], BASE)
+    with pytest.raises(SourceError, match=r"cannot look at .*Unable to locate credentials"):
+        remote_size("locked://bucket/a.jsonl")
 
 
 @pytest.fixture

@@ -50,10 +50,21 @@ def test_system_and_history_come_first(convert, said) -> None:
         ({"history": [["a", ""]]}, "empty_answer"),
         ({"history": [["", "b"]]}, "empty_prompt"),
         ({"images": ["1.jpg"]}, "unsupported_media"),
+        ({"image": "1.jpg"}, "unsupported_media"),
+        ({"video": "1.mp4"}, "unsupported_media"),
+        ({"audio": {"path": "1.wav"}}, "unsupported_media"),
     ],
 )
 def test_rows_that_are_refused(refusal, change, reason) -> None:
     assert refusal("alpaca", {**ROW, **change}).reason == reason
+
+
+def test_a_column_with_the_name_of_a_medium_may_be_read_as_text(convert, refusal, said) -> None:
+    row = {"audio": "Say it.", "output": "It."}
+    assert said(convert("alpaca", row, prompt_key="audio").turns) == [("user", "Say it."), ("assistant", "It.")]
+    assert refusal("instruction", {"prompt": "q", "response": "a", "image": "0.jpg"}).reason == "unsupported_media"
+    chat = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    assert refusal("llava", {"conversations": chat, "video": "0.mp4"}).reason == "unsupported_media"
 
 
 def test_map_keys_rename_the_columns(convert, said) -> None:

@@ -146,8 +146,33 @@ def test_as_many_marks_as_images(refusal, text, images) -> None:
     assert refusal("messages", chat({"role": "user", "content": text}, ANSWER, images=images)).reason == "image_count"
 
 
+@pytest.mark.parametrize("image", ["0.jpg", {"path": "0.jpg", "bytes": None}, ["0.jpg"]])
+@pytest.mark.parametrize("schema", ["messages", "sharegpt", "sharegpt_pairwise"])
+def test_a_column_image_stands_in_for_images(convert, refusal, schema, image) -> None:
+    def row(text, **columns):
+        if schema == "messages":
+            return chat({"role": "user", "content": text}, ANSWER, **columns)
+        human, answer = {"from": "human", "value": text}, {"from": "gpt", "value": "a"}
+        if schema == "sharegpt":
+            return {"conversations": [human, answer], **columns}
+        return {"conversations": [human], "chosen": answer, "rejected": {"from": "gpt", "value": "b"}, **columns}
+
+    def first(example):
+        return (example.prompt if schema == "sharegpt_pairwise" else example.turns)[0].regions
+
+    found = first(convert(schema, row("<image>who", image=image)))
+    assert [(each.kind, each.text) for each in found] == [(IMAGE, "0.jpg"), (TEXT, "who")]
+    assert refusal(schema, row("who", image=image)).reason == "image_count"
+    assert refusal(schema, row("<image><image>", image=image)).reason == "image_count"
+    assert refusal(schema, row("<image>", image="")).reason == "image_count"
+    assert [each.text for each in first(convert(schema, row("who", image="")))] == ["who"]
+    assert refusal(schema, row("<image>", images=["1.jpg"], image=image)).reason == "unsupported_media"
+    assert refusal(schema, row("<image>", pictures=["1.jpg"], image=image), images_key="pictures").reason == "unsupported_media"
+
+
 def test_videos_and_audios_are_refused_not_ignored(convert, refusal) -> None:
-    assert refusal("messages", chat(USER, ANSWER, videos=["1.mp4"])).reason == "unsupported_media"
+    for columns in ({"videos": ["1.mp4"]}, {"video": "1.mp4"}, {"audio": {"bytes": "x"}}):
+        assert refusal("messages", chat(USER, ANSWER, **columns)).reason == "unsupported_media"
     assert len(convert("messages", chat(USER, ANSWER, videos=[], audios=None)).turns) == 2
 
 

@@ -134,11 +134,36 @@ def test_weights_do_not_tell_prompts_apart_and_are_kept(convert) -> None:
         ({"prompt": [], "chosen": [GOOD], "rejected": [BAD]}, "empty_prompt"),
         ({"prompt": [QUESTION], "chosen": [message("user", "p"), GOOD], "rejected": [BAD]}, "role_order"),
         ({"prompt": "q", "chosen": "good", "rejected": "bad", "images": ["1.jpg"]}, "unsupported_media"),
+        ({"prompt": "q", "chosen": "good", "rejected": "bad", "image": "0.jpg"}, "unsupported_media"),
+        ({"prompt": "q", "chosen": "good", "rejected": "bad", "history": [["a", "b"]]}, "unsupported_column"),
+        ({"prompt": "q", "chosen": "good", "rejected": "bad", "system": 5}, "wrong_type"),
+        ({"prompt": [message("system", "s"), QUESTION], "chosen": "good", "rejected": "bad", "system": "t"}, "two_systems"),
         ({"prompt": 5, "chosen": "good", "rejected": "bad"}, "wrong_type"),
     ],
 )
 def test_preference_refuses(refusal, row, reason) -> None:
     assert refusal("preference", row).reason == reason
+
+
+def test_the_system_column_of_a_pair_begins_its_prompt(convert, refusal, said) -> None:
+    row = {"system": "Be brief.", "question": "q", "chosen": "good", "rejected": "bad"}
+    expected = [("system", "Be brief."), ("user", "q")]
+    assert said(convert("preference", row, prompt_key="question").prompt) == expected
+    assert said(convert("dpo_read_hook", row, prompt_key="question").prompt) == expected
+    sides = {"chosen": [QUESTION, GOOD], "rejected": [QUESTION, BAD], "system": "s"}
+    for more in ({}, {"prompt": [QUESTION]}):
+        pair = convert("preference", {**sides, **more})
+        assert [role for role, _ in said(pair.prompt)] == ["system", "user"] and len(pair.chosen) == 1
+    for blank in ("", " ", None):
+        assert said(convert("preference", {**row, "system": blank}, prompt_key="question").prompt) == [("user", "q")]
+    assert said(convert("preference", row, prompt_key="question", system_key=None).prompt) == [("user", "q")]
+    assert refusal("preference", row, prompt_key="question", template=False).reason == "unsupported_column"
+
+
+@pytest.mark.parametrize("column", ["image", "images", "video", "videos", "audio", "audios", "history"])
+def test_columns_that_hold_nothing_are_no_reason_to_refuse(convert, column) -> None:
+    for nothing in (None, [], ""):
+        assert convert("preference", {"prompt": "q", "chosen": "good", "rejected": "bad", column: nothing}).prompt
 
 
 texts = st.sampled_from(["a", "b", "c"])

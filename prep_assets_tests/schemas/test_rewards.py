@@ -84,6 +84,7 @@ def test_a_system_prompt_for_prompts_that_have_none(convert, said) -> None:
         ({"prompt": [], "gold": "1"}, "empty_prompt"),
         ({"prompt": {"text": "q"}, "gold": "1"}, "wrong_type"),
         ({"prompt": "<image>q", "gold": "1", "images": ["1.jpg"]}, "unsupported_media"),
+        ({"prompt": "<image>q", "gold": "1", "image": "1.jpg"}, "unsupported_media"),
     ],
 )
 def test_rl_prompt_refuses(refusal, row, reason) -> None:
@@ -115,6 +116,10 @@ def test_groups_keep_their_size_and_rewards_stay_floats(convert, said) -> None:
         ({"rewards": [1.0, True]}, "wrong_type"),
         ({"rewards": [1.0, float("inf")]}, "wrong_type"),
         ({"responses": "ab"}, "wrong_type"),
+        ({"image": "0.jpg"}, "unsupported_media"),
+        ({"system": "s"}, "unsupported_column"),
+        ({"history": [["a", "b"]]}, "unsupported_column"),
+        ({"tools": [{"name": "f"}]}, "unsupported_column"),
     ],
 )
 def test_group_refuses(refusal, change, reason) -> None:

@@ -289,8 +289,8 @@ def test_empty_bin(tmp_path: Path) -> None:
 
 def _child_reads(store: Store, parent: int, queue: Any) -> None:
     tokens, windows = store.fetch(2, 6, "sequence").tolist(), len(store.windows(3))
-    inherited = {pid for pid, _ in read_h5._HANDLES} - {parent, os.getpid()}
-    own = [path for pid, path in read_h5._HANDLES if pid == os.getpid()]
+    inherited = {pid for pid, *_ in read_h5._HANDLES} - {parent, os.getpid()}
+    own = [path for pid, path, _ in read_h5._HANDLES if pid == os.getpid()]
     queue.put((os.getpid() != parent and not inherited, tokens, windows, len(own)))
 
 
@@ -313,3 +313,47 @@ def test_pickle_is_the_path(three: Store) -> None:
     data = pickle.dumps(three)
     assert len(data) < 500
     assert pickle.loads(data).fetch(2, 7, "sequence").tolist() == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("kind", "bad"), [(pa.int32(), [[1, 2], [], [3, None, None]]), (pa.float32(), [[0.5], [1.0], [None]])])
+def test_a_null_inside_a_list_of_parquet_is_no_token(tmp_path: Path, kind: pa.DataType, bad: list[Any]) -> None:
+    pq.write_table(pa.table({"tokens": pa.array(bad, pa.list_(kind))}), tmp_path / "a.parquet", row_group_size=1)
+    with pytest.raises(StoreError, match=r"a\.parquet: 'tokens' of row 2 has a null"):
+        open_store(tmp_path)
+
+
+def _gzip(path: Path, values: list[int]) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("tokens", data=ints(*values), chunks=(2,), compression="gzip")
+
+
+def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    """An open store goes on with the file that it opened; one that has read nothing yet says so."""
+    path = tmp_path / "a.h5"
+    _gzip(path, [1, 2, 3, 4])
+    reading, idle = open_store(path), open_store(path, keys=["tokens"])
+    assert reading.fetch(0, 2, "tokens").tolist() == [1, 2]
+    _gzip(tmp_path / "new", [7, 8, 9, 10])
+    (tmp_path / "new").replace(path)
+    assert open_store(path).fetch(0, 4, "tokens").tolist() == [7, 8, 9, 10]
+    assert reading.fetch(0, 4, "tokens").tolist() == idle.fetch(0, 4, "tokens").tolist() == [1, 2, 3, 4]
+
+
+def test_a_file_that_was_replaced_before_it_was_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    _gzip(path, [1, 2, 3, 4])
+    store = open_store(path)
+    _gzip(tmp_path / "new", [7, 8, 9, 10])
+    (tmp_path / "new").replace(path)
+    with pytest.raises(StoreError, match=r"a\.h5 was replaced or changed since it was opened"):
+        store.fetch(0, 4, "tokens")
+
+
+def test_a_file_that_was_overwritten_in_place_is_read_anew(tmp_path: Path) -> None:
+    path, new = tmp_path / "a.h5", tmp_path / "new"
+    _gzip(path, [1, 2, 3, 4])
+    assert open_store(path).fetch(0, 4, "tokens").tolist() == [1, 2, 3, 4]
+    _gzip(new, [7, 8, 9, 10, 11, 12])
+    path.write_bytes(new.read_bytes())
+    os.utime(path, ns=(1, 1))
+    assert open_store(path).fetch(0, 6, "tokens").tolist() == [7, 8, 9, 10, 11, 12]

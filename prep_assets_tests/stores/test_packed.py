@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, open_packed, write_documents
+from prep_assets.stores.open import open_store
+from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, _check_places, open_packed, write_documents
 from prep_assets.stores.tokens import StorageFormat
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
@@ -31,8 +32,12 @@ def table(rows: int, row_len: int, loss_dtype: str = "int8") -> Table:
 
 
 def pieces(rows: int, row_len: int) -> Table:
-    """Two documents in every row but the first, which is one."""
-    where = [(row, at, length) for row in range(rows) for at, length in ([(0, row_len)] if not row else [(0, 1), (1, row_len - 1)])]
+    """Two documents in every row but the first, which is one; rows of one token are one each."""
+    where = [
+        (row, at, length)
+        for row in range(rows)
+        for at, length in ([(0, row_len)] if not row or row_len == 1 else [(0, 1), (1, row_len - 1)])
+    ]
     fields = np.array(where, np.int64).reshape(-1, 3)
     count = np.arange(len(fields))
     return dict(zip(DOCUMENT_FIELDS, [*fields.T, count % 2, count, count * 0], strict=True))
@@ -173,4 +178,78 @@ def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None
     path = tmp_path / "sft_packed.documents" / f"{field}.npy"
     np.save(path, np.load(path)[:-1])
     with pytest.raises(StoreError, match=rf"sft_packed.documents.*{field}.*8"):
+        open_packed(tmp_path, "sft_packed")
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+@pytest.mark.parametrize("damage", ["cut short", "emptied", "removed", "another type"])
+def test_a_damaged_index_names_its_file_and_the_remedy(tmp_path: Path, storage: StorageFormat, damage: str) -> None:
+    write(tmp_path, storage)
+    path = tmp_path / "sft_packed.documents" / "length.npy"
+    if damage == "cut short":
+        path.write_bytes(path.read_bytes()[:-3])
+    elif damage == "emptied":
+        path.write_bytes(b"")
+    elif damage == "removed":
+        path.unlink()
+    else:
+        np.save(path, np.load(path).astype("float64"))
+    with pytest.raises(StoreError, match=r"length\.npy.*Build the store again"):
+        open_packed(tmp_path, "sft_packed")
+    with pytest.raises(StoreError, match=r"length\.npy.*Build the store again"):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"sources": ["a"]}'])
+def test_damaged_sources_are_named(tmp_path: Path, text: str | None) -> None:
+    write(tmp_path, "bin")
+    path = tmp_path / "sft_packed.documents" / "sources.json"
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(StoreError, match=r"sources\.json.*Build the store again"):
+        open_packed(tmp_path, "sft_packed")
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("field", "values", "entry"),
+    [
+        ("row", [0, 2, 2, 1, 1, 3, 3, 4, 4], "3 of 9"),
+        ("row", [-1, 1, 1, 2, 2, 3, 3, 4, 4], "0 of 9"),
+        ("row_offset", [0, 0, 2, 0, 1, 0, 1, 0, 1], "2 of 9"),
+        ("row_offset", [1, 0, 1, 0, 1, 0, 1, 0, 1], "0 of 9"),
+        ("length", [4, 1, 3, 1, 3, 1, 3, 1, 4], "8 of 9"),
+        ("length", [4, 1, 3, 0, 3, 1, 3, 1, 3], "3 of 9"),
+    ],
+)
+def test_documents_stand_one_after_another(tmp_path: Path, block: int, field: str, values: list[int], entry: str) -> None:
+    folder, fields = tmp_path / "x.documents", {name: array.astype(np.int64) for name, array in pieces(5, 4).items()}
+    _check_places(folder, fields, 4, block)
+    with pytest.raises(StoreError, match=rf"x.documents: entry {entry}.*in rows of 4 tokens"):
+        _check_places(folder, fields | {field: np.array(values)}, 4, block)
+
+
+def test_swapped_columns_are_found_at_open(tmp_path: Path) -> None:
+    write(tmp_path, "h5")
+    row, offset = (tmp_path / "sft_packed.documents" / f"{name}.npy" for name in ("row", "row_offset"))
+    both = row.read_bytes(), offset.read_bytes()
+    offset.write_bytes(both[0])
+    row.write_bytes(both[1])
+    with pytest.raises(StoreError, match="documents stand one after another"):
+        open_packed(tmp_path, "sft_packed")
+
+
+def test_documents_of_rows_that_are_not_there(tmp_path: Path) -> None:
+    write(tmp_path, "h5")
+    path = tmp_path / "sft_packed.documents" / "row.npy"
+    np.save(path, np.load(path) + 1)
+    with pytest.raises(StoreError, match="in row 5 of a table of 5 rows"):
+        open_packed(tmp_path, "sft_packed")
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_a_damaged_table_is_named(tmp_path: Path, storage: StorageFormat) -> None:
+    write(tmp_path, storage)
+    path = tmp_path / ("sft_packed.h5" if storage == "h5" else "sft_packed/shard_0000/meta.json")
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(StoreError, match=r"sft_packed.*damaged.*Build the store again"):
         open_packed(tmp_path, "sft_packed")

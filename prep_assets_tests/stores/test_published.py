@@ -247,3 +247,16 @@ def test_a_partition_is_a_folder_of_its_own(tmp_path: Path, publish: Publish, pa
     assert where.directory == (tmp_path / "sft_packed" / partition if partition else tmp_path / "sft_packed")
     assert open_published(tmp_path, "sft_packed", partition).manifest.partition == partition
     assert where.label == ("sft_packed[gsm8k]" if partition else "sft_packed")
+
+
+def test_a_store_that_was_pruned_is_not_accepted(place: Place, publish: Publish) -> None:
+    old = publish("c" * 64)
+    first = publish(OLD, accept=False)
+    publish(NEW, accept=False)
+    place.remove_unused()
+    with pytest.raises(StoreError, match=r"sft_tokens\[gsm8k\]: .*aaaa cannot be published.*Materialize the asset again"):
+        place.accept(first)
+    found = place.current()
+    assert found is not None
+    assert found.directory == old.directory.resolve()
+    assert (place.directory / "candidate").resolve().name == NEW[:20]

@@ -255,7 +255,7 @@ def test_a_document_is_its_text() -> None:
 
 
 def test_chat_roles_need_a_template() -> None:
-    with pytest.raises(Refused, match="needs_template"):
+    with pytest.raises(Refused, match=r"needs_template: .*use the schema text, or put chats into sft"):
         render(sample_of([(USER, "Hi")]), None)
 
 

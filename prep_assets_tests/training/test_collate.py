@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
+from torch.utils.data import default_collate
 
-from prep_assets.training import PackedDataset, Pad, PaddingFree, PadGroups, PadPairs
+from prep_assets.errors import ConfigError
+from prep_assets.training import DatasetFactory, PackedDataset, Pad, PaddingFree, PadGroups, PadPairs
 from prep_assets.training.collate import padded
-from prep_assets_tests.training.conftest import LENGTHS
+from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
 
 def t(*values: int) -> torch.Tensor:
@@ -73,3 +76,26 @@ def test_weights_beside_a_mask_stay_weights() -> None:
     """Of JSONL each record has the type of its own numbers."""
     mask, weights = torch.tensor([True, False]), torch.tensor([0.5, 0.25, 1.0])
     assert padded([mask, weights], 0).tolist() == [[1.0, 0.0, 0.0], [0.5, 0.25, 1.0]]
+
+
+@pytest.mark.parametrize("collate", [Pad(), PaddingFree()])
+@pytest.mark.parametrize(("kind", "lost"), [("sft", "loss_mask and target_ids"), ("seq", "target_ids")])
+def test_windows_are_not_trained_whole(stream: Path, collate: Pad | PaddingFree, kind: str, lost: str) -> None:
+    items = list(DatasetFactory.load(kind, stream, 8))
+    with pytest.raises(ConfigError, match=f"items have input_ids.*: {lost} would be lost"):
+        collate(items)
+    assert default_collate(items)["target_ids"].tolist() == [item["target_ids"].tolist() for item in items]
+
+
+@pytest.mark.parametrize("collate", [Pad(), PaddingFree()])
+def test_labels_of_some_items_only(collate: Pad | PaddingFree) -> None:
+    with pytest.raises(ConfigError, match="1 of 2 items"):
+        collate([{"input_ids": t(1), "labels": t(-100)}, {"input_ids": t(2)}])
+    assert collate([{"input_ids": t(1)}, {"input_ids": t(2)}])["input_ids"].flatten().tolist() == [1, 2]
+
+
+def test_the_padding_inside_packed_rows_is_not_attended(table: Path) -> None:
+    batch = Pad(multiple_of=ROW_LEN + 3)(list(PackedDataset(table)))
+    expected = [[int(place < sum(row)) for place in range(ROW_LEN + 3)] for row in LENGTHS]
+    assert batch["attention_mask"].tolist() == expected
+    assert batch["attention_mask"].dtype == torch.int64

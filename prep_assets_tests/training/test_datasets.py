@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+import shutil
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.open import open_store
+from prep_assets.stores.published import Draft, Place, Published
 from prep_assets.training import DatasetFactory, PackedDataset, share_memory
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
@@ -165,6 +168,12 @@ def test_packed_table_by_name(table: Path) -> None:
         PackedDataset(table, "sft_dev_packed")
 
 
+@pytest.mark.parametrize("place", ["sft_packed", "sft_packed/current"])
+def test_a_packed_table_that_is_not_built_comes_with_its_command(tmp_path: Path, place: str) -> None:
+    with pytest.raises(StoreError, match=r"dagster asset materialize --select sft_packed$"):
+        PackedDataset(tmp_path / place)
+
+
 def test_packed_data_set_travels_as_its_path(table: Path) -> None:
     data = pickle.dumps(PackedDataset(table))
     assert len(data) < 500
@@ -222,3 +231,72 @@ def test_windows_travel_as_their_path(stream: Path, kind: str) -> None:
     assert len(data) < 500
     assert len(pickle.loads(data)) == len(dataset)
     assert pickle.loads(data)[2]["input_ids"].tolist() == dataset[2]["input_ids"].tolist() == list(range(106, 114))
+
+
+def _published(root: Path, partition: str, table: Path, key: str, *, accept: bool = True) -> Published:
+    def write(payload: Path, quarantine: Path) -> Draft:
+        shutil.copytree(table, payload, dirs_exist_ok=True)
+        return Draft({}, {}, ())
+
+    place = Place(root, "sft_packed", partition)
+    found = place.propose(key * 20, write, config_key=key, recipe={}, audit=lambda payload: None)
+    if accept:
+        place.accept(found)
+    return found
+
+
+@pytest.mark.parametrize("opened", ["sft_packed", "sft_packed/current"])
+def test_workers_read_the_version_that_was_opened(table: Path, tmp_path: Path, opened: str) -> None:
+    first = _published(tmp_path, "", table, "a")
+    dataset = PackedDataset(tmp_path / opened)
+    sent, rows = pickle.dumps(dataset), [item["input_ids"].tolist() for item in dataset]
+    for path in table.rglob("*"):
+        if path.suffix == ".h5":
+            with h5py.File(path, "a") as file:
+                file["tokens"][...] = 7
+        elif path.name == "sequence.bin":
+            path.write_bytes(np.full(len(LENGTHS) * ROW_LEN, 7, "int32").tobytes())
+    second = _published(tmp_path, "", table, "b")
+    assert first.directory != second.directory
+    assert [item["input_ids"].tolist() for item in pickle.loads(sent)] == rows
+    assert PackedDataset(tmp_path / opened)[0]["input_ids"].tolist() == [7] * ROW_LEN
+
+
+def test_a_packed_table_that_was_rejected_is_not_read(table: Path, tmp_path: Path) -> None:
+    _published(tmp_path, "", table, "a", accept=False)
+    for load in (PackedDataset, lambda path: DatasetFactory.load("sft", path, 4)):
+        with pytest.raises(StoreError, match=r"no published store in .*sft_packed"):
+            load(tmp_path / "sft_packed")
+
+
+def test_a_packed_table_under_an_edited_manifest_is_not_read(table: Path, tmp_path: Path) -> None:
+    found = _published(tmp_path, "", table, "a")
+    PackedDataset(tmp_path / "sft_packed")
+    (found.directory / "manifest.json").write_text("{}")
+    for path in ("sft_packed", "sft_packed/current"):
+        with pytest.raises(StoreError, match=r"manifest\.json cannot be read"):
+            PackedDataset(tmp_path / path)
+
+
+def test_tables_of_one_name_are_not_mixed_up(table: Path, tmp_path: Path) -> None:
+    for partition in ("one", "two"):
+        _published(tmp_path, partition, table, "a")
+    with pytest.raises(StoreError, match="several stores have a packed table"):
+        PackedDataset(tmp_path / "sft_packed")
+
+
+def test_a_damaged_packed_table_names_its_file(table: Path) -> None:
+    path = table / "sft_packed.documents" / "length.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreError, match=r"length\.npy.*Build the store again"):
+        PackedDataset(table)
+
+
+def test_windows_that_take_each_row_of_a_table_once(table: Path) -> None:
+    """A window has one token after it, so windows of a whole row lack the last row."""
+    whole = DatasetFactory.load("sft", table, ROW_LEN)
+    rows = DatasetFactory.load("sft", table, ROW_LEN - 1, stride=ROW_LEN)
+    tokens = [item["input_ids"].tolist() for item in PackedDataset(table)]
+    assert (len(whole), len(rows)) == (len(LENGTHS) - 1, len(LENGTHS))
+    assert [item["input_ids"].tolist() for item in rows] == [row[:-1] for row in tokens]
+    assert [item["target_ids"].tolist() for item in rows] == [row[1:] for row in tokens]

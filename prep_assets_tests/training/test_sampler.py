@@ -179,3 +179,30 @@ def test_a_checkpoint_of_another_order_is_refused(change: dict[str, Any]) -> Non
 def test_bad_arguments(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         ResumableDistributedSampler(range(10), **options)
+
+
+@pytest.mark.parametrize(("n", "ranks", "batch"), [(5, 2, 2), (5, 2, 1), (1, 3, 4), (9, 4, 2), (7, 3, 2)])
+def test_without_padding_the_state_of_rank_0_is_right_for_all(n: int, ranks: int, batch: int) -> None:
+    """Equal wherever equally many batches were counted; a rank with a batch less is behind rank 0 only at the end of an epoch."""
+    samplers = [sampler(n, rank, ranks, pad=False, batch_size=batch) for rank in range(ranks)]
+    counts = [-(-len(each) // batch) for each in samplers]
+    assert counts[0] == max(counts)
+    states: list[list[dict[str, Any]]] = [[] for _ in samplers]
+    for each, seen, count in zip(samplers, states, counts, strict=True):
+        passed = iter(each)
+        for _ in range(count):
+            next(passed)
+            each.consume()
+            seen.append(each.state_dict())
+    assert all(seen == states[0][: len(seen)] for seen in states)
+    assert states[0][-1] == {**sampler(n).state_dict(), "epoch": 1}
+
+
+def test_a_rank_without_samples_has_a_position() -> None:
+    first, second = (sampler(1, rank, 2, pad=False) for rank in range(2))
+    for _ in first:
+        first.consume()
+    assert list(second) == []
+    assert second.state_dict() == first.state_dict()
+    assert len(second) == 0
+    assert list(first) == [0]

@@ -20,6 +20,7 @@ from prep_assets.config.models import Export as Configured
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.registry import check_options, export, export_named
 from prep_assets.exports.source import Pairs, Source, open_source
+from prep_assets.exports.unmasked import lost_mask
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.exporting.compare import compare
@@ -145,8 +146,8 @@ def _streams_of(family: str, source: str) -> Mapping[str, Stream]:
 
 def _refuse_lost_mask(source: str, format: str, options: Mapping[str, Any]) -> None:
     if format in ("litdata", "tlfs") or (format == "megatron" and options.get("layout") in (None, "text")):
-        remedy = "Set the option layout: instruction" if format == "megatron" else "Export a packed table, or to another format"
-        raise ConfigError(f"to: {format} would lose the loss mask of {source}, and every token would be trained. {remedy}")
+        with _about("to"):
+            raise lost_mask(format, source)
 
 
 def configured_exports(workspace: Workspace) -> Iterator[Exporting]:
@@ -178,10 +179,14 @@ def export_store(each: Exporting, workspace: Workspace, published: Published, ou
     """Write a published store to the folder `out`, and return what was read.
 
     Raises:
-        StoreError: a file of the store is not what its manifest says; nothing is written.
+        StoreError: a file of the store is not what its manifest says; nothing is written, and the message has the command that builds it again.
         ConfigError: as `prep_assets.exports.export`.
     """
-    published.verify()
+    try:
+        published.verify()
+    except StoreError as error:
+        command = materialize_command(published.manifest.asset, published.manifest.partition)
+        raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
     source = _open(each, published)
     export(source, each.format, out, progress=progress, **each.all_options(workspace))
     return source

@@ -13,7 +13,7 @@ import numpy as np
 from prep_assets.errors import StoreError
 from prep_assets.exports.source import Pairs, Source
 from prep_assets.pipelines.exporting import binary
-from prep_assets.pipelines.exporting.rows import Ints, Options, Readable, Tokens, cut, labelled
+from prep_assets.pipelines.exporting.rows import Ints, Options, Readable, Tokens, cut, labelled, without_nulls
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -29,7 +29,11 @@ def _hf_arrow(folder: Path, source: Source, options: Options) -> Readable:
     listed = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
     table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in listed])
     documents = layout in ("axolotl", "open_instruct")
-    return Readable(len(table), lambda number: _hf_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir")), documents)
+    return Readable(len(table), lambda number: _hf_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir")), documents, _said)
+
+
+def _said(line: dict[str, Any], number: int) -> Any:
+    return without_nulls(line)
 
 
 def _hf_row(row: dict[str, Any], image_dir: str | None) -> Any:
@@ -41,7 +45,7 @@ def _hf_row(row: dict[str, Any], image_dir: str | None) -> Any:
     if "chosen_input_ids" in row:
         return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in ("chosen", "rejected"))
     if "input_ids" not in row:
-        return row
+        return without_nulls(row)
     starts = None
     if "seq_lengths" in row:
         starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]
@@ -68,20 +72,20 @@ def _packed_parquet(folder: Path, source: Source, options: Options) -> Readable:
 def _verl(folder: Path, source: Source, options: Options) -> Readable:
     table = _parquet([folder / f"{options['split']}.parquet"])
 
-    def expected(line: dict[str, Any], number: int) -> dict[str, Any]:
+    def expected(line: dict[str, Any], number: int) -> Any:
         if "messages" in line:
-            return {name: line[name] for name in ("messages", "tools", "enable_thinking") if name in line}
+            return without_nulls({name: line[name] for name in ("messages", "tools", "enable_thinking") if name in line})
         prompt, gold = line["prompt"], line["gold"]
         truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
         return {
             "data_source": options["data_source"],
-            "prompt": [{"content": prompt, "role": "user"}] if isinstance(prompt, str) else prompt,
+            "prompt": [{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt),
             "ability": options["ability"],
             "reward_model": {"ground_truth": truth, "style": "rule"},
             "extra_info": {"index": number, "split": options["split"]},
         }
 
-    return Readable(len(table), lambda number: table.slice(number, 1).to_pylist()[0], expected=expected)
+    return Readable(len(table), lambda number: without_nulls(table.slice(number, 1).to_pylist()[0]), expected=expected)
 
 
 def _parquet(files: list[Path]) -> Any:

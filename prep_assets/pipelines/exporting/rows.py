@@ -34,6 +34,13 @@ class Tokens:
     images: tuple[tuple[str, tuple[int, ...] | None], ...] | None = None
 
 
+def without_nulls(value: Any) -> Any:
+    """A JSON value whose objects have no keys that are null: in a column, a key that an object lacks and one that is null are the same."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
 def _itself(line: dict[str, Any], number: int) -> Any:
     return line
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from prep_assets.config.models import Domain
 from prep_assets.errors import Refused
-from prep_assets.pipelines.examples import Deduplicator, Tally, rows_of
+from prep_assets.pipelines.examples import Deduplicator, Tally, converter, rows_of
 from prep_assets.pipelines.routing import Router
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine, Refusal, refusal, unreadable
-from prep_assets.samples import Example, Record
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.samples import Example, Record, Sample
+from prep_assets.schemas.registry import apply
 from prep_assets.schemas.text import TextField
 from prep_assets.templates.conversation import NONCHARACTER
 
@@ -86,7 +86,7 @@ def read_documents(
         text_of: the text of an example, or `Refused`.
         check: raises `Refused` for a text that is no document.
     """
-    convert = convert_with(domain.schema_name, domain.options)
+    convert = converter(domain, Sample)
     plain = convert.plain if isinstance(convert, TextField) else None
     for file, rows, size in rows_of(domain, router, files, tally, block_bytes=block_bytes):
         records: list[Record] = []

@@ -71,7 +71,9 @@ def write_image_documents(
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, deduplicator=deduplicator):
+        for items, size in examples(
+            chosen, router_of(workspace, family, name), files, quarantine, tally, gives=Sample, deduplicator=deduplicator
+        ):
             kept, rendered = documents.render(items, quarantine)
             encoded = encoder.encode(rendered)
             faults = {**dict(encoded.refused), **documents.too_long(encoded.kept, np.diff(encoded.offsets))}

@@ -4,7 +4,7 @@ Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `unp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ import xxhash
 
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
+from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.examples import Deduplicator, Item, Tally, check_schemas, examples, held_out, reading_recipe
+from prep_assets.pipelines.families.plain_text import refuse_structure
 from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, unpaired_row
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.routing import router_of
@@ -26,7 +28,7 @@ from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_reci
 from prep_assets.pipelines.versions import PREFERENCE as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, THINKING, TOOL_CALL, USER, Pair, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Sample, Turn, turn
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import record_writer
@@ -59,6 +61,7 @@ def pairs_build(workspace: Workspace, _: str = "") -> Build:
     names = tuple(sorted(family.domains))
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
+        check_schemas(family, names, Pair)
         seed = family.seed if family.shuffle else None
         with ExitStack() as stack:
             quarantine = stack.enter_context(Quarantine(quarantine_path))
@@ -89,13 +92,14 @@ def _write_domain(
     family = workspace.family(Preference)
     domain, sources = domain_of(family, name), pinned(workspace, Preference, RAW, name)
     deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
-    read = done = 0
+    read, done, before = 0, 0, sum(quarantine.counts.values())
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         # limits are about the training files; held-out ones are read whole
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
         limit = None if in_test else family.max_per_source
-        for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, deduplicator=deduplicator, max_items=limit):
+        router = router_of(workspace, family, name)
+        for items, size in examples(chosen, router, files, quarantine, tally, gives=Pair, deduplicator=deduplicator, max_items=limit):
             for item, row in _rows(items, family.form, quarantine):
                 to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
                 origin = {"source": number, "file": item.record.file + offset, "at": item.record.row}
@@ -106,6 +110,7 @@ def _write_domain(
             done += size
             workspace.progress(f"pair {name}", done, sources.bytes)
         read += tally.read
+    check_domain(name, read, quarantine, before)
     return read
 
 
@@ -120,21 +125,11 @@ def _rows(items: Sequence[Item], form: str, quarantine: Quarantine) -> Iterator[
 def preference_row(example: object, form: str) -> dict[str, Any]:
     """``{prompt, chosen, rejected}`` of a pair, ``{prompt, completion, label}`` of a sample with a label (KTO)."""
     if isinstance(example, Pair):
-        _refuse_structure((*example.prompt, *example.chosen, *example.rejected), example.tools)
+        refuse_structure((*example.prompt, *example.chosen, *example.rejected), example.tools, "pair")
     if isinstance(example, Sample) and example.label is not None:
-        _refuse_structure(example.turns, example.tools)
+        refuse_structure(example.turns, example.tools, "pair")
         return unpaired_row(example, _text if form == "text" else _messages)
     return pair_row(example, form)
-
-
-def _refuse_structure(turns: tuple[Turn, ...], tools: tuple[Mapping[str, Any], ...]) -> None:
-    """Refuse (``not_plain_text``) what a row of strings or plain messages cannot say: left out, the answers would be to another prompt."""
-    if tools:
-        raise Refused("not_plain_text", f"{len(tools)} tools are on offer; a pair's prompt has text only", stage="pair")
-    for each in turns:
-        for region in each.regions:
-            if region.kind in (THINKING, TOOL_CALL) and not region.drop:
-                raise Refused("not_plain_text", f"a {region.kind} region in a turn of role {each.role}; a pair has text only", stage="pair")
 
 
 def pair_row(example: object, form: str) -> dict[str, Any]:
@@ -230,7 +225,16 @@ def tokens_build(workspace: Workspace, _: str = "") -> Build:
         if not np.array_equal(chosen.row, rejected.row):
             raise StoreError("chosen and rejected do not hold the same pairs")
 
-    return Build(workspace.place("preference_tokens"), tokens_recipe(workspace), tokens_recipe(workspace.plain), write, audit)
+    recipe, plain = tokens_recipe(workspace), tokens_recipe(workspace.plain)
+    return Build(workspace.place("preference_tokens"), recipe, plain, write, audit, needs_records=not _only_unpaired(workspace))
+
+
+def _only_unpaired(workspace: Workspace) -> bool:
+    """Whether all preferences are labelled answers, so that there is no pair to tokenize."""
+    pairs = workspace.published(PAIRS)
+    counts = pairs.manifest.counts if pairs else {}
+    labelled = counts.get("unpaired_train", 0) + counts.get("unpaired_test", 0)
+    return labelled > 0 and not counts["train"] + counts["test"]
 
 
 def answer_policy() -> MaskPolicy:

@@ -139,7 +139,7 @@ def _write_documents(
         # max_items is about the training files; held-out ones are read whole
         reading = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        read = read_documents(chosen, router_of(family, name), files, reading, text_of, check, deduplicator=deduplicator)
+        read = read_documents(chosen, router_of(workspace, family, name), files, reading, text_of, check, deduplicator=deduplicator)
         with closing(ahead(_tokenized(read, encode))) as blocks:
             for documents, flat in blocks:
                 faults = dict(_faults(flat, documents.texts, vocabulary, byte_lengths, family.preprocessing.max_seq_len))

@@ -14,9 +14,11 @@ import xxhash
 
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
+from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.examples import Deduplicator, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.examples import Deduplicator, Tally, check_schemas, examples, held_out, reading_recipe
+from prep_assets.pipelines.families.plain_text import refuse_structure
 from prep_assets.pipelines.families.rl_domains import prompt_domains
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.routing import router_of
@@ -65,6 +67,7 @@ def prompts_build(workspace: Workspace, _: str = "") -> Build:
     names = prompt_domains(family)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
+        check_schemas(family, names, Prompt)
         with ExitStack() as stack:
             quarantine = stack.enter_context(Quarantine(quarantine_path))
             train, test = (stack.enter_context(LinesWriter(payload, name, names)) for name in (TRAIN, TEST))
@@ -86,11 +89,13 @@ def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWrit
     family = workspace.family(Rl)
     domain, sources = domain_of(family, name), pinned(workspace, Rl, RAW, name)
     deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
-    read = done = 0
+    read, done, before = 0, 0, sum(quarantine.counts.values())
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, gives=Prompt, deduplicator=deduplicator):
+        for items, size in examples(
+            chosen, router_of(workspace, family, name), files, quarantine, tally, gives=Prompt, deduplicator=deduplicator
+        ):
             for item in items:
                 try:
                     row = prompt_row(item.example)
@@ -103,6 +108,7 @@ def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWrit
             done += size
             workspace.progress(f"prompts {name}", done, sources.bytes)
         read += tally.read
+    check_domain(name, read, quarantine, before)
     return read
 
 
@@ -116,6 +122,7 @@ def prompt_row(example: object) -> dict[str, Any]:
     if not isinstance(example, Prompt):
         raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
     refuse_images(example.prompt, "prompt")
+    refuse_structure(example.prompt, example.tools, "prompt")
     prompt = prompt_form(example.prompt)
     if not prompt or (isinstance(prompt, str) and not prompt.strip()):
         raise Refused("empty_prompt", "the prompt is empty", stage="prompt")

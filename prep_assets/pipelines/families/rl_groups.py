@@ -20,6 +20,7 @@ import xxhash
 
 from prep_assets.config.models import Rl
 from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError
+from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
 from prep_assets.pipelines.families.preference import answer_policy
@@ -124,11 +125,13 @@ def _write_domain(
     domain, sources = domain_of(family, name), pinned(workspace, Rl, RAW, name)
     deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
     tokenize = _Tokenize(workspace, name)
-    done = 0
+    read, done, before = 0, 0, sum(quarantine.counts.values())
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, gives=Group, deduplicator=deduplicator):
+        for items, size in examples(
+            chosen, router_of(workspace, family, name), files, quarantine, tally, gives=Group, deduplicator=deduplicator
+        ):
             split: tuple[list[Scored], list[Scored]] = ([], [])
             for item, group in tokenize(items, quarantine):
                 to_test = in_test or held_out(prompt_digest(item.example), family.test_fraction)
@@ -138,7 +141,9 @@ def _write_domain(
             _count(counts, *split)
             done += size
             workspace.progress(f"tokenize groups {name}", done, sources.bytes)
-        counts["read"] += tally.read
+        read += tally.read
+    check_domain(name, read, quarantine, before)
+    counts["read"] += read
 
 
 def prompt_digest(group: object) -> bytes:

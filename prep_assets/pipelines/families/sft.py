@@ -24,6 +24,7 @@ from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_reci
 from prep_assets.pipelines.versions import SFT as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import Sample
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import RecordWriter, record_writer
 from prep_assets.templates.certify import Certificate, certify
@@ -183,7 +184,9 @@ def _encode_domain(
     for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
         tally = Tally()
         chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(chosen, router_of(family, name), files, quarantine, tally, deduplicator=deduplicator):
+        for items, size in examples(
+            chosen, router_of(workspace, family, name), files, quarantine, tally, gives=Sample, deduplicator=deduplicator
+        ):
             kept, encoded = conversations.encode(items)
             if loss_dtype.kind != "f" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
                 raise _FractionalWeights

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.commands import materialize_command
+from prep_assets.pipelines.examples import converter
 from prep_assets.pipelines.families import preference, rl, rl_groups, sft
 from prep_assets.pipelines.families.rl_domains import group_domains, prompt_domains
 from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST
@@ -45,8 +46,8 @@ from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.records.files import record_id
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.records.read import read_blocks
-from prep_assets.samples import Prompt, Record
-from prep_assets.schemas.registry import Convert, apply, convert_with
+from prep_assets.samples import Prompt, Record, Sample
+from prep_assets.schemas.registry import Convert, apply
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import build_key
@@ -149,7 +150,7 @@ def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
     name = published.manifest.partition
     family = workspace.family(Pretrain)
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
-    convert = convert_with(domain.schema_name, domain.options)
+    convert = converter(domain, Sample)
     fim = published.manifest.recipe["preprocessing"].get("fim")
 
     def texts(store: TokenStore) -> Iterator[Text]:
@@ -323,7 +324,7 @@ def _golds_of(workspace: Workspace, published: Published, name: str) -> Iterator
     contents = list(lines)
     for number, domain_name in enumerate(lines.sources):
         domain, sources = domain_of(family, domain_name), pinned(workspace, Rl, rl.RAW, domain_name)
-        convert = convert_with(domain.schema_name, domain.options, gives=Prompt)
+        convert = converter(domain, Prompt)
         mine = np.flatnonzero(lines.index["source"] == number)
         wanted = {(int(lines.index["file"][i]), int(lines.index["row"][i])): int(i) for i in mine}
         for index, file in enumerate((*sources.files, *sources.test_files)):

@@ -14,6 +14,7 @@ from prep_assets.config.models import Family, Preference, Pretrain, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.commands import materialize_command
+from prep_assets.pipelines.examples import converter
 from prep_assets.pipelines.families import preference
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
@@ -23,7 +24,7 @@ from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import DOCUMENT, IMAGE, Record, Sample, Turn
-from prep_assets.schemas.registry import Convert, apply, convert_with
+from prep_assets.schemas.registry import Convert, apply
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
@@ -83,7 +84,7 @@ def document_conversations(workspace: Workspace, name: str, store: TokenStore) -
     """Each document of a pretraining stream with images, with a fresh render of its source, ended by the end-of-text token."""
     family = workspace.family(Pretrain)
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
-    convert = convert_with(domain.schema_name, domain.options)
+    convert = converter(domain, Sample)
     special = {"eos_token": vocabulary.special["eos_token"]}
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image_placeholder(family))
     for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
@@ -99,7 +100,7 @@ def _sft_samples(workspace: Workspace, published: Published, stream: str) -> Ite
     """Number in the store, id and source of each record, control tokens taken out where the store was made so."""
     name = published.manifest.partition
     domain = domain_of(workspace.family(Sft), name)
-    convert = convert_with(domain.schema_name, domain.options, gives=Sample)
+    convert = converter(domain, Sample)
     stripped = published.manifest.recipe["special_in_content"] == "strip"
     pattern = control_pattern(workspace.vocabulary(workspace.family(Sft)).control) if stripped else None
     for number, identity, record in source_records(workspace, Sft, "sft_raw", name, open_tokens(published.directory, stream)):

@@ -9,6 +9,7 @@ import numpy as np
 
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
+from prep_assets.pipelines.examples import converter
 from prep_assets.pipelines.families.rl import RAW
 from prep_assets.pipelines.families.rl_groups import MASK, conversations
 from prep_assets.pipelines.proving.evidence import fresh_render, source_records
@@ -19,7 +20,7 @@ from prep_assets.quality.mask import Row
 from prep_assets.quality.rewards import Scores
 from prep_assets.quality.trained_texts import expected_texts
 from prep_assets.samples import Group, Sample
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.registry import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
 
@@ -33,7 +34,7 @@ def _groups(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str,
     family = workspace.family(Rl)
     for number, name in enumerate(store.sources):
         domain, mine = domain_of(family, name), np.flatnonzero(store.source == number)
-        convert = convert_with(domain.schema_name, domain.options, gives=Group)
+        convert = converter(domain, Group)
         view = TokenStore({}, mine, store.prompts.file[mine], store.prompts.row[mine])
         for at, identity, record in source_records(workspace, Rl, RAW, name, view) if len(mine) else ():
             try:

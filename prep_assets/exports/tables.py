@@ -1,0 +1,92 @@
+"""JSON lines as Arrow tables of one schema.
+
+Lines of one file need not have equal keys: ``tools`` or ``verifier`` stand only where a row has them. So every line is looked at once before
+the first is written, and a key that a row lacks is null there. A value is never turned into one of another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import ConfigError
+
+BATCH = 10_000
+"""Lines that are in memory at a time."""
+Rows = Callable[[], Iterable[dict[str, Any]]]
+
+
+def tables(rows: Rows, path: Path) -> Iterator[Any]:
+    """Tables of at most `BATCH` rows with one schema. Columns stand in the order in which they first appear.
+
+    Args:
+        rows: called twice, and gives the same rows both times.
+        path: the file that they are of, for messages.
+
+    Raises:
+        ConfigError: a column that is of two kinds, or a value that Arrow cannot hold.
+    """
+    import pyarrow as pa
+
+    schema = _schema(rows, path)
+    for batch in _batches(rows()):
+        yield pa.Table.from_pylist(batch, schema)
+
+
+def _schema(rows: Rows, path: Path) -> Any:
+    import pyarrow as pa
+
+    kinds: dict[str, tuple[str, int]] = {}
+    schema, first = pa.schema([]), 1
+    for batch in _batches(rows()):
+        for line, row in enumerate(batch, first):
+            _note(row, "", line, kinds, path)
+        names = dict.fromkeys(key for row in batch for key in row)
+        try:
+            found = pa.schema([(name, pa.array([row.get(name) for row in batch]).type) for name in names])
+            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+            # whole numbers among fractions: those that a double cannot hold are found here, before anything is written
+            pa.Table.from_pylist(batch, schema)
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
+            raise ConfigError(
+                f"{path}, lines {first:,} to {first + len(batch) - 1:,}: a value that no column can hold ({error})"
+            ) from error
+        first += len(batch)
+    if not len(schema):
+        raise ConfigError(f"{path}: no line has a field, so there are no columns")
+    return schema
+
+
+def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], path: Path) -> None:
+    """Note of which kind a value and everything in it is, and in which line that kind first stood."""
+    if value is None:
+        return
+    kind = _kind(value)
+    before, at = kinds.setdefault(place, (kind, line))
+    if before != kind:
+        raise ConfigError(
+            f"{path}: {place!r} is {before} in line {at:,} and {kind} in line {line:,}, but a column holds one kind. "
+            "Give all sources of this file one form, and build it again"
+        )
+    if isinstance(value, dict):
+        for key, each in value.items():
+            _note(each, f"{place}.{key}" if place else key, line, kinds, path)
+    elif isinstance(value, list):
+        for each in value:
+            _note(each, f"{place}[]", line, kinds, path)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    return "text" if isinstance(value, str) else "a list" if isinstance(value, list) else "an object"
+
+
+def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+    lines = iter(rows)
+    while batch := list(islice(lines, BATCH)):
+        yield batch
