@@ -102,15 +102,21 @@ def reading(published: Published) -> Iterator[None]:
     """Whatever goes wrong while a payload is read is about the payload.
 
     Raises:
-        StoreError: in place of what h5py, numpy or json raise on damaged files.
+        StoreError: in place of what h5py, numpy or json raise on damaged files, and of what readers say, with the command that looks into it.
     """
     try:
         yield
+    except StoreError as error:
+        if "dagster asset materialize" in str(error):  # it says already what to do
+            raise
+        raise StoreError(f"{error}. See what is wrong with it:\n  {_verify_command(published)}") from error
     except PrepAssetsError:
         raise
     except (OSError, ValueError, LookupError, RuntimeError, EOFError) as error:
         what = f"{label(published)} in {published.directory} cannot be read ({type(error).__name__}: {error})"
-        arguments = (
-            f"{published.manifest.asset} -p {published.manifest.partition}" if published.manifest.partition else published.manifest.asset
-        )
-        raise StoreError(f"{what}. See what is wrong with it:\n  prep-assets verify {arguments}") from error
+        raise StoreError(f"{what}. See what is wrong with it:\n  {_verify_command(published)}") from error
+
+
+def _verify_command(published: Published) -> str:
+    manifest = published.manifest
+    return f"prep-assets verify {manifest.asset}" + (f" -p {manifest.partition}" if manifest.partition else "")

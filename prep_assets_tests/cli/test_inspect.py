@@ -152,4 +152,4 @@ def test_a_damaged_payload_is_a_message(mine: Any, run: Any) -> None:
     payload.write_bytes(payload.read_bytes()[:100])
     result = run("inspect", "sft_packed")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "cannot be read" in result.stderr and "prep-assets verify sft_packed" in result.stderr
+    assert "truncated file" in result.stderr and "prep-assets verify sft_packed" in result.stderr
