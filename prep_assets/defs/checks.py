@@ -8,7 +8,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.defs.history import FAILED_PARTITIONS, failed_before
 from prep_assets.defs.io_manager import checks_step
 from prep_assets.defs.pictures import diff_block, picture
-from prep_assets.errors import PrepAssetsError
+from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.pipelines.graph import asset_named, assets_of
 from prep_assets.pipelines.proving.checks import Check, checks_of, run_check
 from prep_assets.pipelines.workspace import Workspace
@@ -33,7 +33,11 @@ def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
         wanted = {key.name for key in context.selected_asset_check_keys}
         every = asset_named(name, workspace).partitions(workspace)
         stores = {each: store for each in every if (store := _latest(workspace, name, each))}
-        proposed = {each: store for each, store in stores.items() if each in partitions and workspace.place(name, each).candidate()}
+        proposed = {
+            each: store
+            for each, store in stores.items()
+            if each in partitions and isinstance(store, Published) and workspace.place(name, each).candidate()
+        }
         failed: set[str] = set()
         for check in found:
             # what has failed stays in view until it passes: a run of other partitions must not cover it up
@@ -53,10 +57,13 @@ def _checks_of(name: str, found: tuple[Check, ...]) -> dg.AssetChecksDefinition:
     return run
 
 
-def _latest(workspace: Workspace, name: str, partition: str) -> Published | None:
-    """The store that was built last: a candidate, else the current one."""
+def _latest(workspace: Workspace, name: str, partition: str) -> Published | Verdict | None:
+    """The store that was built last, a candidate or else the current one; what is wrong with it where its manifest cannot be read."""
     place = workspace.place(name, partition)
-    return place.candidate() or place.current()
+    try:
+        return place.candidate() or place.current()
+    except StoreError as error:
+        return Verdict(False, str(error), {}, Worst(place.label, str(error)))
 
 
 def _partitions(context: dg.AssetCheckExecutionContext, name: str, workspace: Workspace) -> list[str]:
@@ -74,9 +81,11 @@ def _partitions(context: dg.AssetCheckExecutionContext, name: str, workspace: Wo
     return [partition for partition in every if _latest(workspace, name, partition)]
 
 
-def _verdict(workspace: Workspace, name: str, partition: str, check: Check, published: Published | None) -> Verdict:
+def _verdict(workspace: Workspace, name: str, partition: str, check: Check, found: Published | Verdict | None) -> Verdict:
+    if isinstance(found, Verdict):
+        return found
     missing = f"{workspace.place(name, partition).label} has no store"
-    return run_check(check, workspace, published) if published else Verdict(False, missing, {}, Worst(name, missing))
+    return run_check(check, workspace, found) if found else Verdict(False, missing, {}, Worst(name, missing))
 
 
 def _result(workspace: Workspace, name: str, check: Check, verdicts: dict[str, Verdict]) -> dg.AssetCheckResult:

@@ -17,7 +17,6 @@ from prep_assets.errors import StoreError
 MANIFEST = "manifest.json"
 FORMAT = 1
 """Counts up when what stores look like changes, so that every store is built anew."""
-_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,19 @@ def test_checks_alone_look_at_all_partitions_that_have_a_store(built: Path, inst
     assert not evaluations(instance, "sft_tokens", "mask_alignment")
 
 
+def test_an_edited_manifest_fails_the_checks_of_its_partition_and_of_no_other(built: Path, instance: dg.DagsterInstance) -> None:
+    manifest = built / "sft_tokens" / "dolly" / "current" / "manifest.json"
+    manifest.write_text(manifest.read_text("utf-8").replace('"kept": ', '"kept": 1'), "utf-8")
+    assert not run_checks_alone(instance, "sft_tokens", "accounting").success
+    [evaluation] = evaluations(instance, "sft_tokens", "accounting")
+    assert evaluation.description.startswith("dolly: ") and "its seal is" in evaluation.description
+    assert plain(evaluation.metadata)["failed_partitions"] == ["dolly"]
+    # another partition is not held up, and building it anew mends it
+    run(instance, "sft_tokens", partition="gsm8k")
+    assert evaluations(instance, "sft_tokens", "mask_alignment")[0].passed
+    assert run(instance, "sft_tokens", partition="dolly").success
+
+
 @pytest.mark.parametrize("asset", ["sft_tokens", "sft_packed"])
 def test_without_any_store_a_check_fails(stores: Path, instance: dg.DagsterInstance, asset: str) -> None:
     run_checks_alone(instance, asset)
