@@ -1,4 +1,4 @@
-"""Which checks each asset has. How they get at their data is in `check_runs`, which is imported when one runs."""
+"""Which checks each asset has. How they get at their data is in the modules beside this one, which are imported when one runs."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
 INTEGRITY = Check(
     "file_hashes",
     "Every file of the store has the size and sha256 that its manifest says, and there is no other.",
-    later("proving.check_runs.integrity"),
+    later("proving.every_store.integrity"),
 )
 ACCOUNTING = Check(
     "accounting",
     "Records read = records kept + records refused, and each refused one is in quarantine with its reason.",
-    later("proving.check_runs.accounting"),
+    later("proving.accounting.accounting"),
 )
 RAW_ACCOUNTING = Check(
-    "accounting", "Rows read = readable rows + rows in quarantine, over all source files.", later("proving.check_runs.raw_accounting")
+    "accounting", "Rows read = readable rows + rows in quarantine, over all source files.", later("proving.accounting.raw_accounting")
 )
 
 _MASK = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
@@ -68,12 +68,12 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "row_integrity",
             "Ids are inside the vocabulary; each document ends with the end-of-text token and has no other.",
-            later("proving.check_runs.pretrain_rows"),
+            later("proving.pretrain.pretrain_rows"),
         ),
         Check(
             "tokenization_identity",
             "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.",
-            later("proving.check_runs.pretrain_texts"),
+            later("proving.pretrain.pretrain_texts"),
         ),
     ),
     "sft_template": (
@@ -81,7 +81,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "policy_supported",
             "The chat template supports the mask policy that the configuration asks for.",
-            later("proving.check_runs.policy"),
+            later("proving.sft.policy"),
         ),
     ),
     "sft_tokens": (
@@ -90,25 +90,23 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
-            later("proving.check_runs.token_rows"),
+            later("proving.token_rows.token_rows"),
         ),
-        Check("mask_alignment", _MASK, later("proving.check_runs.sft_mask")),
-        Check("tokenization_identity", _IDENTITY, later("proving.check_runs.sft_identity")),
+        Check("mask_alignment", _MASK, later("proving.sft.sft_mask")),
+        Check("tokenization_identity", _IDENTITY, later("proving.sft.sft_identity")),
     ),
     "sft_packed": (
         INTEGRITY,
-        Check(
-            "accounting", "Every token of every domain is in a row or counted as left out.", later("proving.check_runs.packed_accounting")
-        ),
+        Check("accounting", "Every token of every domain is in a row or counted as left out.", later("proving.packed.packed_accounting")),
         Check(
             "row_integrity",
             "Rows have one length, borders add up, padding is untrained, every row trains something.",
-            later("proving.check_runs.packed_rows"),
+            later("proving.packed.packed_rows"),
         ),
         Check(
             "mask_alignment",
             "Every packed token and mask value is that of its record, whose mask is proven in sft_tokens.",
-            later("proving.check_runs.packed_mask"),
+            later("proving.packed.packed_mask"),
         ),
     ),
     "preferences": (
@@ -117,7 +115,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "pair_sanity",
             "One prompt, two different answers, nothing empty, no prompt in both train and test.",
-            later("proving.check_runs.pairs"),
+            later("proving.preferences.pairs"),
         ),
     ),
     "preference_tokens": (
@@ -126,23 +124,23 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, and both sides of every pair train something.",
-            later("proving.check_runs.token_rows"),
+            later("proving.token_rows.token_rows"),
         ),
         Check(
             "mask_alignment",
             "Trained tokens of both sides decode to exactly the answers and their stop token.",
-            later("proving.check_runs.preference_mask"),
+            later("proving.preferences.preference_mask"),
         ),
-        Check("tokenization_identity", _IDENTITY, later("proving.check_runs.preference_identity")),
+        Check("tokenization_identity", _IDENTITY, later("proving.preferences.preference_identity")),
     ),
     "rl_prompts": (
         INTEGRITY,
         ACCOUNTING,
-        Check("gold_answers", "Every gold equals a second reading of its source by other code.", later("proving.check_runs.prompt_golds")),
+        Check("gold_answers", "Every gold equals a second reading of its source by other code.", later("proving.prompts.prompt_golds")),
     ),
     "arithmetic_prompts": (
         INTEGRITY,
-        Check("gold_answers", "Every gold equals its question worked out exactly.", later("proving.check_runs.arithmetic_golds")),
+        Check("gold_answers", "Every gold equals its question worked out exactly.", later("proving.prompts.arithmetic_golds")),
     ),
     "rl_groups": (
         INTEGRITY,
@@ -150,21 +148,21 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, and every response trains something.",
-            later("proving.check_runs.group_rows_integrity"),
+            later("proving.groups.group_rows_integrity"),
         ),
         Check(
             "mask_alignment",
             "Trained tokens of every prompt with each of its responses decode to exactly the answer and its stop token.",
-            later("proving.check_runs.group_mask"),
+            later("proving.groups.group_mask"),
         ),
-        Check("tokenization_identity", _IDENTITY, later("proving.check_runs.group_identity")),
+        Check("tokenization_identity", _IDENTITY, later("proving.groups.group_identity")),
         Check(
             "rewards",
             "Every reward is finite, each response of a group has one, and they are those of the source.",
-            later("proving.check_runs.group_rewards"),
+            later("proving.groups.group_rewards"),
         ),
     ),
-    "rl_tokens": (INTEGRITY, ACCOUNTING, Check("row_integrity", "Ids are inside the vocabulary.", later("proving.check_runs.token_rows"))),
+    "rl_tokens": (INTEGRITY, ACCOUNTING, Check("row_integrity", "Ids are inside the vocabulary.", later("proving.token_rows.token_rows"))),
 }
 
 EXPORTED = (

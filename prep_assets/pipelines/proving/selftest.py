@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from prep_assets.config.models import FAMILIES, Rl, Sft
+from prep_assets.config.models import Rl, Sft
 from prep_assets.errors import ConfigError
 from prep_assets.pipelines.families import sft
 from prep_assets.pipelines.families.rl_groups import GROUPS, splits
 from prep_assets.pipelines.previews import streams_of
+from prep_assets.pipelines.proving.every_store import family_of
 from prep_assets.pipelines.proving.evidence import preference_conversations, preference_rows, sft_conversations, sft_rows
 from prep_assets.pipelines.proving.group_evidence import group_conversations, group_prompts, group_rows, group_scores
 from prep_assets.pipelines.workspace import Workspace
@@ -76,7 +77,7 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     sources = {"sft_tokens": (sft_rows, sft_conversations), "preference_tokens": (preference_rows, preference_conversations)}
     if asset not in sources:
         raise ConfigError(f"{asset} has no loss mask to corrupt; selftest is for {', '.join((*sources, 'sft_packed', GROUPS))}")
-    vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.partition("_")[0]]))
+    vocabulary = workspace.vocabulary(family_of(workspace, published))
     rows_of, renders_of = sources[asset]
     trials: list[Trial] = []
     for stream in streams_of(asset, published.manifest.partition):
