@@ -10,16 +10,24 @@ from dagster._utils.warnings import BetaWarning, PreviewWarning
 warnings.filterwarnings("ignore", category=BetaWarning)
 warnings.filterwarnings("ignore", category=PreviewWarning)
 
+from importlib import import_module  # noqa: E402
+
 import dagster as dg  # noqa: E402
 
-from prep_assets.defs import preference, pretrain, rl, sft  # noqa: E402
+from prep_assets.config.models import FAMILIES  # noqa: E402
 from prep_assets.defs.checks import checks  # noqa: E402
 from prep_assets.defs.exports import exports  # noqa: E402
+from prep_assets.defs.groups import groups  # noqa: E402
 from prep_assets.defs.io_manager import StoreIOManager  # noqa: E402
 from prep_assets.defs.refresh import automation, schedules, sensors  # noqa: E402
+from prep_assets.pipelines.workspace import Workspace  # noqa: E402
+
+# the module of a family asks its configuration for the domains, so one without a file is not imported
+families = [name for name in FAMILIES if Workspace.open().has(name)]
+modules = [import_module(f"prep_assets.defs.{name}") for name in families]
 
 defs = dg.Definitions(
-    assets=[*dg.load_assets_from_modules([pretrain, sft, preference, rl]), *rl.groups(), *exports()],
+    assets=[*dg.load_assets_from_modules(modules), *groups(), *exports()],
     asset_checks=checks(),
     sensors=[*sensors(), automation()],
     schedules=schedules(),

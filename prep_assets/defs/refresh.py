@@ -34,8 +34,8 @@ def final_job_of(family: str) -> Any:
 
 
 def sensors() -> list[dg.SensorDefinition]:
-    """One sensor for each family."""
-    return [_sensor(family) for family in FAMILIES]
+    """One sensor for each family that is configured."""
+    return [_sensor(family) for family in FAMILIES if Workspace.open().has(family)]
 
 
 def _sensor(family: str) -> dg.SensorDefinition:
@@ -117,8 +117,9 @@ def _is_pinned(workspace: Workspace, family: str, name: str, content: str) -> bo
 def schedules() -> list[dg.ScheduleDefinition]:
     """A schedule for each family: rebuild what its sources and options ask for. What has not changed is not built again."""
     found = []
-    for family in FAMILIES:
-        refresh = Workspace.open().family(FAMILIES[family]).refresh
+    workspace = Workspace.open()
+    for family in filter(workspace.has, FAMILIES):
+        refresh = workspace.family(FAMILIES[family]).refresh
         found.append(_schedule(family, refresh.every, refresh.timezone))
     return found
 

@@ -153,13 +153,14 @@ def has_groups(workspace: Workspace) -> bool:
 
 
 def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
-    """`ASSETS`, `GROUPS` where there are any, and the exports that the workspace's configuration asks for.
+    """`ASSETS` of the families that have a configuration file, `GROUPS` where there are any, and the exports that the configuration asks for.
 
     Raises:
         ConfigError: an export that means nothing.
     """
     known = EVERY if has_groups(workspace) else ASSETS
-    return {**known, **{each.asset: _export(each) for each in _exports(workspace)}}
+    configured = {name: asset for name, asset in known.items() if workspace.has(asset.family)}
+    return {**configured, **{each.asset: _export(each) for each in _exports(workspace)}}
 
 
 def _exports(workspace: Workspace) -> tuple[Exporting, ...]:
