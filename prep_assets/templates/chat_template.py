@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import Refused, TemplateError, nearest
+from prep_assets.templates.form import MessageForm, find_form
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 FROZEN_CLOCK = datetime(2024, 7, 26)
@@ -52,6 +53,11 @@ class ChatTemplate:
         """sha256 of everything that decides what is rendered."""
         parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat(), *([self.image] if self.image else [])]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def form(self) -> MessageForm:
+        """What its messages must look like, found by probing."""
+        return find_form(self.render)
 
     @cached_property
     def generation_prompt(self) -> str:
@@ -113,7 +119,14 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise TemplateError(f"chat template {self.name}: line {error.lineno}: {error.message}") from error
 
-    def render(self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = (), generation_prompt: bool = False) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        documents: Sequence[Mapping[str, Any]] = (),
+        generation_prompt: bool = False,
+    ) -> str:
         """The text of a whole conversation.
 
         Raises:
@@ -124,7 +137,11 @@ class ChatTemplate:
         variables = {**self.special, **self.options, "strftime_now": FROZEN_CLOCK.strftime}
         try:
             rendered = self._compiled.render(
-                messages=messages, tools=list(tools) or None, documents=None, add_generation_prompt=generation_prompt, **variables
+                messages=messages,
+                tools=list(tools) or None,
+                documents=list(documents) or None,
+                add_generation_prompt=generation_prompt,
+                **variables,
             )
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             raise Refused("template_refuses", f"template {self.name}: {error}", stage="render") from error
