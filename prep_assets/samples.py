@@ -9,7 +9,7 @@ typed. Every class here is frozen and slotted; none knows of files, tokenizers o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 TEXT = "text"
@@ -47,7 +47,7 @@ class Region:
 
     Attributes:
         kind: `TEXT`, `THINKING` (reasoning before an answer), `TOOL_CALL` (text is the JSON ``{"name", "arguments"}``), `IMAGE`
-            (text is a path), or a name of the data set's own, which is treated as text.
+            (text is a path), or a name of the data set's own, which is treated as text. The JSON of a call may hold an ``"id"`` too.
         text: the content, exactly as the source has it.
         loss_weight: weight of its tokens in the loss; `None` leaves it to the mask policy of the turn's role.
         attend: whether its tokens are attended to.
@@ -92,21 +92,33 @@ class Sample:
         turns: at least one.
         tools: JSON schemas of the tools on offer, passed to the chat template.
         label: desirable or not, for unpaired preference data (KTO); `None` elsewhere.
+        documents: what an answer may be drawn from, passed to the chat template.
+        template_options: variables of the chat template for this row alone (its ``chat_template_kwargs``).
     """
 
     turns: tuple[Turn, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     label: bool | None = None
+    documents: tuple[Mapping[str, Any], ...] = ()
+    template_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A preference pair: two answers to one prompt."""
+    """A preference pair: two answers to one prompt.
+
+    Attributes:
+        tools, documents, template_options: as of a `Sample`.
+        margin: by how much the reward of `chosen` must lie above that of `rejected`, where the source says so.
+    """
 
     prompt: tuple[Turn, ...]
     chosen: tuple[Turn, ...]
     rejected: tuple[Turn, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
+    documents: tuple[Mapping[str, Any], ...] = ()
+    template_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    margin: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +128,31 @@ class Prompt:
     Attributes:
         gold: the answer as an exact string (a decimal for numbers, never a float).
         verifier: which verifier compares an answer with `gold`.
+        tools, documents, template_options: as of a `Sample`.
     """
 
     prompt: tuple[Turn, ...]
     gold: str
     verifier: str = "number"
     tools: tuple[Mapping[str, Any], ...] = ()
+    documents: tuple[Mapping[str, Any], ...] = ()
+    template_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A prompt with several responses and a reward for each (offline GRPO)."""
+    """A prompt with several responses and a reward for each (offline GRPO).
+
+    Attributes:
+        tools, documents, template_options: as of a `Sample`.
+    """
 
     prompt: tuple[Turn, ...]
     responses: tuple[tuple[Turn, ...], ...]
     rewards: tuple[float, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    documents: tuple[Mapping[str, Any], ...] = ()
+    template_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 Example = Sample | Pair | Prompt | Group

@@ -31,7 +31,8 @@ Progress = Callable[[str, int, int], None]
 """Told about long work: what, how much is done, how much there is."""
 
 
-def _silent(what: str, done: int, total: int) -> None: ...
+def silent(what: str, done: int, total: int) -> None:
+    """Progress that nobody wants to hear about."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ class Workspace:
     configs: Path
     stores: Path
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    progress: Progress = _silent
+    progress: Progress = silent
 
     @classmethod
-    def open(cls, *, progress: Progress = _silent) -> Workspace:
+    def open(cls, *, progress: Progress = silent) -> Workspace:
         """The workspace that the environment names (see `prep_assets.config.loading`)."""
         return cls(config_dir(), store_dir(), progress=progress)
 

@@ -12,11 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.config.models import Domain
-from prep_assets.pipelines.examples import Deduplicator, Tally
-from prep_assets.pipelines.families import documents, pretrain
+from prep_assets.pipelines.examples import Deduplicator
+from prep_assets.pipelines.families import pretrain
 from prep_assets.pipelines.families.documents import Documents, Sizes, read_documents
 from prep_assets.pipelines.families.pretrain import document_text
+from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.routing import Router
+from prep_assets.pipelines.sources import Pinned
 from prep_assets.records.files import find_files
 from prep_assets.samples import Sample
 from prep_assets.schemas.registry import Convert, convert_with
@@ -62,25 +64,16 @@ def through_all_forms(options: Mapping[str, Any]) -> Convert:
     return lambda row: schema(row)
 
 
-def read(file: Path, domain: Domain, sizes: Sizes, deduplicate: bool, block_bytes: int) -> tuple[list[Any], list[Any]]:
+def read(file: Path, domain: Domain, convert: Convert, sizes: Sizes, deduplicate: bool, block_bytes: int) -> tuple[list[Any], list[Any]]:
     """Documents and refusals with their rows."""
-    files, tally = find_files([str(file)], file.parent), Tally()
+    files = find_files([str(file)], file.parent)
     router = Router(domain.domain_key, "cat", {files[0].url: frozenset({"cat", "a"})})
-    found: list[Documents] = list(
-        read_documents(
-            domain,
-            router,
-            files,
-            tally,
-            document_text,
-            sizes.check,
-            deduplicator=Deduplicator() if deduplicate else None,
-            block_bytes=block_bytes,
-        )
-    )
+    sources = Pinned(files, (), 0, "")
+    reading = Reading("a", domain, router, sources, convert, Deduplicator() if deduplicate else None, domain.max_items)
+    found: list[Documents] = list(read_documents(reading, document_text, sizes.check, block_bytes=block_bytes))
     kept = [(record.file, record.row, text) for block in found for record, text in zip(block.records, block.texts, strict=True)]
     refused = [entry for block in found for entry in block.refused]
-    assert tally.read == len(kept) + len(refused)
+    assert reading.read == len(kept) + len(refused)
     return kept, refused
 
 
@@ -95,7 +88,6 @@ def read(file: Path, domain: Domain, sizes: Sizes, deduplicate: bool, block_byte
 )
 def test_the_shortcut_gives_what_the_long_way_gives(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     lines: list[bytes],
     options: dict[str, Any],
     more: dict[str, Any],
@@ -106,10 +98,8 @@ def test_the_shortcut_gives_what_the_long_way_gives(
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"\n".join(lines) + b"\n")
     asked = Domain.model_validate({"files": [str(file)], "schema": "text", "options": options, **more})
-    short = read(file, asked, sizes, deduplicate, block_bytes)
-    with monkeypatch.context() as patch:
-        patch.setattr(documents, "converter", lambda domain, gives: through_all_forms(domain.options))
-        long = read(file, asked, sizes, deduplicate, 1 << 20)
+    short = read(file, asked, convert_with("text", options), sizes, deduplicate, block_bytes)
+    long = read(file, asked, through_all_forms(options), sizes, deduplicate, 1 << 20)
     assert short == long
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from prep_assets.config.models import Domain
 from prep_assets.errors import Refused
-from prep_assets.pipelines.examples import Deduplicator, Tally, converter, rows_of
-from prep_assets.pipelines.routing import Router
+from prep_assets.pipelines.reading import Reading
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine, Refusal, refusal, unreadable
-from prep_assets.samples import Example, Record, Sample
+from prep_assets.samples import Example, Record
 from prep_assets.schemas.registry import apply
 from prep_assets.schemas.text import TextField
 from prep_assets.templates.conversation import NONCHARACTER
@@ -32,6 +30,7 @@ class Documents:
         file: their file.
         records, texts: one of each for every document. Texts are valid Unicode.
         refused: row and refusal of each record between them that is no document.
+        held_out: whether their file is held out.
         size: bytes of source that the block took.
     """
 
@@ -39,6 +38,7 @@ class Documents:
     records: Sequence[Record]
     texts: Sequence[str]
     refused: Sequence[tuple[int, Refusal]]
+    held_out: bool
     size: int
 
     @property
@@ -70,45 +70,36 @@ class Sizes:
 
 
 def read_documents(
-    domain: Domain,
-    router: Router,
-    files: Sequence[SourceFile],
-    tally: Tally,
-    text_of: Callable[[Example], str],
-    check: Callable[[str], None],
-    *,
-    deduplicator: Deduplicator | None = None,
-    block_bytes: int = BLOCK_BYTES,
+    reading: Reading, text_of: Callable[[Example], str], check: Callable[[str], None], *, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Documents]:
-    """The documents of a domain's files.
+    """The documents of a domain.
 
     Args:
         text_of: the text of an example, or `Refused`.
         check: raises `Refused` for a text that is no document.
     """
-    convert = converter(domain, Sample)
-    plain = convert.plain if isinstance(convert, TextField) else None
-    for file, rows, size in rows_of(domain, router, files, tally, block_bytes=block_bytes):
+    plain = reading.convert.plain if isinstance(reading.convert, TextField) else None
+    for block in reading.rows(block_bytes):
+        file = block.file
         records: list[Record] = []
         texts: list[str] = []
         refused: list[tuple[int, Refusal]] = []
-        for row in rows:
+        for row in block.rows:
             if not isinstance(row, Record):
                 refused.append((row.row, unreadable(file, row)))
                 continue
             try:
-                if deduplicator is not None:
-                    deduplicator.check(row, record_id(file, row.row))
+                reading.refuse_duplicate(file, row)
                 text = plain(row.payload) if plain is not None else None
                 if text is None or not _is_clean(text):
-                    text = text_of(apply(convert, row.payload))
+                    text = text_of(apply(reading.convert, row.payload))
                 check(text)
             except Refused as fault:
                 refused.append((row.row, _refusal(file, row, fault)))
                 continue
             records.append(row)
             texts.append(text)
-        yield Documents(file, records, texts, refused, size)
+        yield Documents(file, records, texts, refused, block.held_out, block.size)
 
 
 def _is_clean(text: str) -> bool:

@@ -14,11 +14,10 @@ import xxhash
 from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out
+from prep_assets.pipelines.examples import Item, held_out
 from prep_assets.pipelines.families.documents import Sizes
 from prep_assets.pipelines.images import ImageFiles, shown_images, stored_image_id
-from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import Pinned, domain_of
+from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import IMAGE, Example, Sample
@@ -52,7 +51,7 @@ def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
 
 
 def write_image_documents(
-    workspace: Workspace, name: str, sources: Pinned, writers: Sequence[RecordWriter], quarantine: Quarantine
+    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine
 ) -> dict[str, int]:
     """Read, tokenize and write one domain, in the order of the source. Writers take ``tokens`` and ``loss_mask``.
 
@@ -60,44 +59,34 @@ def write_image_documents(
         ConfigError: documents with images cannot be cut for fill-in-the-middle.
     """
     family = workspace.family(Pretrain)
-    domain, vocabulary, token = domain_of(family, name), workspace.vocabulary(family), stored_image_id(workspace, family)
+    vocabulary, token = workspace.vocabulary(family), stored_image_id(workspace, family)
     if family.preprocessing.fim.rate:
-        raise ConfigError(f"{name} has images: preprocessing.fim would cut documents around them. Set fim.rate to 0")
-    documents = _Documents(untemplated(workspace, family), ImageFiles(workspace.image_folder(domain)), family)
+        raise ConfigError(f"{reading.name} has images: preprocessing.fim would cut documents around them. Set fim.rate to 0")
+    documents = _Documents(untemplated(workspace, family), ImageFiles(workspace.image_folder(reading.domain)), family)
     encoder = Encoder(vocabulary, workspace.engines(family), MaskPolicy(), trains=False)
-    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
     counts = {"read": 0, "kept": 0, "tokens": 0, "tokens_train": 0, "tokens_dev": 0, "images": 0}
-    done = 0
-    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
-        tally = Tally()
-        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(
-            chosen, router_of(workspace, family, name), files, quarantine, tally, gives=Sample, deduplicator=deduplicator
-        ):
-            kept, rendered = documents.render(items, quarantine)
-            encoded = encoder.encode(rendered)
-            faults = {**dict(encoded.refused), **documents.too_long(encoded.kept, np.diff(encoded.offsets))}
-            for at, fault in sorted(faults.items()):
-                kept[at].refuse(quarantine, fault)
-            sound = np.array([int(at) not in faults for at in encoded.kept], bool)
-            digests = [xxhash.xxh3_128_digest(rendered[int(at)].text.encode()) for at in encoded.kept]
-            dev = np.array([in_test or held_out(digest, family.test_fraction) for digest in digests], bool)
-            for split, writer in enumerate(writers):
-                rows = sound & (dev == bool(split))
-                lengths = np.diff(encoded.offsets)
-                ids = encoded.ids[np.repeat(rows, lengths)]
-                ids = np.insert(ids, np.cumsum(lengths[rows]), vocabulary.eos_id)
-                records = [kept[int(at)].record for at in encoded.kept[rows]]
-                images = documents.files.block(encoded.images.of(rows))
-                block = {"tokens": ids, "loss_mask": ids != token}
-                writer.append(block, lengths[rows] + 1, [each.file + offset for each in records], [each.row for each in records], images)
-                counts["tokens_dev" if split else "tokens_train"] += len(ids)
-                counts["images"] += len(images.images)
-                counts["kept"] += len(records)
-            done += size
-            workspace.progress(f"tokenize {name}", done, sources.bytes)
-        counts["read"] += tally.read
-    return {**counts, "tokens": counts["tokens_train"] + counts["tokens_dev"]}
+    for items, in_test in reading.examples("tokenize", quarantine):
+        kept, rendered = documents.render(items, quarantine)
+        encoded = encoder.encode(rendered)
+        faults = {**dict(encoded.refused), **documents.too_long(encoded.kept, np.diff(encoded.offsets))}
+        for at, fault in sorted(faults.items()):
+            kept[at].refuse(quarantine, fault)
+        sound = np.array([int(at) not in faults for at in encoded.kept], bool)
+        digests = [xxhash.xxh3_128_digest(rendered[int(at)].text.encode()) for at in encoded.kept]
+        dev = np.array([in_test or held_out(digest, family.test_fraction) for digest in digests], bool)
+        for split, writer in enumerate(writers):
+            rows = sound & (dev == bool(split))
+            lengths = np.diff(encoded.offsets)
+            ids = encoded.ids[np.repeat(rows, lengths)]
+            ids = np.insert(ids, np.cumsum(lengths[rows]), vocabulary.eos_id)
+            records = [kept[int(at)].record for at in encoded.kept[rows]]
+            images = documents.files.block(encoded.images.of(rows))
+            block = {"tokens": ids, "loss_mask": ids != token}
+            writer.append(block, lengths[rows] + 1, [each.file for each in records], [each.row for each in records], images)
+            counts["tokens_dev" if split else "tokens_train"] += len(ids)
+            counts["images"] += len(images.images)
+            counts["kept"] += len(records)
+    return {**counts, "read": reading.read, "tokens": counts["tokens_train"] + counts["tokens_dev"]}
 
 
 class _Documents:

@@ -18,12 +18,11 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, check_schemas, examples, held_out, reading_recipe
+from prep_assets.pipelines.examples import Item, check_schemas, held_out, reading_recipe
 from prep_assets.pipelines.families.plain_text import refuse_structure
 from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, unpaired_row
 from prep_assets.pipelines.images import refuse_images
-from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import PREFERENCE as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -90,28 +89,18 @@ def _write_domain(
     workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, unpaired: UnpairedFiles, quarantine: Quarantine
 ) -> int:
     family = workspace.family(Preference)
-    domain, sources = domain_of(family, name), pinned(workspace, Preference, RAW, name)
-    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
-    read, done, before = 0, 0, sum(quarantine.counts.values())
-    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
-        tally = Tally()
-        # limits are about the training files; held-out ones are read whole
-        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        limit = None if in_test else family.max_per_source
-        router = router_of(workspace, family, name)
-        for items, size in examples(chosen, router, files, quarantine, tally, gives=Pair, deduplicator=deduplicator, max_items=limit):
-            for item, row in _rows(items, family.form, quarantine):
-                to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
-                origin = {"source": number, "file": item.record.file + offset, "at": item.record.row}
-                if "label" in row:
-                    unpaired.append(row, to_test, **origin)
-                else:
-                    (test if to_test else train).append(row, **origin)
-            done += size
-            workspace.progress(f"pair {name}", done, sources.bytes)
-        read += tally.read
-    check_domain(name, read, quarantine, before)
-    return read
+    reading = Reading.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source)
+    before = sum(quarantine.counts.values())
+    for items, in_test in reading.examples("pair", quarantine):
+        for item, row in _rows(items, family.form, quarantine):
+            to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
+            origin = {"source": number, "file": item.record.file, "at": item.record.row}
+            if "label" in row:
+                unpaired.append(row, to_test, **origin)
+            else:
+                (test if to_test else train).append(row, **origin)
+    check_domain(name, reading.read, quarantine, before)
+    return reading.read
 
 
 def _rows(items: Sequence[Item], form: str, quarantine: Quarantine) -> Iterator[tuple[Item, dict[str, Any]]]:

@@ -17,12 +17,12 @@ from prep_assets.config.models import Pretrain
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.examples import Deduplicator, Tally, held_out, reading_recipe
+from prep_assets.pipelines.examples import held_out, reading_recipe
 from prep_assets.pipelines.families.documents import Documents, Sizes, read_documents
 from prep_assets.pipelines.families.image_documents import DTYPES, ImagesFound, stop_at_images, write_image_documents
 from prep_assets.pipelines.images import stored_image_id
-from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import Pinned, domain_of, pinned
+from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import PRETRAIN as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -90,7 +90,7 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
                 for stream in names
             ]
             documents = write_image_documents if has_images else _write_documents
-            found = documents(workspace, name, pinned(workspace, Pretrain, RAW, name), writers, quarantine)
+            found = documents(workspace, Reading.of(workspace, Pretrain, RAW, name, gives=Sample), writers, quarantine)
             counts = {**found, "refused": quarantine.counts}
         return Draft(
             counts,
@@ -109,18 +109,14 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
     return Build(workspace.place("pretrain_tokens", name), recipe, tokens_recipe(workspace.plain, name), write, audit)
 
 
-def _write_documents(
-    workspace: Workspace, name: str, sources: Pinned, writers: Sequence[RecordWriter], quarantine: Quarantine
-) -> dict[str, Any]:
+def _write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
     """Read, tokenize and write one domain: each in a thread of its own, at most a few blocks apart, in the order of the source."""
     family = workspace.family(Pretrain)
-    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
+    vocabulary, name = workspace.vocabulary(family), reading.name
     fim = fill_in_the_middle(workspace, family)
     engine, byte_lengths = workspace.engines(family).first, vocabulary.byte_lengths if fim is None else fim.byte_lengths()
     sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
-    tally = Tally()
-    tokens, done = [0, 0], 0
-    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
+    tokens, kept = [0, 0], 0
 
     def check(text: str) -> None:
         sizes.check(text)
@@ -135,27 +131,20 @@ def _write_documents(
     def encode(documents: Documents) -> Flat:
         return engine.encode(documents.texts) if fim is None else fim.encode(documents.texts, [f"{name}/{id}" for id in documents.ids])
 
-    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
-        # max_items is about the training files; held-out ones are read whole
-        reading = Tally()
-        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        read = read_documents(chosen, router_of(workspace, family, name), files, reading, text_of, check, deduplicator=deduplicator)
-        with closing(ahead(_tokenized(read, encode))) as blocks:
-            for documents, flat in blocks:
-                faults = dict(_faults(flat, documents.texts, vocabulary, byte_lengths, family.preprocessing.max_seq_len))
-                documents.write_refused(quarantine, list(faults.items()))
-                to_dev = _to_dev(documents.texts, in_test, family.test_fraction)
-                for split, writer in enumerate(writers):
-                    rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
-                    ids, lengths = with_eos(flat, rows, vocabulary.eos_id)
-                    origin = [documents.records[i] for i in rows]
-                    writer.append({"tokens": ids}, lengths, [record.file + offset for record in origin], [record.row for record in origin])
-                    tokens[split] += int(lengths.sum())
-                    tally.kept += len(rows)
-                done += documents.size
-                workspace.progress(f"tokenize {name}", done, sources.bytes)
-        tally.read += reading.read
-    return {"read": tally.read, "kept": tally.kept, "tokens": sum(tokens), "tokens_train": tokens[0], "tokens_dev": tokens[1]}
+    with closing(ahead(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
+        for documents, flat in blocks:
+            faults = dict(_faults(flat, documents.texts, vocabulary, byte_lengths, family.preprocessing.max_seq_len))
+            documents.write_refused(quarantine, list(faults.items()))
+            to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
+            for split, writer in enumerate(writers):
+                rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
+                ids, lengths = with_eos(flat, rows, vocabulary.eos_id)
+                origin = [documents.records[i] for i in rows]
+                writer.append({"tokens": ids}, lengths, [record.file for record in origin], [record.row for record in origin])
+                tokens[split] += int(lengths.sum())
+                kept += len(rows)
+            reading.advance("tokenize", documents.size)
+    return {"read": reading.read, "kept": kept, "tokens": sum(tokens), "tokens_train": tokens[0], "tokens_dev": tokens[1]}
 
 
 def _tokenized(read: Iterator[Documents], encode: Callable[[Documents], Flat]) -> Iterator[tuple[Documents, Flat]]:

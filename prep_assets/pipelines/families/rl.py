@@ -17,12 +17,11 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.examples import Deduplicator, Tally, check_schemas, examples, held_out, reading_recipe
+from prep_assets.pipelines.examples import check_schemas, held_out, reading_recipe
 from prep_assets.pipelines.families.plain_text import refuse_structure
 from prep_assets.pipelines.families.rl_domains import prompt_domains
 from prep_assets.pipelines.images import refuse_images
-from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import RL as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -86,30 +85,20 @@ def prompts_build(workspace: Workspace, _: str = "") -> Build:
 
 
 def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, quarantine: Quarantine) -> int:
-    family = workspace.family(Rl)
-    domain, sources = domain_of(family, name), pinned(workspace, Rl, RAW, name)
-    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
-    read, done, before = 0, 0, sum(quarantine.counts.values())
-    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
-        tally = Tally()
-        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(
-            chosen, router_of(workspace, family, name), files, quarantine, tally, gives=Prompt, deduplicator=deduplicator
-        ):
-            for item in items:
-                try:
-                    row = prompt_row(item.example)
-                except Refused as refusal:
-                    item.refuse(quarantine, refusal)
-                    continue
-                digest = xxhash.xxh3_128_digest(msgspec.json.encode(row["prompt"]))
-                target = test if in_test or held_out(digest, family.test_fraction) else train
-                target.append(row, source=number, file=item.record.file + offset, at=item.record.row)
-            done += size
-            workspace.progress(f"prompts {name}", done, sources.bytes)
-        read += tally.read
-    check_domain(name, read, quarantine, before)
-    return read
+    fraction, reading = workspace.family(Rl).test_fraction, Reading.of(workspace, Rl, RAW, name, gives=Prompt)
+    before = sum(quarantine.counts.values())
+    for items, in_test in reading.examples("prompts", quarantine):
+        for item in items:
+            try:
+                row = prompt_row(item.example)
+            except Refused as refusal:
+                item.refuse(quarantine, refusal)
+                continue
+            digest = xxhash.xxh3_128_digest(msgspec.json.encode(row["prompt"]))
+            target = test if in_test or held_out(digest, fraction) else train
+            target.append(row, source=number, file=item.record.file, at=item.record.row)
+    check_domain(name, reading.read, quarantine, before)
+    return reading.read
 
 
 def prompt_row(example: object) -> dict[str, Any]:

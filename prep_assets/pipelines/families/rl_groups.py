@@ -22,13 +22,12 @@ from prep_assets.config.models import Rl
 from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError
 from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, examples, held_out, reading_recipe
+from prep_assets.pipelines.examples import Item, held_out, reading_recipe
 from prep_assets.pipelines.families.preference import answer_policy
 from prep_assets.pipelines.families.rl import RAW, prompt_form
 from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.pipelines.images import refuse_images
-from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import RL as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -121,29 +120,18 @@ def splits(published: Published) -> dict[str, Path]:
 def _write_domain(
     workspace: Workspace, number: int, name: str, writers: list[GroupWriter], quarantine: Quarantine, counts: dict[str, int]
 ) -> None:
-    family = workspace.family(Rl)
-    domain, sources = domain_of(family, name), pinned(workspace, Rl, RAW, name)
-    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
-    tokenize = _Tokenize(workspace, name)
-    read, done, before = 0, 0, sum(quarantine.counts.values())
-    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
-        tally = Tally()
-        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(
-            chosen, router_of(workspace, family, name), files, quarantine, tally, gives=Group, deduplicator=deduplicator
-        ):
-            split: tuple[list[Scored], list[Scored]] = ([], [])
-            for item, group in tokenize(items, quarantine):
-                to_test = in_test or held_out(prompt_digest(item.example), family.test_fraction)
-                split[to_test].append(replace(group, source=number, file=item.record.file + offset))
-            for writer, groups in zip(writers, split, strict=False):
-                writer.append(groups)
-            _count(counts, *split)
-            done += size
-            workspace.progress(f"tokenize groups {name}", done, sources.bytes)
-        read += tally.read
-    check_domain(name, read, quarantine, before)
-    counts["read"] += read
+    fraction, reading = workspace.family(Rl).test_fraction, Reading.of(workspace, Rl, RAW, name, gives=Group)
+    tokenize, before = _Tokenize(workspace, name), sum(quarantine.counts.values())
+    for items, in_test in reading.examples("tokenize groups", quarantine):
+        split: tuple[list[Scored], list[Scored]] = ([], [])
+        for item, group in tokenize(items, quarantine):
+            to_test = in_test or held_out(prompt_digest(item.example), fraction)
+            split[to_test].append(replace(group, source=number, file=item.record.file))
+        for writer, groups in zip(writers, split, strict=False):
+            writer.append(groups)
+        _count(counts, *split)
+    check_domain(name, reading.read, quarantine, before)
+    counts["read"] += reading.read
 
 
 def prompt_digest(group: object) -> bytes:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from prep_assets.config.models import Chat, Sft
 from prep_assets.errors import StoreError, TemplateError
 from prep_assets.pipelines.build import Build
-from prep_assets.pipelines.examples import Deduplicator, Item, Tally, content_digest, examples, held_out, reading_recipe
+from prep_assets.pipelines.examples import Item, content_digest, held_out, reading_recipe
 from prep_assets.pipelines.families.conversations import Conversations
 from prep_assets.pipelines.images import ImageFiles, stored_image_id
-from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import domain_of, pinned
+from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import SFT as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -176,32 +176,24 @@ def _encode_domain(
     workspace: Workspace, name: str, encoder: Encoder, writers: list[RecordWriter], quarantine: Quarantine, loss_dtype: np.dtype[Any]
 ) -> dict[str, Any]:
     family = workspace.family(Sft)
-    domain, sources, template = domain_of(family, name), pinned(workspace, Sft, RAW, name), workspace.template(family)
-    deduplicator = Deduplicator() if family.preprocessing.deduplicate else None
+    reading, template = Reading.of(workspace, Sft, RAW, name, gives=Sample), workspace.template(family)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
-    conversations = Conversations(template, encoder, family.special_in_content, workspace.image_folder(domain), quarantine)
-    done = images = 0
-    for files, in_test, offset in ((sources.files, False, 0), (sources.test_files, True, len(sources.files))):
-        tally = Tally()
-        chosen = domain if not in_test else domain.model_copy(update={"max_items": None})
-        for items, size in examples(
-            chosen, router_of(workspace, family, name), files, quarantine, tally, gives=Sample, deduplicator=deduplicator
-        ):
-            kept, encoded = conversations.encode(items)
-            if loss_dtype.kind != "f" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
-                raise _FractionalWeights
-            to_dev = np.array([in_test or held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
-            for split, writer in enumerate(writers):
-                arrays = {"tokens": encoded.ids, "loss_mask": encoded.loss}
-                write_records(writer, encoded, kept, to_dev == bool(split), arrays, offset, conversations.files)
-            counts["kept"] += len(kept)
-            counts["kept_dev"] += int(to_dev.sum())
-            counts["tokens"] += len(encoded.ids)
-            counts["trained_tokens"] += int((encoded.loss != 0).sum())
-            images += len(encoded.images)
-            done += size
-            workspace.progress(f"tokenize {name}", done, sources.bytes)
-        counts["read"] += tally.read
+    conversations = Conversations(template, encoder, family.special_in_content, workspace.image_folder(reading.domain), quarantine)
+    images = 0
+    for items, in_test in reading.examples("tokenize", quarantine):
+        kept, encoded = conversations.encode(items)
+        if loss_dtype.kind != "f" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
+            raise _FractionalWeights
+        to_dev = np.array([in_test or held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
+        for split, writer in enumerate(writers):
+            arrays = {"tokens": encoded.ids, "loss_mask": encoded.loss}
+            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.files)
+        counts["kept"] += len(kept)
+        counts["kept_dev"] += int(to_dev.sum())
+        counts["tokens"] += len(encoded.ids)
+        counts["trained_tokens"] += int((encoded.loss != 0).sum())
+        images += len(encoded.images)
+    counts["read"] = reading.read
     counts["control_tokens_in_content"] = conversations.control_tokens
     if images or conversations.images_cut_away:
         counts |= {"images": images, "images_cut_away": conversations.images_cut_away}
@@ -214,7 +206,6 @@ def write_records(
     items: Sequence[Item],
     chosen: npt.NDArray[np.bool_],
     arrays: dict[str, npt.NDArray[Any]],
-    file_offset: int,
     files: ImageFiles,
 ) -> None:
     """Write the chosen records of a batch to a stream, with the images in them."""
@@ -223,5 +214,5 @@ def write_records(
     block = {key: array if chosen.all() else array[tokens] for key, array in arrays.items()}
     origin = [item for item, take in zip(items, chosen, strict=True) if take]
     images = files.block(encoded.images.of(chosen)) if len(encoded.images) else None
-    numbers, rows = [item.record.file + file_offset for item in origin], [item.record.row for item in origin]
+    numbers, rows = [item.record.file for item in origin], [item.record.row for item in origin]
     writer.append(block, lengths[chosen], numbers, rows, images)
