@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from prep_assets.config.reasoning_tags import REASONING_TAGS
+
 StorageFormat = Literal["bin", "h5"]
 DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EXPORT_NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -203,6 +205,22 @@ class Chat(Family):
 
     template: str = Field(default="tokenizer", description="tokenizer (its own chat template), a shipped one, or a path to a .jinja file.")
     template_options: dict[str, Any] = Field(default={}, description="Further variables for the template, e.g. {enable_thinking: false}.")
+    reasoning: Literal["auto", "inline", "field"] = Field(
+        default="auto",
+        description="A block such as <think>…</think> at the beginning of an answer's text: auto reads it as reasoning where the template writes "
+        "reasoning; inline leaves it as text; field refuses it.",
+    )
+    reasoning_tags: tuple[tuple[str, str], ...] = Field(
+        default=REASONING_TAGS, description="Opening and closing tag of each spelling of such a block."
+    )
+
+    @field_validator("reasoning_tags")
+    @classmethod
+    def _tags_that_differ(cls, tags: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        listed = [tag for pair in tags for tag in pair]
+        if not all(tag.strip() == tag and tag for tag in listed) or len(set(listed)) != len(listed):
+            raise ValueError(f"each tag must be a text of its own without white space at its ends; they are {listed}")
+        return tags
 
 
 class Sft(Images, Chat):

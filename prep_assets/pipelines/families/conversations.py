@@ -16,6 +16,7 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import IMAGE, Sample
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
+from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.truncation import rounds, without_oldest_rounds
@@ -27,6 +28,7 @@ class Conversations:
 
     Attributes:
         template, encoder: how.
+        reasoning: how reasoning in the text of answers is read.
         special_in_content: what happens to control tokens that are typed in content.
         images: folder that paths of images are relative to; `None`: only URLs are accepted.
         quarantine: where refused records go.
@@ -36,6 +38,7 @@ class Conversations:
 
     template: ChatTemplate
     encoder: Encoder
+    reasoning: InlineReasoning
     special_in_content: SpecialInContent
     images: Path | None
     quarantine: Quarantine
@@ -78,7 +81,7 @@ class Conversations:
         for image in shown_images(item.example.turns):
             # pictures are never decoded; one that is not there would be trained on as if it were
             self.files.digest(image.text)
-        return item.example
+        return self.reasoning.read(item.example)
 
     def _render(self, sample: Sample) -> Rendered:
         rendered = render(sample, self.template)

@@ -19,6 +19,7 @@ from prep_assets.pipelines.examples import Item, content_digest, held_out, readi
 from prep_assets.pipelines.families.conversations import Conversations
 from prep_assets.pipelines.images import ImageFiles, stored_image_id
 from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe
 from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import SFT as VERSION
@@ -112,6 +113,7 @@ def chat_recipe(workspace: Workspace, family: Chat, raw: str, name: str) -> dict
         "schema": reading_recipe(domain),
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
+        **reasoning_recipe(family),
         "preprocessing": family.preprocessing.model_dump(),
         "test_fraction": getattr(family, "test_fraction", 0.0),
     }
@@ -178,7 +180,8 @@ def _encode_domain(
     family = workspace.family(Sft)
     reading, template = Reading.of(workspace, Sft, RAW, name, gives=Sample), workspace.template(family)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
-    conversations = Conversations(template, encoder, family.special_in_content, workspace.image_folder(reading.domain), quarantine)
+    reasoning = inline_reasoning(workspace, family)
+    conversations = Conversations(template, encoder, reasoning, family.special_in_content, workspace.image_folder(reading.domain), quarantine)
     images = 0
     for items, in_test in reading.examples("tokenize", quarantine):
         kept, encoded = conversations.encode(items)

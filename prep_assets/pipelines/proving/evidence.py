@@ -19,6 +19,7 @@ from prep_assets.pipelines.families import preference
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation
+from prep_assets.quality.inline_reasoning import read_again
 from prep_assets.quality.mask import Cut, Row
 from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.files import record_id
@@ -101,10 +102,12 @@ def _sft_samples(workspace: Workspace, published: Published, stream: str) -> Ite
     name = published.manifest.partition
     domain = domain_of(workspace.family(Sft), name)
     convert = converter(domain, Sample)
+    shown = workspace.template(workspace.family(Sft)).shows_thinking
     stripped = published.manifest.recipe["special_in_content"] == "strip"
     pattern = control_pattern(workspace.vocabulary(workspace.family(Sft)).control) if stripped else None
     for number, identity, record in source_records(workspace, Sft, "sft_raw", name, open_tokens(published.directory, stream)):
-        yield number, identity, treat(sample_of(convert, record, identity), pattern, "strip")[0]
+        sample = read_again(sample_of(convert, record, identity), published.manifest.recipe, shown=shown)
+        yield number, identity, treat(sample, pattern, "strip")[0]
 
 
 def sft_rows(workspace: Workspace, published: Published, stream: str) -> Iterator[Row]:
