@@ -2,7 +2,7 @@
 
 RAW = "1"
 PRETRAIN = "2"
-SFT = "2"
-PREFERENCE = "3"
-RL = "2"
+SFT = "3"
+PREFERENCE = "4"
+RL = "3"
 EXPORT = "3"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Sample, Turn
+from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn
 
 
 def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> Sample:
@@ -17,11 +17,21 @@ def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> Sa
     Args:
         shown: whether the template writes reasoning.
     """
+    return replace(sample, turns=_turns(sample.turns, options, shown))
+
+
+def group_again(group: Group, options: Mapping[str, Any], *, shown: bool) -> Group:
+    """The same of a group: its prompt and each of its responses."""
+    responses = tuple(_turns(response, options, shown) for response in group.responses)
+    return replace(group, prompt=_turns(group.prompt, options, shown), responses=responses)
+
+
+def _turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool) -> tuple[Turn, ...]:
     moves = shown and options["reasoning"] == "auto"
-    return replace(sample, turns=tuple(_again(turn, options["reasoning_tags"], moves) for turn in sample.turns))
+    return tuple(_again(turn, options["reasoning_tags"], moves) for turn in turns)
 
 
-def _again(turn: Turn, tags: list[list[str]], moves: bool) -> Turn:
+def _again(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn:
     if turn.role != ASSISTANT:
         return turn
     for position, region in enumerate(turn.regions):

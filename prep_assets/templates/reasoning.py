@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Literal, TypeVar
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Pair, Prompt, Region, Sample, Turn
+from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Example, Group, Pair, Prompt, Region, Sample, Turn
 
 ReasoningMode = Literal["auto", "inline", "field"]
-_Example = TypeVar("_Example", Sample, Pair, Prompt, Group)
+_Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
 _REMEDY = "Mend the tags, or set reasoning: inline to leave such text as it is"
 
 
@@ -45,10 +45,12 @@ class InlineReasoning:
         if isinstance(example, Prompt):
             return replace(example, prompt=self._turns(example.prompt))
         if isinstance(example, Pair):
-            sides = {side: self._turns(getattr(example, side)) for side in ("prompt", "chosen", "rejected")}
-            return replace(example, **sides)
-        responses = tuple(self._turns(response) for response in example.responses)
-        return replace(example, prompt=self._turns(example.prompt), responses=responses)
+            prompt, chosen, rejected = (self._turns(turns) for turns in (example.prompt, example.chosen, example.rejected))
+            return replace(example, prompt=prompt, chosen=chosen, rejected=rejected)
+        if isinstance(example, Group):
+            responses = tuple(self._turns(response) for response in example.responses)
+            return replace(example, prompt=self._turns(example.prompt), responses=responses)
+        return example  # a schema of somebody's own may give anything; the family says what it needs
 
     def _turns(self, turns: Sequence[Turn]) -> tuple[Turn, ...]:
         return tuple(self._turn(number, turn) if turn.role == ASSISTANT else turn for number, turn in enumerate(turns))

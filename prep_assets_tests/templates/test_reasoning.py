@@ -63,7 +63,7 @@ def test_reasoning_that_differs_from_the_field_is_refused(mode: str, shown: bool
     ],
 )
 def test_tags_that_do_not_pair_up_are_refused_with_a_remedy(text: str) -> None:
-    with pytest.raises(Refused, match="unbalanced_reasoning.*reasoning: inline"):
+    with pytest.raises(Refused, match=r"unbalanced_reasoning.*reasoning: inline"):
         read(answered(Region(TEXT, text)))
     assert read(answered(Region(TEXT, text)), "inline") == [(TEXT, text)]
 
@@ -101,7 +101,11 @@ def test_both_sides_of_a_pair_are_read() -> None:
 PARTS = st.lists(st.sampled_from(["<think>", "</think>", "[THINK]", "[/THINK]", "a", " ", "\n", "b c"]), max_size=7).map("".join)
 
 
-@given(st.lists(st.tuples(st.sampled_from([TEXT, THINKING]), PARTS), min_size=1, max_size=3), st.sampled_from(["auto", "inline"]), st.booleans())
+@given(
+    st.lists(st.tuples(st.sampled_from([TEXT, THINKING]), PARTS), min_size=1, max_size=3),
+    st.sampled_from(["auto", "inline"]),
+    st.booleans(),
+)
 def test_the_second_reading_agrees_wherever_the_first_does_not_refuse(parts: list[tuple[str, str]], mode: Any, shown: bool) -> None:
     sample = answered(*(Region(kind, text) for kind, text in parts))
     try:

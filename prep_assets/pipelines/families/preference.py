@@ -23,6 +23,7 @@ from prep_assets.pipelines.families.plain_text import refuse_structure
 from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, unpaired_row
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe, unrendered_reasoning
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import PREFERENCE as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -32,6 +33,7 @@ from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import record_writer
 from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
@@ -51,7 +53,14 @@ def pairs_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
         domain, raw = family.domains[name], workspace.published(RAW, name)
         domains[name] = {"raw": raw.manifest.content_hash if raw else None, "schema": reading_recipe(domain)}
     options = family.model_dump(include={"max_per_source", "test_fraction", "seed", "shuffle", "form"})
-    return {"stage": PAIRS, "version": VERSION, "domains": domains, **options, "deduplicate": family.preprocessing.deduplicate}
+    return {
+        "stage": PAIRS,
+        "version": VERSION,
+        "domains": domains,
+        **options,
+        **reasoning_recipe(family),
+        "deduplicate": family.preprocessing.deduplicate,
+    }
 
 
 def pairs_build(workspace: Workspace, _: str = "") -> Build:
@@ -92,7 +101,7 @@ def _write_domain(
     reading = Reading.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source)
     before = sum(quarantine.counts.values())
     for items, in_test in reading.examples("pair", quarantine):
-        for item, row in _rows(items, family.form, quarantine):
+        for item, row in _rows(items, family.form, unrendered_reasoning(family), quarantine):
             to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
             origin = {"source": number, "file": item.record.file, "at": item.record.row}
             if "label" in row:
@@ -103,10 +112,10 @@ def _write_domain(
     return reading.read
 
 
-def _rows(items: Sequence[Item], form: str, quarantine: Quarantine) -> Iterator[tuple[Item, dict[str, Any]]]:
+def _rows(items: Sequence[Item], form: str, reasoning: InlineReasoning, quarantine: Quarantine) -> Iterator[tuple[Item, dict[str, Any]]]:
     for item in items:
         try:
-            yield item, preference_row(item.example, form)
+            yield item, preference_row(reasoning.read(item.example), form)
         except Refused as refusal:
             item.refuse(quarantine, refusal)
 
@@ -168,6 +177,7 @@ def tokens_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
         "pairs": pairs.manifest.content_hash if pairs else None,
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
+        **reasoning_recipe(family),
         "max_seq_len": family.preprocessing.max_seq_len,
         "output": family.output.model_dump(),
     }
@@ -261,12 +271,12 @@ def _encode_pairs(
     workspace: Workspace, batch: list[dict[str, Any]], first: int, encoder: Encoder, quarantine: Quarantine
 ) -> tuple[list[int], dict[str, tuple[Any, Any, Any]]]:
     """Pairs of which both sides are kept, and the arrays of each side."""
-    template = workspace.template(workspace.family(Preference))
+    template, reasoning = workspace.template(workspace.family(Preference)), inline_reasoning(workspace, workspace.family(Preference))
     refused: dict[int, Refused] = {}
     rendered: dict[int, tuple[Rendered, ...]] = {}
     for i, row in enumerate(batch):
         try:
-            rendered[i] = _rendered_pair(row, template)
+            rendered[i] = _rendered_pair(row, template, reasoning)
         except Refused as refusal:
             refused[i] = refusal
     encoded: dict[str, tuple[list[int], Encoded]] = {}
@@ -282,9 +292,9 @@ def _encode_pairs(
     return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
 
 
-def _rendered_pair(row: dict[str, Any], template: ChatTemplate) -> tuple[Rendered, ...]:
+def _rendered_pair(row: dict[str, Any], template: ChatTemplate, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
     """Both sides. A template that trims can make one text of two answers, and such a pair teaches nothing."""
-    sides = tuple(render(pair_sample(row, side), template) for side in SIDES)
+    sides = tuple(render(reasoning.read(pair_sample(row, side)), template) for side in SIDES)
     if sides[0].text == sides[1].text:
         raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
     return sides

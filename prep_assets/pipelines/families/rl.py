@@ -22,6 +22,7 @@ from prep_assets.pipelines.families.plain_text import refuse_structure
 from prep_assets.pipelines.families.rl_domains import prompt_domains
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe, unrendered_reasoning
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import RL as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -33,6 +34,7 @@ from prep_assets.stores.lines import LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import record_writer
 from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.policy import MaskPolicy
@@ -56,6 +58,7 @@ def prompts_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
         "version": VERSION,
         "domains": domains,
         "test_fraction": family.test_fraction,
+        **reasoning_recipe(family),
         "deduplicate": family.preprocessing.deduplicate,
     }
 
@@ -86,11 +89,11 @@ def prompts_build(workspace: Workspace, _: str = "") -> Build:
 
 def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, quarantine: Quarantine) -> int:
     fraction, reading = workspace.family(Rl).test_fraction, Reading.of(workspace, Rl, RAW, name, gives=Prompt)
-    before = sum(quarantine.counts.values())
+    before, reasoning = sum(quarantine.counts.values()), unrendered_reasoning(workspace.family(Rl))
     for items, in_test in reading.examples("prompts", quarantine):
         for item in items:
             try:
-                row = prompt_row(item.example)
+                row = prompt_row(reasoning.read(item.example))
             except Refused as refusal:
                 item.refuse(quarantine, refusal)
                 continue
@@ -169,6 +172,7 @@ def tokens_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
         "prompts": {asset: store.manifest.content_hash if store else None for asset, store in inputs.items()},
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
+        **reasoning_recipe(family),
         "max_seq_len": family.preprocessing.max_seq_len,
         "output": family.output.model_dump(),
     }
@@ -204,7 +208,7 @@ def tokens_build(workspace: Workspace, _: str = "") -> Build:
 
 def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Quarantine) -> Iterator[tuple[Any, Any, list[int], int]]:
     family = workspace.family(Rl)
-    template = workspace.template(family)
+    template, reasoning = workspace.template(family), inline_reasoning(workspace, family)
     nothing = MaskPolicy({}, "mask", "none")
     encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), nothing, family.preprocessing.max_seq_len, trains=False)
     rows = enumerate(open_lines(open_published(workspace.stores, asset, remedy=materialize_command(asset)).directory, name))
@@ -212,7 +216,7 @@ def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Qua
         rendered, at = [], []
         for row, content in batch:
             try:
-                rendered.append(_generation_prompt(template, content))
+                rendered.append(_generation_prompt(template, reasoning, content))
                 at.append((row, content))
             except Refused as refusal:
                 quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
@@ -223,8 +227,7 @@ def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Qua
         yield encoded.ids, np.diff(encoded.offsets), [at[int(i)][0] for i in encoded.kept], len(batch)
 
 
-def _generation_prompt(template: ChatTemplate, content: dict[str, Any]) -> Rendered:
+def _generation_prompt(template: ChatTemplate, reasoning: InlineReasoning, content: dict[str, Any]) -> Rendered:
     prompt = content["prompt"]
     turns = (turn(USER, prompt),) if isinstance(prompt, str) else tuple(turn(each["role"], each["content"]) for each in prompt)
-    sample = Sample(turns)
-    return render(sample, template, generation_prompt=True)
+    return render(reasoning.read(Sample(turns)), template, generation_prompt=True)

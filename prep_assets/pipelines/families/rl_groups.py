@@ -28,6 +28,7 @@ from prep_assets.pipelines.families.rl import RAW, prompt_form
 from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import RL as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -63,6 +64,7 @@ def groups_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
         "deduplicate": family.preprocessing.deduplicate,
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
+        **reasoning_recipe(family),
         "max_seq_len": family.preprocessing.max_seq_len,
         "output": family.output.model_dump(),
     }
@@ -209,6 +211,7 @@ class _Tokenize:
         vocabulary, engines = workspace.vocabulary(family), workspace.engines(family)
         self._schema = f"domain {name}: schema {family.domains[name].schema_name!r}"
         self._template: ChatTemplate = workspace.template(family)
+        self._reasoning = inline_reasoning(workspace, family)
         self._prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
         self._whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
 
@@ -232,6 +235,7 @@ class _Tokenize:
         if not isinstance(group, Group):
             raise ConfigError(f"{self._schema} with these options gives a {type(group).__name__}; {GROUPS} needs a Group: {item.id}")
         try:
+            group = self._reasoning.read(group)
             samples = conversations(group)
             prompt = render(Sample(group.prompt), self._template, generation_prompt=True)
             return _Renders(prompt, tuple(self._conversation(sample) for sample in samples), rewards_of(group))

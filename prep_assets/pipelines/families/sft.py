@@ -181,7 +181,9 @@ def _encode_domain(
     reading, template = Reading.of(workspace, Sft, RAW, name, gives=Sample), workspace.template(family)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     reasoning = inline_reasoning(workspace, family)
-    conversations = Conversations(template, encoder, reasoning, family.special_in_content, workspace.image_folder(reading.domain), quarantine)
+    conversations = Conversations(
+        template, encoder, reasoning, family.special_in_content, workspace.image_folder(reading.domain), quarantine
+    )
     images = 0
     for items, in_test in reading.examples("tokenize", quarantine):
         kept, encoded = conversations.encode(items)

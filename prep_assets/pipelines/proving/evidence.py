@@ -204,7 +204,8 @@ def preference_rows(workspace: Workspace, published: Published, side: str) -> It
     for number, line, content in _pair_lines(pairs, open_tokens(published.directory, side)):
         store = open_tokens(published.directory, side)
         # the answers carry weights of their own, so no role is trained
-        expected = expected_texts(preference.pair_sample(dict(content), side), MaskOptions(mask={}), template)
+        sample = read_again(preference.pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
+        expected = expected_texts(sample, MaskOptions(mask={}), template)
         yield Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), expected)
 
 
@@ -221,5 +222,5 @@ def preference_conversations(workspace: Workspace, published: Published, side: s
     template, vocabulary = workspace.template(family), workspace.vocabulary(family)
     store = open_tokens(published.directory, side)
     for number, line, content in _pair_lines(open_published(workspace.stores, preference.PAIRS), store):
-        sample = preference.pair_sample(dict(content), side)
+        sample = read_again(preference.pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
         yield fresh_render(f"line {line}", store.record(number, "tokens"), sample, template, vocabulary)

@@ -16,6 +16,7 @@ from prep_assets.pipelines.proving.evidence import fresh_render, source_records
 from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation
+from prep_assets.quality.inline_reasoning import group_again
 from prep_assets.quality.mask import Row
 from prep_assets.quality.rewards import Scores
 from prep_assets.quality.trained_texts import expected_texts
@@ -32,6 +33,7 @@ def _groups(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str,
         StoreError: a record of the store gives no group, or is not in its source.
     """
     family = workspace.family(Rl)
+    shown = workspace.template(family).shows_thinking
     for number, name in enumerate(store.sources):
         domain, mine = domain_of(family, name), np.flatnonzero(store.source == number)
         convert = converter(domain, Group)
@@ -43,7 +45,7 @@ def _groups(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str,
                 raise StoreError(f"the store holds {name}/{identity}, which its schema refuses: {refusal}") from refusal
             if not isinstance(group, Group):
                 raise StoreError(f"the store holds {name}/{identity}, of which its schema makes a {type(group).__name__}")
-            yield int(mine[at]), f"{name}/{identity}", group
+            yield int(mine[at]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
 
 
 def _pairs(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str, Group, tuple[tuple[int, str, Sample], ...]]]:
