@@ -23,6 +23,7 @@ from prep_assets.schemas.fields import as_list, needed, value_at
 from prep_assets.schemas.images import no_images
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.rendering import Rendered, render
+from prep_assets.templates.written import bind
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.policy import MaskPolicy
@@ -49,6 +50,7 @@ class SpansBuilder:
         templated = any(source.is_templated for source in task.sources.values())
         # plain fields need no template; the completion among them ends with the end-of-text token
         self._template = load_template("tokenizer", vocabulary) if templated else ChatTemplate("none", "", vocabulary.special)
+        vocabulary = bind(vocabulary, self._template)
         pipeline = task.pipeline
         policy = MaskPolicy(pipeline.mask, pipeline.mask_default)
         self._encoder = Encoder(vocabulary, choose_engine(vocabulary), policy, trains=False)

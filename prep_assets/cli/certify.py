@@ -21,10 +21,13 @@ def certify(
     no answer can be trained with it."""
     from prep_assets.templates.certify import certify as certified
     from prep_assets.templates.chat_template import load_template
+    from prep_assets.templates.written import bind
     from prep_assets.tokenization.vocabulary import load_vocabulary
 
     vocabulary = load_vocabulary(tokenizer, base=Path.cwd(), revision=revision)
-    certificate = certified(load_template(template, vocabulary, base=Path.cwd()))
+    loaded = load_template(template, vocabulary, base=Path.cwd())
+    bind(vocabulary, loaded)
+    certificate = certified(loaded)
     faults = certificate.faults(train_on_eos="turn", train_headers=False)
     console = out()
     if as_json:

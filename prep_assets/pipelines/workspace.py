@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.loading import config_dir, load_family, parse, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, Published
 
@@ -140,7 +140,26 @@ class Workspace:
     # -- tokenizer and template ---------------------------------------------------------------------------------------------------------
 
     def vocabulary(self, family: Family) -> Vocabulary:
-        """The family's tokenizer."""
+        """The family's tokenizer. That of a family with a chat template counts the tokens that the template writes among its control tokens."""
+        published = self._published_vocabulary(family)
+        if not isinstance(family, Chat):
+            return published
+        key = (
+            published.hash,
+            family.template,
+            json.dumps(family.template_options, sort_keys=True, default=str),
+            _changed(self.configs, family),
+        )
+        if key not in _BOUND:
+            from prep_assets.templates.written import bind
+
+            try:
+                _BOUND[key] = bind(published, self.template(family))
+            except TemplateError:  # whoever renders with it says so; data without chats needs no template
+                _BOUND[key] = published
+        return _BOUND[key]
+
+    def _published_vocabulary(self, family: Family) -> Vocabulary:
         key = (str(self.configs), family.tokenizer, family.tokenizer_revision, _last_changes(self.configs / family.tokenizer))
         if key not in _VOCABULARIES:
             if not (self.configs / family.tokenizer).is_dir() and family.tokenizer_revision is None:
@@ -168,10 +187,13 @@ class Workspace:
         from prep_assets.templates.chat_template import load_template
 
         image = image_placeholder(family)
-        return load_template(family.template, self.vocabulary(family), base=self.configs, options=family.template_options, image=image)
+        return load_template(
+            family.template, self._published_vocabulary(family), base=self.configs, options=family.template_options, image=image
+        )
 
 
 _VOCABULARIES: dict[tuple[str, str, str | None, tuple[tuple[str, int, int], ...]], Vocabulary] = {}
+_BOUND: dict[tuple[str, str, str, int], Vocabulary] = {}
 _ENGINES: dict[tuple[str, str], Engines] = {}
 
 
@@ -179,6 +201,12 @@ def _last_changes(directory: Path) -> tuple[tuple[str, int, int], ...]:
     """Name, size and time of change of the files of a local tokenizer: a process that runs for days must notice another one."""
     found = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
     return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
+
+
+def _changed(configs: Path, family: Chat) -> int:
+    """Time of change of a template file; 0 where the template is none."""
+    path = configs / family.template
+    return path.stat().st_mtime_ns if family.template.endswith(".jinja") and path.is_file() else 0
 
 
 def _remembered(cache: Path) -> list[Pin]:

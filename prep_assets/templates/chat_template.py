@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from importlib import resources
@@ -18,6 +18,7 @@ from typing import Any
 
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.templates.form import MessageForm, find_form
+from prep_assets.templates.written import marks, probe_renders
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 FROZEN_CLOCK = datetime(2024, 7, 26)
@@ -25,6 +26,8 @@ FROZEN_CLOCK = datetime(2024, 7, 26)
 
 Message = Mapping[str, Any]
 _QUESTION = ({"role": "user", "content": "What is 2 + 2?"},)
+_PROBED: dict[str, tuple[str, ...]] = {}
+"""Renders of the probes, by the hash of the template: one process opens a template many times."""
 _ANSWERED = (*_QUESTION, {"role": "assistant", "content": "2 + 2 = 4"})
 
 
@@ -37,7 +40,7 @@ class ChatTemplate:
         source: the Jinja text.
         special: ``bos_token``, ``eos_token`` … as the template sees them.
         options: further variables that the template reads, e.g. ``enable_thinking``.
-        control: the tokenizer's control tokens, to tell where a turn stops.
+        control: special tokens and those added tokens that the template writes (see `written`), to tell where a turn stops.
         image: what stands for an image: the image token, once for each of its patches; ``""`` where images are refused.
     """
 
@@ -53,6 +56,18 @@ class ChatTemplate:
         """sha256 of everything that decides what is rendered."""
         parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat(), *([self.image] if self.image else [])]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def writes(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Those of `texts` that the template itself writes: they stand in its source, or in its renders of the probes of its form."""
+        wanted = tuple(texts)
+        places = (self.source, *self._probed) if wanted else ()
+        return tuple(text for text in wanted if any(text in place for place in places))
+
+    @cached_property
+    def _probed(self) -> tuple[str, ...]:
+        if self.hash not in _PROBED:
+            _PROBED[self.hash] = probe_renders(self.render)
+        return _PROBED[self.hash]
 
     @cached_property
     def form(self) -> MessageForm:
@@ -181,4 +196,5 @@ def load_template(
                 f"no chat template {name!r}{nearest(name, shipped)}. Known: tokenizer, {', '.join(shipped)}, or a path to a .jinja file"
             )
         source = shipped[name]
-    return ChatTemplate(name, source, vocabulary.special, options or {}, tuple(sorted(vocabulary.control)), image)
+    template = ChatTemplate(name, source, vocabulary.special, options or {}, image=image)
+    return replace(template, control=tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))})))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from functools import cache
 
 _PIECES = (
@@ -51,3 +52,8 @@ def edge_set() -> tuple[str, ...]:
     draw = random.Random(20_260_101)
     texts += ["".join(draw.choices(_PIECES, k=draw.randint(2, 12))) for _ in range(3000)]
     return tuple(texts)
+
+
+def typed(tokens: Iterable[str]) -> tuple[str, ...]:
+    """Texts in which somebody typed a tokenizer's added tokens: alone, in a sentence, against a word, twice."""
+    return tuple(text for token in tokens for text in (token, f"a {token} b", f"a{token}b\n", token * 2))

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.tokenization.edge_set import edge_set
+from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Ids = npt.NDArray[np.uint32]
@@ -169,7 +169,7 @@ def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> En
 def _gated(spec: dict[str, Any], reference: ReferenceEngine) -> tuple[Engine, str]:
     if spec["model"]["type"] != "BPE":
         return reference, f"tokenizers: gigatoken has no {spec['model']['type']} model"
-    texts = edge_set()
+    texts = (*edge_set(), *typed(token["content"] for token in spec["added_tokens"]))
     try:
         fast = GigatokenEngine(spec)
         found = fast.encode(texts)

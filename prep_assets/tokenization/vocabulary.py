@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -26,17 +26,28 @@ class Vocabulary:
         backend: the `tokenizers.Tokenizer`, the reference for ids.
         special: names and texts of the special tokens (``eos_token`` …), as chat templates see them.
         chat_template: the tokenizer's own Jinja template, or `None`.
+        written: added tokens that a chat template writes: control tokens, whether or not they are marked special.
     """
 
     name: str
     backend: Any
     special: dict[str, str]
     chat_template: str | None
+    written: tuple[str, ...] = ()
+
+    def with_control(self, written: Iterable[str]) -> Vocabulary:
+        """This tokenizer, of which some added tokens more are control tokens."""
+        plain = {token["content"] for token in self.spec["added_tokens"] if not token["special"]}
+        more = plain.intersection(written)
+        return replace(self, written=tuple(sorted({*self.written, *more}))) if more else self
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """The parsed ``tokenizer.json`` of the tokenizer as it is in memory."""
+        """The parsed ``tokenizer.json`` of the tokenizer as it is in memory. Control tokens are marked special there, all of them, so that
+        whoever encodes ordinary text with it has one rule: special tokens are text."""
         loaded: dict[str, Any] = json.loads(self.backend.to_str())
+        for token in loaded["added_tokens"]:
+            token["special"] |= token["content"] in self.written
         return loaded
 
     @cached_property
@@ -52,7 +63,7 @@ class Vocabulary:
 
     @cached_property
     def control(self) -> dict[str, int]:
-        """Control tokens: text → id of every added token that is marked special."""
+        """Control tokens: text → id of every added token that is marked special, or that the family's template writes."""
         return {token["content"]: token["id"] for token in self.spec["added_tokens"] if token["special"]}
 
     @cached_property
