@@ -101,7 +101,7 @@ def _fault(model: type[BaseModel], fault: Any) -> str:
     path = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     if fault["type"] == "extra_forbidden":
         allowed = _allowed(model, fault["loc"][:-1])
-        return f"{path}: unknown key{nearest(str(fault['loc'][-1]), allowed)}; allowed here: {', '.join(allowed)}"
+        return f"{path}: unknown key{nearest(str(fault['loc'][-1]), allowed) or '; allowed here: ' + ', '.join(allowed)}"
     if fault["type"] == "missing":
         return f"{path}: missing"
     if fault["type"] == "tuple_type":

@@ -118,6 +118,17 @@ class Documents(Preprocessing):
     fim: Fim = Fim()
 
 
+class Decontaminate(Model):
+    """Benchmarks that no record may hold a passage of."""
+
+    files: tuple[str, ...] = Field(
+        default=(), description="Files, folders, globs or URLs of benchmarks, relative to this config file; every string in them counts."
+    )
+    words: int = Field(
+        default=13, ge=8, le=1000, description="Words of a passage; a shorter text of a benchmark, of 8 words or more, counts whole."
+    )
+
+
 class Output(Model):
     """How token stores are written."""
 
@@ -169,6 +180,7 @@ class Family(Model):
     tokenizer_revision: str | None = Field(default=None, description="Commit of the hub repository; needed for a hub id.")
     domains: dict[DomainName, Domain] = Field(description="The data sets, by name. Each is a partition.", min_length=1)
     preprocessing: Preprocessing = Preprocessing()
+    decontaminate: Decontaminate = Decontaminate()
     output: Output = Output()
     refresh: Refresh = Refresh()
     exports: dict[ExportName, Export] = Field(

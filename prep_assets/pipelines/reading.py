@@ -8,6 +8,7 @@ from functools import partial
 
 from prep_assets.config.models import Domain, Family
 from prep_assets.errors import Refused
+from prep_assets.pipelines.contamination import Benchmarks
 from prep_assets.pipelines.examples import Deduplicator, Item, converter
 from prep_assets.pipelines.routing import Router, router_of
 from prep_assets.pipelines.sources import Pinned, domain_of, pinned
@@ -46,6 +47,7 @@ class Reading:
         name, domain, router, sources: what is read.
         convert: makes an example of a row.
         deduplicator: refuses rows that came before; `None` keeps them.
+        benchmarks: refuses rows that hold a passage of a benchmark; `None` where none is configured.
         max_items: stop after so many training records that `where` lets through. Held-out files are read whole.
         progress: told how far it is.
         read: rows read so far.
@@ -57,6 +59,7 @@ class Reading:
     sources: Pinned
     convert: Convert
     deduplicator: Deduplicator | None = None
+    benchmarks: Benchmarks | None = None
     max_items: int | None = None
     progress: Progress = silent
     read: int = 0
@@ -74,13 +77,15 @@ class Reading:
         family = workspace.family(kind)
         domain = domain_of(family, name)
         limit = min((number for number in (domain.max_items, max_items) if number is not None), default=None)
+        sources = pinned(workspace, kind, raw, name)
         return cls(
             name,
             domain,
             router_of(workspace, family, name),
-            pinned(workspace, kind, raw, name),
+            sources,
             converter(domain, gives),
             Deduplicator() if family.preprocessing.deduplicate else None,
+            Benchmarks.read(sources.benchmarks, family.decontaminate.words) if sources.benchmarks else None,
             limit,
             workspace.progress,
         )
@@ -111,15 +116,17 @@ class Reading:
         """What a row is.
 
         Raises:
-            Refused: it came before, or its schema refuses it.
+            Refused: it came before, it holds a passage of a benchmark, or its schema refuses it.
         """
-        self.refuse_duplicate(file, record)
+        self.admit(file, record)
         return apply(self.convert, record.payload)
 
-    def refuse_duplicate(self, file: SourceFile, record: Record) -> None:
-        """Refuse a row that came before."""
+    def admit(self, file: SourceFile, record: Record) -> None:
+        """Refuse a row that came before, or that holds a passage of a benchmark."""
         if self.deduplicator is not None:
             self.deduplicator.check(record, record_id(file, record.row))
+        if self.benchmarks is not None:
+            self.benchmarks.check(record.payload)
 
     def examples(self, doing: str, quarantine: Quarantine, *, block_bytes: int = 4 << 20) -> Iterator[tuple[list[Item], bool]]:
         """Blocks of examples in the order of the files, and whether they are held out. What is not yielded is in quarantine.

@@ -27,12 +27,13 @@ _LINES = {"jsonl", "csv", "tsv", "txt"}
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A domain's source files as its raw asset pinned them, checked to be unchanged."""
+    """A domain's source files, and the benchmarks it must not hold, as its raw asset pinned them, checked to be unchanged."""
 
     files: tuple[SourceFile, ...]
     test_files: tuple[SourceFile, ...]
     rows: int
     content_hash: str
+    benchmarks: tuple[SourceFile, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -56,16 +57,16 @@ def raw_recipe(workspace: Workspace, kind: type[Family], name: str) -> dict[str,
     family = workspace.family(kind)
     domain, router = domain_of(family, name), router_of(workspace, family, name)
     files, test_files = workspace.files(domain), workspace.test_files(domain)
-    pins, test_pins = workspace.pins(files), workspace.pins(test_files)
     return {
         "stage": "raw",
         "version": VERSION,
-        "files": [pin.identity for pin in pins],
-        "test_files": [pin.identity for pin in test_pins],
+        "files": _identities(workspace, files),
+        "test_files": _identities(workspace, test_files),
         "format": domain.format,
         "txt": domain.txt,
         "domain": [router.key, router.value, *(sorted(router.taken(file)) for file in (*files, *test_files))] if router.key else None,
         **_images(workspace, domain),
+        **_benchmarks(workspace, family),
     }
 
 
@@ -85,7 +86,7 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
             }
             refused = quarantine.counts
         router.check()
-        content = {**listed, **_images(workspace, domain)}
+        content = {**listed, **_images(workspace, domain), **_benchmarks(workspace, family)}
         (payload / SOURCES).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
         every = [entry for entries in listed.values() for entry in entries]
         rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
@@ -113,6 +114,16 @@ def _images(workspace: Workspace, domain: Domain) -> dict[str, Any]:
     return {} if pin is None else {"images": pin}
 
 
+def _benchmarks(workspace: Workspace, family: Family) -> dict[str, Any]:
+    """What benchmarks hold and how long a passage of them is. They are pinned with the files, so another benchmark gives other stores."""
+    files = workspace.benchmarks(family)
+    return {"benchmarks": {"files": _identities(workspace, files), "words": family.decontaminate.words}} if files else {}
+
+
+def _identities(workspace: Workspace, files: tuple[SourceFile, ...]) -> list[dict[str, str | int]]:
+    return [pin.identity for pin in workspace.pins(files)]
+
+
 def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, pin: Pin, quarantine: Quarantine) -> dict[str, Any]:
     rows = 0
     for read in read_blocks(file, 0, txt=domain.txt):
@@ -131,8 +142,8 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
         StoreError: the raw asset has no store.
         SourceError: a file changed since; the message says which and how to go on.
     """
-    domain = domain_of(workspace.family(kind), name)
-    remedy = materialize_command(asset, name)
+    family = workspace.family(kind)
+    domain, remedy = domain_of(family, name), materialize_command(asset, name)
     raw = open_published(workspace.stores, asset, name, remedy=remedy)
     files, test_files = workspace.files(domain), workspace.test_files(domain)
     listed = read_sources(raw)
@@ -149,8 +160,10 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
             f"{asset}[{name}]: the images in {workspace.image_folder(domain)} changed since they were pinned: expected {expected_images}, "
             f"found {found_images}. Pin them again, or restore the old ones:\n  {remedy}"
         )
+    if _benchmarks(workspace, family).get("benchmarks") != listed.get("benchmarks"):
+        raise SourceError(f"{asset}[{name}]: the benchmarks of decontaminate changed since they were pinned. Pin them again:\n  {remedy}")
     rows = sum(entry["rows"] for which in ("files", "test_files") for entry in listed[which])
-    return Pinned(files, test_files, rows, raw.manifest.content_hash)
+    return Pinned(files, test_files, rows, raw.manifest.content_hash, workspace.benchmarks(family))
 
 
 def read_sources(raw: Published) -> Mapping[str, Any]:

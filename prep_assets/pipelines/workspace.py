@@ -108,6 +108,12 @@ class Workspace:
 
         return find_files(domain.test_files, self.configs, format=domain.format) if domain.test_files else ()
 
+    def benchmarks(self, family: Family) -> tuple[SourceFile, ...]:
+        """The files of benchmarks that no record of a family may hold a passage of, sorted by name; often none."""
+        from prep_assets.records.files import find_files
+
+        return find_files(family.decontaminate.files, self.configs) if family.decontaminate.files else ()
+
     def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
         """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
         if not files:

@@ -15,27 +15,24 @@ Fault = Callable[..., str]
 
 
 @pytest.mark.parametrize(
-    ("more", "path", "meant", "also_allowed"),
+    ("more", "path", "meant"),
     [
-        ("tokeniser: x\n", "tokeniser", "tokenizer", "packing"),
-        ("packing: {rowlen: 8}\n", "packing.rowlen", "row_len", "strategy"),
-        ("preprocessing: {dedup: true}\n", "preprocessing.dedup", "deduplicate", "max_seq_len"),
-        ("output: {storage-format: h5}\n", "output.storage-format", "storage_format", "dtype"),
-        ("refresh: {evry: '* * * * *'}\n", "refresh.evry", "every", "timezone"),
+        ("tokeniser: x\n", "tokeniser", "tokenizer"),
+        ("packing: {rowlen: 8}\n", "packing.rowlen", "row_len"),
+        ("preprocessing: {dedup: true}\n", "preprocessing.dedup", "deduplicate"),
+        ("output: {storage-format: h5}\n", "output.storage-format", "storage_format"),
+        ("refresh: {evry: '* * * * *'}\n", "refresh.evry", "every"),
     ],
 )
-def test_an_unknown_key(fault: Fault, more: str, path: str, meant: str, also_allowed: str) -> None:
+def test_an_unknown_key(fault: Fault, more: str, path: str, meant: str) -> None:
     message = fault(SMALLEST + more)
-    assert f"{path}: unknown key" in message
-    assert f"did you mean {meant!r}" in message
-    assert also_allowed in message.split("allowed here: ")[1].split(", ")
+    assert f"{path}: unknown key; did you mean {meant!r}?" in message
 
 
 @pytest.mark.parametrize("name", ["a", "files", "packing", "options", "gsm8k.v1"])
 def test_an_unknown_key_inside_a_domain_whatever_the_domain_is_called(fault: Fault, name: str) -> None:
     message = fault(f"tokenizer: t\ndomains:\n  {name}: {{files: [a], schema: text, file: b}}\n")
     assert f"domains.{name}.file: unknown key; did you mean 'files'?" in message
-    assert message.split("allowed here: ")[1].split(", ")[:2] == ["files", "schema"]
 
 
 def test_a_key_that_is_like_nothing_allowed(fault: Fault) -> None:

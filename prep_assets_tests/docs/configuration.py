@@ -18,6 +18,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "family": models.Family,
     "domain": models.Domain,
     "preprocessing": models.Preprocessing,
+    "decontaminate": models.Decontaminate,
     "output": models.Output,
     "refresh": models.Refresh,
     "export": models.Export,

@@ -89,7 +89,7 @@ def read_documents(
                 refused.append((row.row, unreadable(file, row)))
                 continue
             try:
-                reading.refuse_duplicate(file, row)
+                reading.admit(file, row)
                 text = plain(row.payload) if plain is not None else None
                 if text is None or not _is_clean(text):
                     text = text_of(apply(reading.convert, row.payload))
