@@ -126,7 +126,9 @@ def _output(task: Task, draft: _Draft) -> dict[str, Any]:
     for key in output.dtype:
         if key != task.primary:
             _note(draft, f"output.dtype.{key}: masks and position ids have fixed types")
-    return {"storage_format": output.storage_format, "dtype": dtype, "max_tokens_per_shard": output.max_tokens_per_shard}
+    # an h5 store is one file, but for the tokens of SFT, which are always `bin`
+    shards = {"max_tokens_per_shard": output.max_tokens_per_shard} if output.storage_format == "bin" or draft.family == "sft" else {}
+    return {"storage_format": output.storage_format, "dtype": dtype, **shards}
 
 
 def _pretrain(task: Task, draft: _Draft) -> None:

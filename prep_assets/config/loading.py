@@ -100,14 +100,18 @@ class _UniqueKeys(yaml.SafeLoader):
 def _fault(model: type[BaseModel], fault: Any) -> str:
     path = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     if fault["type"] == "extra_forbidden":
-        allowed = _allowed(model, fault["loc"][:-1])
-        return f"{path}: unknown key{nearest(str(fault['loc'][-1]), allowed) or '; allowed here: ' + ', '.join(allowed)}"
+        allowed, key = _allowed(model, fault["loc"][:-1]), str(fault["loc"][-1])
+        owners = [f"{name}.yaml" for name, other in FAMILIES.items() if key in _allowed(other, fault["loc"][:-1])]
+        elsewhere = f"; it is an option of {', '.join(owners)}" if owners and issubclass(model, Family) else ""
+        return f"{path}: unknown key{elsewhere or nearest(key, allowed) or '; allowed here: ' + ', '.join(allowed)}"
     if fault["type"] == "missing":
         return f"{path}: missing"
     if fault["type"] == "tuple_type":
         example = f": [{fault['input']}]" if isinstance(fault["input"], str) else ""
         return f"{path}: needs a list{example} (found {fault['input']!r:.80})"
-    said = fault["msg"].removeprefix("Value error, ")
+    said: str = fault["msg"].removeprefix("Value error, ")
+    if not path:  # about the family as a whole: each line begins with the path of its option
+        return said
     said = f"List{said.removeprefix('Tuple')}" if said.startswith("Tuple") else said
     return f"{path}: {said} (found {fault['input']!r:.80})"
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from prep_assets.config.meaning import faults
 
 from prep_assets.config.reasoning_tags import REASONING_TAGS
 
@@ -91,8 +93,6 @@ class Preprocessing(Model):
     max_seq_len: int | None = Field(
         default=2048, ge=1, description="Longest example in tokens; a longer one is refused and counted. null: no limit."
     )
-    min_chars: int = Field(default=1, ge=0, description="Shortest document in characters (pretraining).")
-    max_chars: int | None = Field(default=None, ge=1, description="Longest document in characters (pretraining).")
     deduplicate: bool = Field(default=True, description="Refuse a record that equals an earlier one of its domain in every field.")
 
 
@@ -115,6 +115,8 @@ class Documents(Preprocessing):
     max_seq_len: int | None = Field(
         default=None, ge=1, description="Longest document in tokens; a longer one is refused and counted. null: no limit."
     )
+    min_chars: int = Field(default=1, ge=0, description="Shortest document in characters.")
+    max_chars: int | None = Field(default=None, ge=1, description="Longest document in characters.")
     fim: Fim = Fim()
 
 
@@ -136,7 +138,9 @@ class Output(Model):
     dtype: Literal["auto", "uint16", "uint32", "int32", "int64"] = Field(
         default="int32", description="Integer type of token ids; auto is the smallest that holds the vocabulary."
     )
-    max_tokens_per_shard: int = Field(default=100_000_000, ge=1, description="Most tokens in one bin shard.")
+    max_tokens_per_shard: int = Field(
+        default=100_000_000, ge=1, description="Most tokens in one shard of a bin store; a packed table's shards hold whole rows."
+    )
 
 
 class Packing(Model):
@@ -149,7 +153,9 @@ class Packing(Model):
     seed: int = Field(default=42, description="Seed of the shuffle over all domains.")
     shuffle: bool = Field(default=True, description="Shuffle documents before packing; false keeps domains and files in order.")
     tail: Literal["pad", "drop"] = Field(default="pad", description="concat: pad the last short row, or leave its tokens out (counted).")
-    overlong: Literal["raise", "truncate", "drop", "split"] = Field(default="raise", description="A document longer than a row.")
+    overlong: Literal["raise", "truncate", "drop", "split"] = Field(
+        default="raise", description="A document longer than a row, of simple, ffd and bfd."
+    )
     weights: dict[str, float] | None = Field(
         default=None, description="Share of tokens of each domain in the mixture; null: everything once."
     )
@@ -192,6 +198,13 @@ class Family(Model):
     engine: Literal["auto", "reference"] = Field(
         default="auto", description="auto: the fastest engine that is exact; reference: tokenizers."
     )
+
+    @model_validator(mode="after")
+    def _every_option_means_something(self) -> Self:
+        found = list(faults(self))
+        if found:
+            raise ValueError("\n  ".join(found))
+        return self
 
 
 class Images(Model):

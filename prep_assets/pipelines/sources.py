@@ -76,6 +76,7 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
     domain = domain_of(family, name)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
+        _check_txt(workspace, name, domain)
         router = router_of(workspace, family, name)
         with Quarantine(quarantine_path) as quarantine:
             listed = {
@@ -99,6 +100,17 @@ def raw_build(workspace: Workspace, kind: type[Family], asset: str, name: str) -
 
     recipe = raw_recipe(workspace, kind, name)
     return Build(workspace.place(asset, name), recipe, raw_recipe(workspace.plain, kind, name), write, audit=lambda payload: None)
+
+
+def _check_txt(workspace: Workspace, name: str, domain: Domain) -> None:
+    """Raises:
+    ConfigError: `txt` says how to read text files, and there are none.
+    """
+    formats = sorted({file.format for file in (*workspace.files(domain), *workspace.test_files(domain))})
+    if domain.txt != "line" and "txt" not in formats:
+        raise ConfigError(
+            f"domains.{name}.txt: {domain.txt!r} means nothing here: the files are {', '.join(formats)}. Leave it out, or set format: txt"
+        )
 
 
 def _why_empty(workspace: Workspace, domain: Domain) -> str:

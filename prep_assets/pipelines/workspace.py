@@ -77,6 +77,9 @@ class Workspace:
             if self.overrides.get(name):
                 merged = _merged(loaded.model_dump(by_alias=True), self.overrides[name])
                 loaded = parse(kind, merged, f"{self.configs / name}.yaml with this run's options")
+            from prep_assets.pipelines.configured import check_domains
+
+            check_domains(loaded, f"{self.configs / name}.yaml")
             self._families[name] = loaded
         found = self._families[name]
         assert isinstance(found, kind)
@@ -172,6 +175,11 @@ class Workspace:
                 raise ConfigError(
                     f"tokenizer {family.tokenizer!r} is no directory under {self.configs}; a hub id needs tokenizer_revision, the commit, "
                     "so that the same build gives the same tokens tomorrow"
+                )
+            if (self.configs / family.tokenizer).is_dir() and family.tokenizer_revision is not None:
+                raise ConfigError(
+                    f"tokenizer {family.tokenizer!r} is a directory under {self.configs}, which has no revisions. Leave tokenizer_revision "
+                    f"({family.tokenizer_revision!r}) out"
                 )
             from prep_assets.tokenization.vocabulary import load_vocabulary
 

@@ -1,7 +1,7 @@
 """The packed SFT table: fixed rows of tokens and their loss mask, and which documents stand where in them.
 
     h5    sft_packed.h5    tokens int32 (N, row_len), loss_mask int8 (N, row_len)      train-llm-from-scratch's layout
-    bin   sft_packed/shard_0000/{meta.json, sequence.bin, loss_mask.bin, position_ids.bin}     AstrAI's layout, rows end to end
+    bin   sft_packed/shard_0000/{meta.json, sequence.bin, loss_mask.bin, position_ids.bin} …   AstrAI's layout, whole rows end to end
 
 Beside either, ``sft_packed.documents/`` says what each row is made of, one entry for each piece of a document, ordered by row:
 
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.bin_rows import bin_rows
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
 from prep_assets.stores.tokens import StorageFormat
 
@@ -36,12 +37,30 @@ _REMEDY = "Build the store again"
 
 
 class PackedWriter:
-    """Writes blocks of rows; the number of rows is known beforehand. `loss_dtype` is int8, or float32 where weights are fractions."""
+    """Writes blocks of rows; the number of rows is known beforehand.
 
-    def __init__(self, storage: StorageFormat, directory: Path, name: str, rows: int, row_len: int, *, loss_dtype: str = "int8") -> None:
+    Args:
+        dtype: of the tokens.
+        loss_dtype: int8, or float32 where weights are fractions.
+        max_tokens_per_shard: of `bin`. A shard holds whole rows, at least one.
+    """
+
+    def __init__(
+        self,
+        storage: StorageFormat,
+        directory: Path,
+        name: str,
+        rows: int,
+        row_len: int,
+        *,
+        dtype: str = "int32",
+        loss_dtype: str = "int8",
+        max_tokens_per_shard: int = 100_000_000,
+    ) -> None:
         self._storage, self._directory, self._name = storage, directory, name
-        self._shape, self._at = (rows, row_len), 0
-        self._dtypes = {"tokens": "int32", "loss_mask": loss_dtype}
+        self._shape, self._at, self._begin = (rows, row_len), 0, 0
+        self._rows_per_shard = max(1, max_tokens_per_shard // row_len)
+        self._dtypes = {"tokens": dtype, "loss_mask": loss_dtype}
         if storage == "bin":
             self._dtypes["position_ids"] = "int32"
         self._open()
@@ -53,22 +72,33 @@ class PackedWriter:
             self._h5 = h5py.File(self._directory / f"{self._name}.h5", "w", libver="v108")
             self._sinks = {key: self._h5.create_dataset(key, self._shape, dtype, track_times=False) for key, dtype in self._dtypes.items()}
         else:
-            folder = self._directory / self._name / "shard_0000"
-            folder.mkdir(parents=True)
-            self._sinks = {key: (folder / f"{BIN_KEYS[key]}.bin").open("wb") for key in self._dtypes}
+            self._shard().mkdir(parents=True)
+            self._sinks = {key: (self._shard() / f"{BIN_KEYS[key]}.bin").open("wb") for key in self._dtypes}
+
+    def _shard(self) -> Path:
+        return self._directory / self._name / f"shard_{self._begin // self._rows_per_shard:04d}"
 
     def __enter__(self) -> PackedWriter:
         return self
 
     def append(self, block: Mapping[str, npt.NDArray[Any]]) -> None:
         """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and ``position_ids``."""
-        count = len(block["tokens"])
+        count, first = len(block["tokens"]), 0
+        while self._storage == "bin" and (fits := self._rows_per_shard - (self._at - self._begin)) < count - first:
+            self._write(block, first, first + fits)
+            first += fits
+            self._close_bin()
+            self._begin = self._at
+            self._open()
+        self._write(block, first, count)
+
+    def _write(self, block: Mapping[str, npt.NDArray[Any]], first: int, stop: int) -> None:
         for key, dtype in self._dtypes.items():
             if self._storage == "h5":
-                self._sinks[key][self._at : self._at + count] = block[key]
+                self._sinks[key][self._at : self._at + stop - first] = block[key][first:stop]
             else:
-                np.ascontiguousarray(block[key], np.dtype(dtype).newbyteorder("<")).tofile(self._sinks[key])
-        self._at += count
+                np.ascontiguousarray(block[key][first:stop], np.dtype(dtype).newbyteorder("<")).tofile(self._sinks[key])
+        self._at += stop - first
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._storage == "h5":
@@ -81,9 +111,9 @@ class PackedWriter:
     def _close_bin(self) -> None:
         for file in self._sinks.values():
             file.close()
-        total = self._shape[0] * self._shape[1]
+        total = (self._at - self._begin) * self._shape[1]
         meta = {BIN_KEYS[key]: {"shape": [total], "dtype": dtype} for key, dtype in self._dtypes.items()}
-        (self._directory / self._name / "shard_0000" / "meta.json").write_text(json.dumps(meta), "utf-8")
+        (self._shard() / "meta.json").write_text(json.dumps(meta), "utf-8")
 
 
 def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray[Any]], sources: tuple[str, ...], row_len: int) -> None:
@@ -135,11 +165,11 @@ def open_packed(directory: Path, name: str) -> PackedStore:
         StoreError: it is not there, its parts do not fit together, or the documents of a row are not one after another from 0.
     """
     documents, sources, row_len = open_documents(directory, name)
-    h5, shard = directory / f"{name}.h5", directory / name / "shard_0000"
+    h5, folder = directory / f"{name}.h5", directory / name
     try:
-        tokens, loss_mask = _h5_rows(h5) if h5.is_file() else [_bin_rows(shard, BIN_KEYS[key], row_len) for key in ("tokens", "loss_mask")]
+        tokens, loss_mask = _h5_rows(h5) if h5.is_file() else [bin_rows(folder, BIN_KEYS[key], row_len) for key in ("tokens", "loss_mask")]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{h5 if h5.is_file() else shard}: a file is missing or damaged ({error!r}). {_REMEDY}") from error
+        raise StoreError(f"{h5 if h5.is_file() else folder}: a file is missing or damaged ({error!r}). {_REMEDY}") from error
     if tokens.shape != loss_mask.shape or tokens.shape[1] != row_len:
         raise StoreError(f"{directory}: tokens {tokens.shape}, loss_mask {loss_mask.shape}, row_len {row_len} do not fit together")
     _check_rows(directory / f"{name}.documents", documents, len(tokens))
@@ -207,13 +237,3 @@ def _h5_rows(path: Path) -> tuple[Any, Any]:
 
     file = h5py.File(path, "r")
     return file["tokens"], file["loss_mask"]
-
-
-def _bin_rows(shard: Path, key: str, row_len: int) -> npt.NDArray[Any]:
-    entry = json.loads((shard / "meta.json").read_text("utf-8"))[key]
-    path, dtype, total = shard / f"{key}.bin", np.dtype(entry["dtype"]), int(entry["shape"][0])
-    if path.stat().st_size != total * dtype.itemsize or total % row_len:
-        raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {total:,} {dtype.name}, rows of {row_len:,}")
-    if not total:
-        return np.zeros((0, row_len), dtype)
-    return np.asarray(np.memmap(path, dtype, "r")).reshape(-1, row_len)

@@ -27,6 +27,7 @@ domains:
   one:
     files: [a.jsonl, more/*.jsonl]
     schema: messages
+    options: {roles: {user: user, critic: critic}}
   two.b-c_d: {files: [b.json], schema: alpaca, options: {prompt_key: q}, max_items: 3}
 """
 

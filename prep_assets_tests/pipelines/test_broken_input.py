@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow
 import pytest
 
-from prep_assets.errors import PrepAssetsError, SourceError
+from prep_assets.config.models import Pretrain
+from prep_assets.errors import ConfigError, PrepAssetsError, SourceError
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets_tests.pipelines.conftest import Make
 from prep_assets_tests.pipelines.workspaces import build, domain, jsonl, minimal, refusals, tree
@@ -114,15 +115,19 @@ def test_a_missing_file_and_an_unknown_suffix_stop_the_build(make: Make, tmp_pat
 def test_a_schema_that_does_not_exist_or_an_option_it_has_not(make: Make, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(GOOD)
     for schema, options, match in (
-        ("txt", {}, r"pretrain_tokens\[a\]: no schema 'txt'; did you mean 'text'"),
-        ("text", {"textkey": "x"}, r"pretrain_tokens\[a\]: schema 'text' has no option 'textkey'; did you mean 'text_key'"),
-        ("nowhere.at_all:f", {}, r"pretrain_tokens\[a\]: schema 'nowhere.at_all:f' cannot be loaded"),
+        ("txt", {}, r"pretrain\.yaml:\n  domains\.a: no schema 'txt'; did you mean 'text'"),
+        ("text", {"textkey": "x"}, r"pretrain\.yaml:\n  domains\.a: schema 'text' has no option 'textkey'; did you mean 'text_key'"),
+        ("text", {"strip": "x"}, r"pretrain\.yaml:\n  domains\.a: schema 'text', option 'strip' = 'x'"),
     ):
-        workspace = make(minimal("pretrain", {"a": domain(tmp_path / "a.jsonl", schema, options=options)}), schema + str(len(options)))
-        build(workspace, "pretrain_raw", "a")
-        with pytest.raises(PrepAssetsError, match=match):
-            build(workspace, "pretrain_tokens", "a")
-        assert_nothing_published(workspace, "pretrain_tokens")
+        workspace = make(minimal("pretrain", {"a": domain(tmp_path / "a.jsonl", schema, options=options)}), schema + "".join(options))
+        # told before anything is read
+        with pytest.raises(ConfigError, match=match):
+            workspace.family(Pretrain)
+    workspace = make(minimal("pretrain", {"a": domain(tmp_path / "a.jsonl", "nowhere.at_all:f")}), "own")
+    build(workspace, "pretrain_raw", "a")
+    with pytest.raises(PrepAssetsError, match=r"pretrain_tokens\[a\]: schema 'nowhere.at_all:f' cannot be loaded"):
+        build(workspace, "pretrain_tokens", "a")
+    assert_nothing_published(workspace, "pretrain_tokens")
 
 
 @pytest.mark.parametrize(
@@ -147,14 +152,12 @@ def test_all_records_refused_stops_the_build_with_the_reasons(
 
 
 @pytest.mark.parametrize(("family", "schema"), [("sft", "preference"), ("preference", "messages"), ("rl", "messages")])
-def test_a_schema_of_another_family_stops_the_build(make: Make, tmp_path: Path, family: str, schema: str) -> None:
+def test_a_schema_of_another_family_is_refused_when_the_configuration_loads(make: Make, tmp_path: Path, family: str, schema: str) -> None:
     row = {"prompt": "q", "chosen": "y", "rejected": "n"} if schema == "preference" else chat("q", "a")
     workspace = make(minimal(family, {"a": domain(jsonl(tmp_path / "a.jsonl", [row]), schema)}))
-    build(workspace, f"{family}_raw", "a")
-    asset, partition = {"sft": ("sft_tokens", "a"), "preference": ("preferences", ""), "rl": ("rl_prompts", "")}[family]
-    with pytest.raises(PrepAssetsError, match=rf"{asset}.*schema .*gives"):
-        build(workspace, asset, partition)
-    assert_nothing_published(workspace, asset, partition)
+    with pytest.raises(ConfigError, match=rf"{family}\.yaml:\n  domains\.a: schema '{schema}' gives no "):
+        build(workspace, f"{family}_raw", "a")
+    assert_nothing_published(workspace, f"{family}_raw", "a")
 
 
 def test_a_schema_of_ones_own_that_raises_anything_refuses_the_record(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +219,7 @@ def test_a_missing_input_is_named_with_the_command_that_builds_it(
     make: Make, tmp_path: Path, family: str, asset: str, partition: str, needs: str
 ) -> None:
     (tmp_path / "a.jsonl").write_bytes(GOOD)
-    workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", "preference" if family == "preference" else "text")}))
+    schema = {"preference": "preference", "rl": "gsm8k"}.get(family, "text")
+    workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", schema)}))
     with pytest.raises(PrepAssetsError, match=rf"(?s)no store in.*Build it with:.*--select {needs}"):
         build(workspace, asset, partition)

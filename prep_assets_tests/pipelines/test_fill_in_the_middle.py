@@ -58,7 +58,7 @@ def documents(workspace: Workspace, store: Published) -> list[list[int]]:
 
 def test_without_a_rate_nothing_changes(made: Made) -> None:
     _, plain = made("plain")
-    _, zero = made("zero", fim={"rate": 0.0, "seed": 9, "middle_token": "no such token"})
+    _, zero = made("zero", fim={"rate": 0.0, "seed": 0, "middle_token": "<|fim_middle|>"})
     assert zero.manifest.build_key == plain.manifest.build_key
     assert zero.manifest.content_hash == plain.manifest.content_hash
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
 from prep_assets.schemas.registry import schemas
 from prep_assets.stores.lines import open_lines
@@ -30,34 +31,30 @@ def test_the_pairwise_variant_is_taken_for_preferences(make: Make, tmp_path: Pat
 
 
 WRONG = [
-    ("preference", "preferences", "", "messages", "Pair"),
-    ("preference", "preferences", "", "rl_prompt", "Pair"),
-    ("sft", "sft_tokens", "z", "preference", "Sample"),
-    ("sft", "sft_tokens", "z", "gsm8k_prompt", "Sample"),
-    ("pretrain", "pretrain_tokens", "z", "group", "Sample"),
+    ("preference", "messages", "Pair"),
+    ("preference", "rl_prompt", "Pair"),
+    ("sft", "preference", "Sample"),
+    ("sft", "gsm8k_prompt", "Sample"),
+    ("pretrain", "group", "Sample"),
+    ("rl", "messages", "Prompt"),
 ]
 
 
-@pytest.mark.parametrize(("family", "asset", "partition", "schema", "form"), WRONG)
-def test_a_schema_that_cannot_give_the_form_stops(
-    make: Make, tmp_path: Path, family: str, asset: str, partition: str, schema: str, form: str
-) -> None:
+@pytest.mark.parametrize(("family", "schema", "form"), WRONG)
+def test_a_schema_that_cannot_give_the_form_stops(make: Make, tmp_path: Path, family: str, schema: str, form: str) -> None:
     # whatever the rows are: none is converted
     domains = {"z": domain(jsonl(tmp_path / "z.jsonl", [{"no": "such"}]), schema)}
     if family == "preference":
         domains["a"] = domain(jsonl(tmp_path / "a.jsonl", [{"no": "pair"}]), "preference")
     workspace = make(minimal(family, domains))
-    for name in domains:
-        build(workspace, f"{family}_raw", name)
-    with pytest.raises(ConfigError, match=rf"schema '{schema}' gives no {form}, which is needed here\. These do: "):
-        build(workspace, asset, partition)
+    with pytest.raises(ConfigError, match=rf"domains\.z: schema '{schema}' gives no {form}, which is needed here\. These do: "):
+        workspace.family(FAMILIES[family])
 
 
 def test_the_message_names_labelled_schemas_too(make: Make, tmp_path: Path) -> None:
     workspace = make(minimal("preference", {"z": domain(jsonl(tmp_path / "z.jsonl", [PAIR]), "text")}))
-    build(workspace, "preference_raw", "z")
-    with pytest.raises(ConfigError, match=r"preferences: domain z: schema 'text' gives no Pair.* These do: .*\bkto\b.*\bpreference\b"):
-        build(workspace, "preferences")
+    with pytest.raises(ConfigError, match=r"domains\.z: schema 'text' gives no Pair.* These do: .*\bkto\b.*\bpreference\b"):
+        workspace.family(FAMILIES["preference"])
 
 
 OWN = """

@@ -158,7 +158,7 @@ def test_local_images_need_a_folder_and_urls_do_not(make_sft: Make) -> None:
 
 
 def test_without_an_image_token_records_with_images_are_refused(make_sft: Make) -> None:
-    workspace = make_sft(image_token=None)
+    workspace = make_sft(image_token=None, mine={"image_dir": None})
     build(workspace, "sft_raw", "mine")
     published = build(workspace, "sft_tokens", "mine")
     assert [each.reason for each in refusals(published)] == ["no_image_token"] * 3
@@ -204,7 +204,7 @@ def test_a_sentinel_of_fill_in_the_middle_is_no_image_token(tmp_path: Path) -> N
     domains = {"mine": domain(jsonl(tmp_path / "rows.jsonl", [{"text": "a"}]), "text")}
     family = {"tokenizer": tokenizer_in(tmp_path), "domains": domains, "image_token": TOKEN}
     for rate, refused in ((0.5, True), (0.0, False)):
-        options = {"preprocessing": {"fim": {"rate": rate, "middle_token": TOKEN}}}
+        options = {"preprocessing": {"fim": {"rate": rate, "middle_token": TOKEN}}} if rate else {}
         workspace = workspace_in(tmp_path, {"pretrain": {**family, **options}})
         if refused:
             with pytest.raises(ConfigError, match="sentinel of fim"):
@@ -386,7 +386,7 @@ def test_documents_with_images_are_not_cut_for_fill_in_the_middle(tmp_path: Path
 
 
 def test_documents_without_an_image_token(tmp_path: Path) -> None:
-    own = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS[:2]), "interleaved", image_dir=str(pictures_in(tmp_path, "1.png")))
+    own = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS[:2]), "interleaved")
     workspace = workspace_in(tmp_path, {"pretrain": {"tokenizer": tokenizer_in(tmp_path), "domains": {"mine": own}}})
     build(workspace, "pretrain_raw", "mine")
     published = build(workspace, "pretrain_tokens", "mine")

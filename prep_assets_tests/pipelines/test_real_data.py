@@ -164,9 +164,10 @@ def group(request: pytest.FixtureRequest, real_data: Path, tmp_path_factory: pyt
     for place in ("data", "mllm_demo_data"):
         (folder / "images" / place).symlink_to(real_data / "llama_factory" / ("" if place == "data" else place))
     domains = {
-        name: {"files": [str(real_data / case.file)], "schema": case.schema, "options": case.options, "image_dir": str(folder / "images")}
-        for name, case in cases.items()
+        name: {"files": [str(real_data / case.file)], "schema": case.schema, "options": case.options} for name, case in cases.items()
     }
+    if "image_token" in options:
+        domains = {name: {**domain, "image_dir": str(folder / "images")} for name, domain in domains.items()}
     values = {**options, "tokenizer": str(real_data / "tokenizers" / options["tokenizer"]), "domains": domains}
     if family != "pretrain":
         values["preprocessing"] = {"max_seq_len": None}

@@ -78,7 +78,8 @@ class Conversations:
             raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
         if item.example.label is False:
             raise Refused("undesirable", "its label says that the answer is a bad one; SFT would teach it", stage="render")
-        for image in shown_images(item.example.turns):
+        # without an image token rendering refuses the record, whatever its images are
+        for image in shown_images(item.example.turns) if self.template.image else ():
             # pictures are never decoded; one that is not there would be trained on as if it were
             self.files.digest(image.text)
         return self.reasoning.read(item.example)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from prep_assets.config.models import Domain, Rl
+from prep_assets.pipelines.configured import GROUP_SCHEMAS
 from prep_assets.samples import Group
-
-GROUP_SCHEMAS = frozenset({"group", "sections"})
-"""Schemas that give a `Group` and no `Prompt`. Definitions load by these names, because importing every schema takes a third of a second."""
 
 
 def group_domains(family: Rl) -> tuple[str, ...]:

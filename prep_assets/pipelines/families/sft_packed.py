@@ -17,6 +17,7 @@ from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.families.packed_images import write_images
 from prep_assets.pipelines.families.sft import TOKENS, splits
 from prep_assets.pipelines.images import stored_image_id
+from prep_assets.pipelines.tokens import ids_dtype
 from prep_assets.pipelines.versions import SFT as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.images import check_images
@@ -38,6 +39,9 @@ def packed_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
         "tokens": {name: store.manifest.content_hash if store else None for name, store in stores.items()},
         "packing": family.packing.model_dump(),
         "storage_format": family.output.storage_format,
+        "dtype": family.output.dtype,
+        # an h5 table is one file
+        **({"max_tokens_per_shard": family.output.max_tokens_per_shard} if family.output.storage_format == "bin" else {}),
         "pad_id": workspace.vocabulary(family).pad_id,
     }
 
@@ -179,10 +183,13 @@ def _write_rows(
     payload: Path,
 ) -> int:
     family = workspace.family(Sft)
+    vocabulary, output = workspace.vocabulary(family), family.output
     tokens = _end_to_end(stores, "tokens")
-    pad, trained = workspace.vocabulary(family).pad_id, 0
+    pad, trained = vocabulary.pad_id, 0
     loss_dtype = "float32" if loss.dtype.kind == "f" else "int8"
-    with PackedWriter(family.output.storage_format, payload, table, plan.rows, plan.row_len, loss_dtype=loss_dtype) as writer:
+    options = {"dtype": ids_dtype(family, vocabulary), "loss_dtype": loss_dtype}
+    shard = output.max_tokens_per_shard
+    with PackedWriter(output.storage_format, payload, table, plan.rows, plan.row_len, **options, max_tokens_per_shard=shard) as writer:
         for first in range(0, plan.rows, ROW_BLOCK):
             rows = slice(first, min(first + ROW_BLOCK, plan.rows))
             mask = gather_rows(loss, starts, plan, rows, fill=0)

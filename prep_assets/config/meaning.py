@@ -1,0 +1,129 @@
+"""Options that mean nothing beside the others: refused when the configuration loads, because an option that is ignored is a promise broken.
+
+Only a value other than the default counts, so a configuration may spell out defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER
+
+ROLES = (SYSTEM, USER, ASSISTANT, TOOL, PROMPT, COMPLETION, DOCUMENT)
+TAGS = {
+    **dict.fromkeys(("developer",), SYSTEM),
+    **dict.fromkeys(("human", "prompter"), USER),
+    **dict.fromkeys(("gpt", "bot", "model", "ai", "chatbot"), ASSISTANT),
+    **dict.fromkeys(("function", "observation", "ipython"), TOOL),
+}
+"""What data sets call a role → the role."""
+
+
+class Rule(NamedTuple):
+    """An option of a family, as its path; when it means nothing; why, and the remedy."""
+
+    path: str
+    idle: Callable[[Any], bool]
+    why: str
+
+
+RULES = (
+    Rule(
+        "packing.tail",
+        lambda family: family.packing.strategy != "concat",
+        "only 'concat' has one last row that is short; every row of another strategy may be. Leave tail out, or set strategy: concat",
+    ),
+    Rule(
+        "packing.overlong",
+        lambda family: family.packing.strategy in ("concat", "bfd_split"),
+        "'concat' and 'bfd_split' cut documents that are longer than a row and keep every part. Leave overlong out, or choose simple, ffd or bfd",
+    ),
+    Rule("packing.seed", lambda family: not family.packing.shuffle, "nothing is shuffled. Leave seed out, or set shuffle: true"),
+    Rule("seed", lambda family: not family.shuffle, "nothing is shuffled. Leave seed out, or set shuffle: true"),
+    Rule(
+        "truncation",
+        lambda family: family.preprocessing.max_seq_len is None,
+        "max_seq_len is null, so no example is too long. Leave truncation out, or set preprocessing.max_seq_len",
+    ),
+    Rule(
+        "truncation_keeps_stop",
+        lambda family: family.truncation != "end",
+        "only truncation: end cuts answers off at their end. Leave it out, or set truncation: end",
+    ),
+    *(
+        Rule(
+            f"preprocessing.fim.{name}",
+            lambda family: not family.preprocessing.fim.rate,
+            "fim.rate is 0, so no document is cut. Set fim.rate",
+        )
+        for name in ("spm_rate", "prefix_token", "suffix_token", "middle_token", "seed")
+    ),
+    Rule("image_patches", lambda family: not _takes_images(family), "records with images are refused. Set image_token"),
+    Rule(
+        "output.max_tokens_per_shard",
+        # tokens of SFT are always `bin`, whatever the packed table is
+        lambda family: family.output.storage_format == "h5" and not hasattr(family, "packing"),
+        "an h5 store is one file. Leave it out, or set storage_format: bin",
+    ),
+)
+DOMAIN_RULES = (
+    Rule("domain_value", lambda domain: domain.domain_key is None, "there is no domain_key whose value it could be. Set domain_key"),
+)
+
+
+def faults(family: Any) -> Iterator[str]:
+    """What is wrong with a family's options as a whole: one line each, beginning with the option's path."""
+    for rule in RULES:
+        yield from _idle(family, rule, family)
+    for name, domain in family.domains.items():
+        for rule in DOMAIN_RULES:
+            yield from _idle(domain, rule, domain, f"domains.{name}.")
+        if domain.image_dir is not None and not _takes_images(family):
+            remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
+            yield f"domains.{name}.image_dir: means nothing here: records with images are refused. {remedy}"
+    if hasattr(family, "mask"):
+        yield from _unknown_roles(family)
+    if hasattr(family, "packing"):
+        yield from _unknown_domains(family)
+
+
+def _idle(model: BaseModel, rule: Rule, shown_to: Any, prefix: str = "") -> Iterator[str]:
+    *above, name = rule.path.split(".")
+    for key in above:
+        if key not in type(model).model_fields:
+            return
+        model = getattr(model, key)
+    field = type(model).model_fields.get(name)
+    if field is not None and (value := getattr(model, name)) != field.get_default() and rule.idle(shown_to):
+        yield f"{prefix}{rule.path}: {value!r} means nothing here: {rule.why}"
+
+
+def _takes_images(family: Any) -> bool:
+    return bool(getattr(family, "image_token", None) or getattr(family, "template_options", {}).get("image_token"))
+
+
+def _unknown_roles(family: Any) -> Iterator[str]:
+    """Roles that no turn can have. A function of the user's own may give turns of any role, but hardly one that is nearly a known one."""
+    named: set[str] = set()
+    for domain in family.domains.values():
+        roles = domain.options.get("roles")
+        named.update(map(str, roles.values()) if isinstance(roles, Mapping) else ())
+    own = any(":" in domain.schema_name for domain in family.domains.values())
+    for role in family.mask:
+        if role in ROLES or role in named:
+            continue
+        near = TAGS.get(role) or next(iter(get_close_matches(role, ROLES, n=1, cutoff=0.75)), None)
+        if near or not own:
+            hint = f"did you mean {near!r}? " if near else ""
+            yield f"mask.{role}: no turn has this role; {hint}Roles: {', '.join(ROLES)}, and those that a schema's option `roles` names"
+
+
+def _unknown_domains(family: Any) -> Iterator[str]:
+    for name in ("weights", "epochs", "max_items"):
+        for domain in getattr(family.packing, name) or ():
+            if domain not in family.domains:
+                yield f"packing.{name}: names {domain!r}, which is no domain. Domains: {', '.join(family.domains)}"

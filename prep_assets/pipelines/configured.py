@@ -1,0 +1,42 @@
+"""What of a configuration is checked when it is opened, beyond the file itself: every domain's schema, its options, and the form that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prep_assets.config.models import Domain, Family, Preference, Rl
+from prep_assets.errors import ConfigError
+from prep_assets.samples import Group, Pair, Prompt, Sample
+from prep_assets.schemas.registry import convert_with
+
+GROUP_SCHEMAS = frozenset({"group", "sections"})
+"""Schemas that give a `Group` and no `Prompt`."""
+
+
+def check_domains(family: Family, where: str) -> None:
+    """Stop at a schema that there is not, that has no such option, or that does not give what the family needs.
+
+    Functions of the user's own are not imported here: whoever only looks at the graph does not run their code.
+
+    Raises:
+        ConfigError: all of these at once, each with its key.
+    """
+    faults = list(_faults(family))
+    if faults:
+        raise ConfigError("\n".join([f"{where}:", *faults]))
+
+
+def _faults(family: Family) -> Iterator[str]:
+    for name, domain in family.domains.items():
+        if ":" in domain.schema_name:
+            continue
+        try:
+            convert_with(domain.schema_name, domain.options, gives=_needed(family, domain), or_labels=isinstance(family, Preference))
+        except ConfigError as error:
+            yield f"  domains.{name}: {error}"
+
+
+def _needed(family: Family, domain: Domain) -> type:
+    if isinstance(family, Rl):
+        return Group if domain.schema_name in GROUP_SCHEMAS else Prompt
+    return Pair if isinstance(family, Preference) else Sample
