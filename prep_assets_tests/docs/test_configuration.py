@@ -44,7 +44,9 @@ def test_every_model_has_a_table() -> None:
 
 def fits(values: dict[str, Any]) -> list[str]:
     """Families that take `values`, which may be a part of a file: what it lacks is filled in."""
-    filled = {"tokenizer": "tokenizer", "domains": {"a": {"files": ["a.jsonl"], "schema": "text"}}, **values}
+    mixed = [name for each in (values.get("packing") or {}).values() if isinstance(each, dict) for name in each]
+    domain = {"files": ["a.jsonl"], "schema": "text"}
+    filled = {"tokenizer": "tokenizer", "domains": dict.fromkeys(("a", *mixed), domain), **values}
     found = []
     for name, model in FAMILIES.items():
         try:
