@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from prep_assets.config.meaning import faults
-
 from prep_assets.config.reasoning_tags import REASONING_TAGS
 
 StorageFormat = Literal["bin", "h5"]
