@@ -224,6 +224,14 @@ class Pretrain(Images, Family):
     preprocessing: Documents = Documents()
 
 
+Form = Literal["auto", "text", "messages"]
+FORM: Form = Field(
+    default="auto",
+    description="text: prompts and answers are strings, and rows that do not fit are refused; messages: lists of {role, content}, with reasoning, "
+    "tool calls and tools; auto: strings where all rows of a store fit in them, else messages.",
+)
+
+
 class Chat(Family):
     """What families that render conversations have."""
 
@@ -281,10 +289,7 @@ class Preference(Chat):
     test_fraction: float = Field(default=0.05, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
     seed: int = Field(default=0, description="Seed of the shuffle of the training file.")
     shuffle: bool = Field(default=True, description="Shuffle the training file.")
-    form: Literal["text", "messages"] = Field(
-        default="text",
-        description="text: prompt and answers are strings; messages: lists of {role, content}, for prompts of several turns.",
-    )
+    form: Form = FORM
 
 
 class Arithmetic(Model):
@@ -299,6 +304,8 @@ class Arithmetic(Model):
 
 class Rl(Chat):
     """`configs/rl.yaml`: prompts with a verifiable answer."""
+
+    form: Form = FORM
 
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
     arithmetic: Arithmetic = Arithmetic()

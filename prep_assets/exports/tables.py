@@ -63,12 +63,12 @@ def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], 
     """Note of which kind a value and everything in it is, and in which line that kind first stood."""
     if value is None:
         return
-    kind = _kind(value)
+    kind = _kind(value) if not place.endswith("function.arguments") else _arguments(value)
     before, at = kinds.setdefault(place, (kind, line))
     if before != kind:
         raise ConfigError(
             f"{path}: {place!r} is {before} in line {at:,} and {kind} in line {line:,}, but a column holds one kind. "
-            "Give all sources of this file one form, and build it again"
+            "Give all sources of this file one form and build it again, or give the trainer the JSONL file"
         )
     if isinstance(value, dict):
         for key, each in value.items():
@@ -76,6 +76,11 @@ def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], 
     elif isinstance(value, list):
         for each in value:
             _note(each, f"{place}[]", line, kinds, path)
+
+
+def _arguments(value: Any) -> str:
+    """Arguments of a tool call. A column would give every call the arguments of all others, as null, and a template writes those."""
+    return f"an object with {', '.join(sorted(value)) or 'no key'}" if isinstance(value, dict) else _kind(value)
 
 
 def _kind(value: Any) -> str:

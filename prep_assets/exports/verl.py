@@ -62,6 +62,11 @@ def _check_rl(row: dict[str, Any], line: int, path: Path) -> None:
         raise ConfigError(
             f"{path} line {line:,} has the fields {sorted(row)}; verl needs messages (SFT), or prompt and gold (RL), in every line"
         )
+    if not {"tools", "chat_template_kwargs"}.isdisjoint(row):
+        raise ConfigError(
+            f"{path} line {line:,} has tools or variables of a chat template. verl takes both from its own configuration "
+            "(multi_turn.tool_config_path, data.apply_chat_template_kwargs), not from rows; keep such rows in a family of their own"
+        )
     if isinstance(row["gold"], bool) or not isinstance(row["gold"], str | int | float):
         raise ConfigError(f"{path} line {line:,}: the gold is {row['gold']!r:.80}, verl compares text or numbers")
 

@@ -12,6 +12,8 @@ from prep_assets.quality.verdict import Verdict, Worst
 Rows = Iterable[Mapping[str, Any]]
 FIELDS = ["prompt", "chosen", "rejected"]
 UNPAIRED_FIELDS = ["prompt", "completion", "label"]
+BESIDE = ("tools", "chat_template_kwargs", "margin")
+"""Fields that a row may have beside these."""
 
 
 def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Rows = ()) -> Verdict:
@@ -52,29 +54,40 @@ def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Row
 
 
 def _unpaired_fault(row: Mapping[str, Any]) -> str | None:
-    if list(row) != UNPAIRED_FIELDS:
-        return f"fields {list(row)}, needs {UNPAIRED_FIELDS}"
+    if (fault := _fields_fault(row, UNPAIRED_FIELDS)) is not None:
+        return fault
     if not isinstance(row["label"], bool):
         return f"label is {row['label']!r}, needs true or false"
     if type(row["prompt"]) is not type(row["completion"]):
         return "strings and lists of messages are mixed"
     for field in UNPAIRED_FIELDS[:2]:
-        value = row[field]
-        texts = [value] if isinstance(value, str) else [message.get("content", "") for message in value]
-        if not texts or not texts[-1].strip():
+        if _is_empty(row[field]):
             return f"{field} is empty"
     return None
 
 
+def _fields_fault(row: Mapping[str, Any], needed: list[str]) -> str | None:
+    if list(row)[: len(needed)] != needed or not set(row) <= {*needed, *BESIDE}:
+        return f"fields {list(row)}, needs {needed} and may have {', '.join(BESIDE)}"
+    if isinstance(row["prompt"], str) and not {"tools", "chat_template_kwargs"}.isdisjoint(row):
+        return "tools and variables of a chat template stand beside strings, which no template renders"
+    return None
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a string, or the last of some messages, says nothing and calls nothing."""
+    if isinstance(value, str):
+        return not value.strip()
+    return not value or not (value[-1].get("content", "").strip() or value[-1].get("tool_calls"))
+
+
 def _fault(row: Mapping[str, Any]) -> str | None:
-    if list(row) != FIELDS:
-        return f"fields {list(row)}, needs {FIELDS}"
+    if (fault := _fields_fault(row, FIELDS)) is not None:
+        return fault
     if len({type(row[field]) for field in FIELDS}) != 1:
         return "strings and lists of messages are mixed"
     for field in FIELDS:
-        value = row[field]
-        texts = [value] if isinstance(value, str) else [message.get("content", "") for message in value]
-        if not texts or not texts[-1].strip():
+        if _is_empty(row[field]):
             return f"{field} is empty"
     if row["chosen"] == row["rejected"]:
         return "chosen equals rejected"

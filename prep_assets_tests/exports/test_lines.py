@@ -187,3 +187,19 @@ def test_a_list_of_numbers_stands_in_every_line(tmp_path: Path) -> None:
         folder = write_lines(tmp_path / name, "x", rows)
         with pytest.raises(StoreError, match="line 2 has the keys"):
             open_store(folder / "x.jsonl")
+
+
+def call(**arguments: Any) -> dict[str, Any]:
+    calls = [{"type": "function", "function": {"name": "f", "arguments": arguments}}]
+    return {"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "", "tool_calls": calls}]}
+
+
+@pytest.mark.parametrize("kind", ["hf_arrow", "verl"])
+def test_arguments_of_tool_calls_are_not_padded_with_those_of_others(kind: str, tmp_path: Path) -> None:
+    """A column has one set of keys for all its objects, so a call of ``f(a)`` came out as ``f(a, b=null)`` and would have been trained."""
+    options = {} if kind == "hf_arrow" else {"data_source": "d"}
+    same = [{**call(a=1), "gold": "x"}, {**call(a=2), "gold": "x"}]
+    export(write_lines(tmp_path / "same", "rows", same), kind, tmp_path / "out", **options)
+    prompts = [{"prompt": row["prompt"] + row["chosen"], "gold": "x"} for row in (call(a=1), call(b=2))]
+    with pytest.raises(ConfigError, match=r"arguments' is an object with a in line 1 and an object with b in line 2"):
+        export(write_lines(tmp_path / "other", "rows", prompts), kind, tmp_path / "other_out", **options)

@@ -36,3 +36,10 @@ def test_what_it_cannot_read(tmp_path: Path) -> None:
         export(write_lines(tmp_path / "a", "x", [{"prompt": "p", "gold": 1.0}]), "verl", tmp_path / "out")
     with pytest.raises(ConfigError, match="verl needs messages"):
         export(write_lines(tmp_path / "b", "x", [{"text": "p"}]), "verl", tmp_path / "out")
+
+
+@pytest.mark.parametrize("more", [{"tools": "[]"}, {"chat_template_kwargs": {"enable_thinking": False}}])
+def test_what_verl_takes_from_its_configuration_is_not_dropped(more: dict[str, Any], tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "gold": 1.0}, {"prompt": "q", "gold": 1.0, **more}]
+    with pytest.raises(ConfigError, match=r"line 2 has tools or variables .*tool_config_path"):
+        export(write_lines(tmp_path / "a", "x", rows), "verl", tmp_path / "out", data_source="d")

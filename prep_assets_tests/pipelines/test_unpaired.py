@@ -134,38 +134,3 @@ def test_sft_never_learns_an_undesirable_answer(make: Any, tmp_path: Path) -> No
     assert [(each.id, each.reason) for each in refusals(published)] == [(record, "undesirable") for record in bad]
     assert published.manifest.counts["kept"] == 40 - len(bad)
     assert failing(workspace, published) == []
-
-
-TOOLS = [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}}]
-
-
-def messages(content: Any) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": content}]
-
-
-def test_a_pair_with_what_its_row_cannot_say_is_refused(make: Any, tmp_path: Path) -> None:
-    thought = [{"type": "reasoning", "value": "hm"}, {"type": "text", "value": "yes"}]
-    rows = [
-        {"chosen": messages(thought), "rejected": messages("no")},
-        {"chosen": messages("yes"), "rejected": messages("no"), "tools": TOOLS},
-    ]
-    file = domain(jsonl(tmp_path / "p.jsonl", [*PAIRS, *rows]), "preference")
-    workspace = make(minimal("preference", {"pairs": file}, form="messages", test_fraction=0.0))
-    published = build_all(workspace, ["preference"])["preferences", ""]
-    found = {each.id: (each.reason, each.detail) for each in refusals(published)}
-    assert found["p.jsonl:10"] == ("not_plain_text", "a thinking region in a turn of role assistant; rows of this family have text only")
-    assert found["p.jsonl:11"] == ("not_plain_text", "1 tools are on offer; rows of this family have text only")
-    assert published.manifest.counts["kept"] == 10
-
-
-def test_a_prompt_with_tools_or_tool_calls_is_refused(make: Any, tmp_path: Path) -> None:
-    rows = [
-        {"prompt": "What is 2 + 2?", "answer": "4"},
-        {"prompt": "What is 3 + 3?", "answer": "6", "tools": TOOLS},
-    ]
-    options = {"prompt_key": "prompt", "gold_key": "answer"}
-    workspace = make(minimal("rl", {"p": domain(jsonl(tmp_path / "p.jsonl", rows), "rl_prompt", options=options)}))
-    build(workspace, "rl_raw", "p")
-    store = build(workspace, "rl_prompts")
-    assert [(each.id, each.stage, each.reason) for each in refusals(store)] == [("p.jsonl:1", "prompt", "not_plain_text")]
-    assert store.manifest.counts["kept"] == 1

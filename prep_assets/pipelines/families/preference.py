@@ -4,8 +4,9 @@ Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `unp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,16 @@ from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import Item, check_schemas, held_out, reading_recipe
-from prep_assets.pipelines.families.plain_text import refuse_structure
-from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, unpaired_row
-from prep_assets.pipelines.images import refuse_images
+from prep_assets.pipelines.families.message_rows import RowForm, in_one_form, row_in_form, says_something
+from prep_assets.pipelines.families.preference_rows import pair_sample, preference_row
+from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles
 from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe, unrendered_reasoning
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import PREFERENCE as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Sample, Turn, turn
+from prep_assets.samples import Pair
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import record_writer
@@ -70,94 +71,59 @@ def pairs_build(workspace: Workspace, _: str = "") -> Build:
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
         check_schemas(family, names, Pair)
-        seed = family.seed if family.shuffle else None
-        with ExitStack() as stack:
-            quarantine = stack.enter_context(Quarantine(quarantine_path))
-            train = stack.enter_context(LinesWriter(payload, TRAIN, names, shuffle_seed=seed))
-            test = stack.enter_context(LinesWriter(payload, TEST, names))
-            unpaired = UnpairedFiles(payload, names, seed, stack)
-            read = sum(_write_domain(workspace, number, name, train, test, unpaired, quarantine) for number, name in enumerate(names))
-            kept = len(train) + len(test) + sum(unpaired.counts.values())
-            counts = {"read": read, "kept": kept, "train": len(train), "test": len(test), **unpaired.counts, "refused": quarantine.counts}
-        return Draft(counts, {}, ("prompts and answers are not empty", "chosen differs from rejected"))
+        return in_one_form(family.form, payload, lambda form, auto: _write_pairs(workspace, payload, quarantine_path, form, auto))
 
     def audit(payload: Path) -> None:
         for name in (TRAIN, TEST):
             for number, row in enumerate(open_lines(payload, name)):
-                if not row["prompt"] or not row["chosen"] or not row["rejected"] or row["chosen"] == row["rejected"]:
+                if not all(says_something(row[part]) for part in ("prompt", "chosen", "rejected")) or row["chosen"] == row["rejected"]:
                     raise StoreError(f"{name}.jsonl line {number + 1}: an empty part, or chosen equals rejected")
         for name in (UNPAIRED, UNPAIRED_TEST) if (payload / f"{UNPAIRED}.jsonl").is_file() else ():
             for number, row in enumerate(open_lines(payload, name)):
-                if not row["prompt"] or not row["completion"] or not isinstance(row["label"], bool):
+                if not all(says_something(row[part]) for part in ("prompt", "completion")) or not isinstance(row["label"], bool):
                     raise StoreError(f"{name}.jsonl line {number + 1}: an empty part, or no label")
 
     return Build(workspace.place(PAIRS), pairs_recipe(workspace), pairs_recipe(workspace.plain), write, audit)
 
 
-def _write_domain(
-    workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, unpaired: UnpairedFiles, quarantine: Quarantine
-) -> int:
+def _write_pairs(workspace: Workspace, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
     family = workspace.family(Preference)
-    reading = Reading.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source)
-    before = sum(quarantine.counts.values())
+    names, seed = tuple(sorted(family.domains)), family.seed if family.shuffle else None
+    with ExitStack() as stack:
+        quarantine = stack.enter_context(Quarantine(quarantine_path))
+        train = stack.enter_context(LinesWriter(payload, TRAIN, names, shuffle_seed=seed))
+        test = stack.enter_context(LinesWriter(payload, TEST, names))
+        unpaired = UnpairedFiles(payload, names, seed, stack)
+        read = 0
+        for number, name in enumerate(names):
+            reading = Reading.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source)
+            before = sum(quarantine.counts.values())
+            for item, row, in_test in _rows(reading, form, auto, unrendered_reasoning(family), quarantine):
+                to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
+                origin = {"source": number, "file": item.record.file, "at": item.record.row}
+                if "label" in row:
+                    unpaired.append(row, to_test, **origin)
+                else:
+                    (test if to_test else train).append(row, **origin)
+            check_domain(name, reading.read, quarantine, before)
+            read += reading.read
+        kept = len(train) + len(test) + sum(unpaired.counts.values())
+        counts = {"read": read, "kept": kept, "train": len(train), "test": len(test), **unpaired.counts, "refused": quarantine.counts}
+    return Draft(counts, {}, ("prompts and answers are not empty", "chosen differs from rejected"))
+
+
+def _rows(
+    reading: Reading, form: RowForm, auto: bool, reasoning: InlineReasoning, quarantine: Quarantine
+) -> Iterator[tuple[Item, dict[str, Any], bool]]:
+    """Each item of a domain that is kept, its row, and whether it is of a held-out file."""
     for items, in_test in reading.examples("pair", quarantine):
-        for item, row in _rows(items, family.form, unrendered_reasoning(family), quarantine):
-            to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
-            origin = {"source": number, "file": item.record.file, "at": item.record.row}
-            if "label" in row:
-                unpaired.append(row, to_test, **origin)
+        for item in items:
+            try:
+                row = row_in_form(partial(preference_row, reasoning.read(item.example)), form, auto)
+            except Refused as refusal:
+                item.refuse(quarantine, refusal)
             else:
-                (test if to_test else train).append(row, **origin)
-    check_domain(name, reading.read, quarantine, before)
-    return reading.read
-
-
-def _rows(items: Sequence[Item], form: str, reasoning: InlineReasoning, quarantine: Quarantine) -> Iterator[tuple[Item, dict[str, Any]]]:
-    for item in items:
-        try:
-            yield item, preference_row(reasoning.read(item.example), form)
-        except Refused as refusal:
-            item.refuse(quarantine, refusal)
-
-
-def preference_row(example: object, form: str) -> dict[str, Any]:
-    """``{prompt, chosen, rejected}`` of a pair, ``{prompt, completion, label}`` of a sample with a label (KTO)."""
-    if isinstance(example, Pair):
-        refuse_structure((*example.prompt, *example.chosen, *example.rejected), example.tools, "pair")
-    if isinstance(example, Sample) and example.label is not None:
-        refuse_structure(example.turns, example.tools, "pair")
-        return unpaired_row(example, _text if form == "text" else _messages)
-    return pair_row(example, form)
-
-
-def pair_row(example: object, form: str) -> dict[str, Any]:
-    """``{prompt, chosen, rejected}`` of a pair, as strings or as lists of messages.
-
-    Raises:
-        Refused: not a pair; an empty or equal answer; a conversation that does not fit in strings.
-    """
-    if not isinstance(example, Pair):
-        raise Refused("not_a_pair", f"the schema gives {type(example).__name__}, preferences need a Pair or a label", stage="pair")
-    refuse_images((*example.prompt, *example.chosen, *example.rejected), "pair")
-    write = _text if form == "text" else _messages
-    row = {"prompt": write(example.prompt), "chosen": write(example.chosen), "rejected": write(example.rejected)}
-    for part, value in row.items():
-        if not value or not (value if isinstance(value, str) else value[-1]["content"]).strip():
-            raise Refused(f"empty_{part}", f"the {part} is empty", stage="pair")
-    if row["chosen"] == row["rejected"]:
-        raise Refused("equal_answers", "chosen and rejected are the same", stage="pair")
-    return row
-
-
-def _text(turns: tuple[Turn, ...]) -> str:
-    if len(turns) != 1 or turns[0].role not in (USER, ASSISTANT, PROMPT, COMPLETION):
-        roles = [each.role for each in turns]
-        raise Refused("not_plain_text", f"turns {roles} do not fit in one string; set form: messages", stage="pair")
-    return turns[0].text
-
-
-def _messages(turns: tuple[Turn, ...]) -> list[dict[str, str]]:
-    return [{"role": each.role, "content": each.text} for each in turns]
+                yield item, row, in_test
 
 
 def _prompt_digest(row: dict[str, Any]) -> bytes:
@@ -239,20 +205,6 @@ def _only_unpaired(workspace: Workspace) -> bool:
 def answer_policy() -> MaskPolicy:
     """Loss on a region that says so itself, on nothing else: the answers carry weight 1, the prompt weight 0."""
     return MaskPolicy({}, "mask")
-
-
-def pair_sample(row: dict[str, Any], side: str) -> Sample:
-    """The conversation of one side: the prompt with weight 0, the answer with weight 1."""
-    return Sample((*_turns(row["prompt"], USER, 0.0), *_turns(row[side], ASSISTANT, 1.0)))
-
-
-def _turns(value: str | list[dict[str, str]], role: str, weight: float) -> tuple[Turn, ...]:
-    if isinstance(value, str):
-        return (turn(role, value, loss_weight=weight),)
-    return tuple(
-        turn(message["role"], message["content"], loss_weight=weight if weight == 0 or message["role"] == ASSISTANT else 0.0)
-        for message in value
-    )
 
 
 def _batches(lines: Lines) -> Iterator[tuple[int, list[dict[str, Any]]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,16 @@ from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import check_schemas, held_out, reading_recipe
-from prep_assets.pipelines.families.plain_text import refuse_structure
+from prep_assets.pipelines.families.message_rows import (
+    RowForm,
+    extra_columns,
+    in_one_form,
+    row_in_form,
+    sample_of,
+    says_something,
+    turns_of,
+    written,
+)
 from prep_assets.pipelines.families.rl_domains import prompt_domains
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.reading import Reading
@@ -27,7 +37,7 @@ from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_reci
 from prep_assets.pipelines.versions import RL as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import USER, Prompt, Sample, Turn, turn
+from prep_assets.samples import USER, Prompt, Turn
 from prep_assets.schemas.arithmetic import arithmetic_rows
 from prep_assets.schemas.gold import gold_as_json_number
 from prep_assets.stores.lines import LinesWriter, open_lines
@@ -58,6 +68,7 @@ def prompts_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
         "version": VERSION,
         "domains": domains,
         "test_fraction": family.test_fraction,
+        "form": family.form,
         **reasoning_recipe(family),
         "deduplicate": family.preprocessing.deduplicate,
     }
@@ -70,64 +81,69 @@ def prompts_build(workspace: Workspace, _: str = "") -> Build:
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
         check_schemas(family, names, Prompt)
-        with ExitStack() as stack:
-            quarantine = stack.enter_context(Quarantine(quarantine_path))
-            train, test = (stack.enter_context(LinesWriter(payload, name, names)) for name in (TRAIN, TEST))
-            read = sum(_write_domain(workspace, number, name, train, test, quarantine) for number, name in enumerate(names))
-            counts = {"read": read, "kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
-        return Draft(counts, {}, ("prompts are not empty",))
+        return in_one_form(family.form, payload, lambda form, auto: _write_prompts(workspace, payload, quarantine_path, form, auto))
 
     def audit(payload: Path) -> None:
         for name in (TRAIN, TEST):
             for number, row in enumerate(open_lines(payload, name)):
-                if not row["prompt"]:
+                if not says_something(row["prompt"]):
                     raise StoreError(f"{name}.jsonl line {number + 1}: an empty prompt")
 
     recipe = prompts_recipe(workspace)
     return Build(workspace.place(PROMPTS), recipe, prompts_recipe(workspace.plain), write, audit, needs_records=bool(names))
 
 
-def _write_domain(workspace: Workspace, number: int, name: str, train: LinesWriter, test: LinesWriter, quarantine: Quarantine) -> int:
-    fraction, reading = workspace.family(Rl).test_fraction, Reading.of(workspace, Rl, RAW, name, gives=Prompt)
-    before, reasoning = sum(quarantine.counts.values()), unrendered_reasoning(workspace.family(Rl))
-    for items, in_test in reading.examples("prompts", quarantine):
-        for item in items:
-            try:
-                row = prompt_row(reasoning.read(item.example))
-            except Refused as refusal:
-                item.refuse(quarantine, refusal)
-                continue
-            digest = xxhash.xxh3_128_digest(msgspec.json.encode(row["prompt"]))
-            target = test if in_test or held_out(digest, fraction) else train
-            target.append(row, source=number, file=item.record.file, at=item.record.row)
-    check_domain(name, reading.read, quarantine, before)
-    return reading.read
+def _write_prompts(workspace: Workspace, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
+    family = workspace.family(Rl)
+    names, reasoning, read = prompt_domains(family), unrendered_reasoning(family), 0
+    with ExitStack() as stack:
+        quarantine = stack.enter_context(Quarantine(quarantine_path))
+        train, test = (stack.enter_context(LinesWriter(payload, name, names)) for name in (TRAIN, TEST))
+        for number, name in enumerate(names):
+            reading, before = Reading.of(workspace, Rl, RAW, name, gives=Prompt), sum(quarantine.counts.values())
+            for items, in_test in reading.examples("prompts", quarantine):
+                for item in items:
+                    try:
+                        prompt = _prompt_of(reasoning.read(item.example))
+                        row = row_in_form(partial(prompt_row, prompt), form, auto)
+                    except Refused as refusal:
+                        item.refuse(quarantine, refusal)
+                        continue
+                    target = test if in_test or held_out(prompt_digest(prompt.prompt), family.test_fraction) else train
+                    target.append(row, source=number, file=item.record.file, at=item.record.row)
+            check_domain(name, reading.read, quarantine, before)
+            read += reading.read
+        counts = {"read": read, "kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
+    return Draft(counts, {}, ("prompts are not empty",))
 
 
-def prompt_row(example: object) -> dict[str, Any]:
+def _prompt_of(example: object) -> Prompt:
+    if not isinstance(example, Prompt):
+        raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
+    refuse_images(example.prompt, "prompt")
+    return example
+
+
+def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
     """``{prompt, gold}``: the gold of a number verifier as a JSON number, as train-llm-from-scratch writes it; of another one as text, with
     the verifier's name.
 
     Raises:
-        Refused: not a prompt, or an empty one.
+        Refused: an empty prompt, or one that the form cannot hold.
     """
-    if not isinstance(example, Prompt):
-        raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
-    refuse_images(example.prompt, "prompt")
-    refuse_structure(example.prompt, example.tools, "prompt")
-    prompt = prompt_form(example.prompt)
-    if not prompt or (isinstance(prompt, str) and not prompt.strip()):
+    columns = extra_columns(example)
+    prompt = written(example.prompt, form, columns, "prompt")
+    if not says_something(prompt):
         raise Refused("empty_prompt", "the prompt is empty", stage="prompt")
     if example.verifier == "number":
-        return {"prompt": prompt, "gold": gold_as_json_number(example.gold)}
-    return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier}
+        return {"prompt": prompt, "gold": gold_as_json_number(example.gold), **columns}
+    return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier, **columns}
 
 
-def prompt_form(turns: tuple[Turn, ...]) -> str | list[dict[str, str]]:
-    """A single user turn as its text, anything else as messages."""
-    if len(turns) == 1 and turns[0].role == USER:
-        return turns[0].text
-    return [{"role": each.role, "content": each.text} for each in turns]
+def prompt_digest(turns: tuple[Turn, ...]) -> bytes:
+    """What decides whether a prompt is held out, whatever the form of the file, and for prompts of groups as well."""
+    plain = turns[0].text if len(turns) == 1 and turns[0].role == USER else [{"role": each.role, "content": each.text} for each in turns]
+    return xxhash.xxh3_128_digest(msgspec.json.encode(plain))
 
 
 # -- the arithmetic curriculum ----------------------------------------------------------------------------------------------------------
@@ -228,6 +244,5 @@ def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Qua
 
 
 def _generation_prompt(template: ChatTemplate, reasoning: InlineReasoning, content: dict[str, Any]) -> Rendered:
-    prompt = content["prompt"]
-    turns = (turn(USER, prompt),) if isinstance(prompt, str) else tuple(turn(each["role"], each["content"]) for each in prompt)
-    return render(reasoning.read(Sample(turns)), template, generation_prompt=True)
+    sample = sample_of(content, turns_of(content["prompt"], USER))
+    return render(reasoning.read(sample), template, generation_prompt=True)

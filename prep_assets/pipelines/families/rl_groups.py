@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from prep_assets.config.models import Rl
 from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError
@@ -24,7 +22,7 @@ from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Item, held_out, reading_recipe
 from prep_assets.pipelines.families.preference import answer_policy
-from prep_assets.pipelines.families.rl import RAW, prompt_form
+from prep_assets.pipelines.families.rl import RAW, prompt_digest
 from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.pipelines.reading import Reading
@@ -127,7 +125,7 @@ def _write_domain(
     for items, in_test in reading.examples("tokenize groups", quarantine):
         split: tuple[list[Scored], list[Scored]] = ([], [])
         for item, group in tokenize(items, quarantine):
-            to_test = in_test or held_out(prompt_digest(item.example), fraction)
+            to_test = in_test or held_out(prompt_digest(_prompt(item)), fraction)
             split[to_test].append(replace(group, source=number, file=item.record.file))
         for writer, groups in zip(writers, split, strict=False):
             writer.append(groups)
@@ -136,10 +134,8 @@ def _write_domain(
     counts["read"] += reading.read
 
 
-def prompt_digest(group: object) -> bytes:
-    """What decides whether a group is held out: its prompt, as `rl_prompts` would write it."""
-    assert isinstance(group, Group)
-    return xxhash.xxh3_128_digest(msgspec.json.encode(prompt_form(group.prompt)))
+def _prompt(item: Item) -> tuple[Turn, ...]:
+    return item.example.prompt if isinstance(item.example, Group) else ()
 
 
 def _count(counts: dict[str, int], train: list[Scored], test: list[Scored]) -> None:
@@ -163,7 +159,12 @@ def conversations(group: Group) -> tuple[Sample, ...]:
     """
     refuse_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
     prompt = tuple(_weighted(turn, 0.0) for turn in group.prompt)
-    return tuple(Sample((*prompt, *map(_answer, response))) for response in group.responses)
+    return tuple(conversation_of(group, (*prompt, *map(_answer, response))) for response in group.responses)
+
+
+def conversation_of(group: Group, turns: tuple[Turn, ...]) -> Sample:
+    """Turns of a group with what the whole group has: tools, documents, variables of the template."""
+    return Sample(turns, group.tools, documents=group.documents, template_options=group.template_options)
 
 
 def _answer(turn: Turn) -> Turn:
@@ -237,7 +238,7 @@ class _Tokenize:
         try:
             group = self._reasoning.read(group)
             samples = conversations(group)
-            prompt = render(Sample(group.prompt), self._template, generation_prompt=True)
+            prompt = render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
             return _Renders(prompt, tuple(self._conversation(sample) for sample in samples), rewards_of(group))
         except Refused as refusal:
             return refusal

@@ -5,32 +5,15 @@ The form is TRL's: ``{prompt, completion, label}``. The file is there only where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prep_assets.errors import Refused
-from prep_assets.pipelines.images import refuse_images
-from prep_assets.samples import Sample, Turn
 from prep_assets.stores.lines import LinesWriter
 
 UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
-
-
-def unpaired_row(sample: Sample, write: Callable[[tuple[Turn, ...]], Any]) -> dict[str, Any]:
-    """``{prompt, completion, label}`` of a labelled sample: its last turn is the completion, all before it the prompt.
-
-    Raises:
-        Refused: an empty prompt or answer; turns that `write` cannot put down.
-    """
-    refuse_images(sample.turns, "pair")
-    row = {"prompt": write(sample.turns[:-1]) if sample.turns[1:] else "", "completion": write(sample.turns[-1:])}
-    for part, value in row.items():
-        if not value or not (value if isinstance(value, str) else value[-1]["content"]).strip():
-            raise Refused(f"empty_{part}", f"the {part} is empty", stage="pair")
-    return {**row, "label": sample.label}
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.examples import converter
 from prep_assets.pipelines.families import preference
+from prep_assets.pipelines.families.preference_rows import pair_sample
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation
@@ -204,7 +205,7 @@ def preference_rows(workspace: Workspace, published: Published, side: str) -> It
     for number, line, content in _pair_lines(pairs, open_tokens(published.directory, side)):
         store = open_tokens(published.directory, side)
         # the answers carry weights of their own, so no role is trained
-        sample = read_again(preference.pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
+        sample = read_again(pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
         expected = expected_texts(sample, MaskOptions(mask={}), template)
         yield Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), expected)
 
@@ -222,5 +223,5 @@ def preference_conversations(workspace: Workspace, published: Published, side: s
     template, vocabulary = workspace.template(family), workspace.vocabulary(family)
     store = open_tokens(published.directory, side)
     for number, line, content in _pair_lines(open_published(workspace.stores, preference.PAIRS), store):
-        sample = read_again(preference.pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
+        sample = read_again(pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
         yield fresh_render(f"line {line}", store.record(number, "tokens"), sample, template, vocabulary)

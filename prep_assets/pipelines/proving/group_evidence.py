@@ -11,7 +11,7 @@ from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.examples import converter
 from prep_assets.pipelines.families.rl import RAW
-from prep_assets.pipelines.families.rl_groups import MASK, conversations
+from prep_assets.pipelines.families.rl_groups import MASK, conversation_of, conversations
 from prep_assets.pipelines.proving.evidence import fresh_render, source_records
 from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.workspace import Workspace
@@ -88,7 +88,7 @@ def group_prompts(workspace: Workspace, folder: Path) -> Iterator[Conversation]:
     template, vocabulary = workspace.template(family), workspace.vocabulary(family)
     for number, identity, group in _groups(workspace, store):
         ids = store.prompts.record(number, "tokens")
-        yield fresh_render(f"{identity}, prompt", ids, Sample(group.prompt), template, vocabulary, generation_prompt=True)
+        yield fresh_render(f"{identity}, prompt", ids, conversation_of(group, group.prompt), template, vocabulary, generation_prompt=True)
 
 
 def group_scores(workspace: Workspace, folder: Path) -> Iterator[Scores]:

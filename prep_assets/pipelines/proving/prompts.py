@@ -62,7 +62,7 @@ def _second(record: Record, convert: Convert, content: Mapping[str, Any], identi
         example = apply(convert, record.payload)
     except Refused:
         return identity, prompt, content["gold"], None
-    same = isinstance(example, Prompt) and rl.prompt_row(example)["gold"] == content["gold"]
+    same = isinstance(example, Prompt) and rl.prompt_row(example, "messages")["gold"] == content["gold"]
     return identity, prompt, 1 if same else 0, Fraction(1)
 
 

@@ -1,0 +1,162 @@
+"""Turns as the two forms that trainers read: a string, or a list of messages with whatever reasoning, tool calls and tools they have.
+
+Messages are TRL's and transformers': ``{role, content}`` with ``reasoning_content``, ``tool_calls``, ``name`` and ``tool_call_id`` where a turn has
+them. A file holds one form only.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from prep_assets.config.models import Form
+from prep_assets.errors import Refused
+from prep_assets.samples import (
+    ASSISTANT,
+    COMPLETION,
+    PROMPT,
+    TEXT,
+    THINKING,
+    TOOL_CALL,
+    USER,
+    Pair,
+    Prompt,
+    Region,
+    Sample,
+    Turn,
+)
+
+RowForm = Literal["text", "messages"]
+Columns = dict[str, Any]
+_Written = TypeVar("_Written")
+
+
+class NeedsMessages(Exception):
+    """A row that does not fit in strings, met while a file of strings was written."""
+
+
+def in_one_form(form: Form, payload: Path, write: Callable[[RowForm, bool], _Written]) -> _Written:
+    """Write a store in the form that the configuration asks for. ``auto`` starts with strings, and starts again with messages where a row needs
+    them.
+
+    Args:
+        write: takes the form, and whether to raise `NeedsMessages` where strings do not do.
+    """
+    if form != "auto":
+        return write(form, False)
+    try:
+        return write("text", True)
+    except NeedsMessages:
+        for left in payload.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        return write("messages", False)
+
+
+def row_in_form(write: Callable[[RowForm], Columns], form: RowForm, auto: bool) -> Columns:
+    """A row in the form of its file.
+
+    Raises:
+        NeedsMessages: it fits in messages alone, and they may still be chosen.
+        Refused: it does not fit in the form that was chosen, or in none.
+    """
+    try:
+        return write(form)
+    except Refused as refusal:
+        if not auto or refusal.reason != "not_plain_text":
+            raise
+        write("messages")
+        raise NeedsMessages from refusal
+
+
+def extra_columns(example: Sample | Pair | Prompt) -> Columns:
+    """What stands beside the turns in a row, under the names that TRL reads. Tools are JSON text: in a column of objects every tool would get the
+    parameters of all others."""
+    options = {**example.template_options, **({"documents": list(example.documents)} if example.documents else {})}
+    tools = {"tools": json.dumps(list(example.tools), ensure_ascii=False)} if example.tools else {}
+    return {**tools, **({"chat_template_kwargs": options} if options else {})}
+
+
+def written(turns: Sequence[Turn], form: RowForm, columns: Mapping[str, Any], stage: str) -> Any:
+    """Turns in one form.
+
+    Raises:
+        Refused: ``not_plain_text``, where a string would lose something.
+    """
+    if form == "messages":
+        if (plain := [turn.role for turn in turns if turn.role in (PROMPT, COMPLETION)]) != []:
+            detail = f"turns {plain} are rendered by no chat template, and messages always are; set form: text"
+            raise Refused("not_messages", detail, stage=stage)
+        return [_message(turn) for turn in turns]
+    if (why := _more_than_text(turns, columns)) is not None:
+        raise Refused("not_plain_text", f"{why}, which does not fit in one string; set form: messages or auto", stage=stage)
+    return turns[0].text
+
+
+def _more_than_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | None:
+    if columns:
+        return f"the row has {' and '.join(columns)}"
+    if len(turns) != 1 or turns[0].role not in (USER, ASSISTANT, PROMPT, COMPLETION):
+        return f"turns {[each.role for each in turns]}"
+    structure = [region.kind for region in turns[0].regions if region.kind in (THINKING, TOOL_CALL) and not region.drop]
+    if structure:
+        return f"a {structure[0]} region in a turn of role {turns[0].role}"
+    return f"a turn of role {turns[0].role} with the name {turns[0].name!r}" if turns[0].name is not None else None
+
+
+def _message(turn: Turn) -> Columns:
+    shown = [region for region in turn.regions if not region.drop]
+    kinds = [region.kind if region.kind in (THINKING, TOOL_CALL) else TEXT for region in shown]
+    order = [THINKING, TEXT, TOOL_CALL]
+    if kinds != sorted(kinds, key=order.index):
+        raise Refused("parts_out_of_order", f"a message holds reasoning, text and calls in this order; the turn has {kinds}", stage="pair")
+    texts = {kind: "".join(region.text for region, each in zip(shown, kinds, strict=True) if each == kind) for kind in (THINKING, TEXT)}
+    calls = [_call(region) for region in shown if region.kind == TOOL_CALL]
+    message: Columns = {"role": turn.role, "content": texts[TEXT]}
+    if texts[THINKING]:
+        message["reasoning_content"] = texts[THINKING]
+    if calls:
+        message["tool_calls"] = calls
+    named = {"name": turn.name, "tool_call_id": turn.tool_call_id}
+    return message | {key: value for key, value in named.items() if value is not None}
+
+
+def _call(region: Region) -> Columns:
+    call = json.loads(region.text)
+    identity = {"id": call["id"]} if "id" in call else {}
+    return {"type": "function", **identity, "function": {"name": call["name"], "arguments": call["arguments"]}}
+
+
+def says_something(value: str | Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a string, or the last of some messages, has any text or a tool call."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return bool(value) and bool(value[-1]["content"].strip() or value[-1].get("tool_calls"))
+
+
+def turns_of(value: str | Sequence[Mapping[str, Any]], role: str) -> tuple[Turn, ...]:
+    """The turns that a column was written from; `role` is that of a string."""
+    if isinstance(value, str):
+        return (Turn(role, (Region(TEXT, value),)),)
+    return tuple(_turn(message) for message in value)
+
+
+def _turn(message: Mapping[str, Any]) -> Turn:
+    thought = [Region(THINKING, message["reasoning_content"])] if "reasoning_content" in message else []
+    calls = [_region(call) for call in message.get("tool_calls", ())]
+    text = [Region(TEXT, message["content"])] if message["content"] or not calls else []
+    return Turn(message["role"], (*thought, *text, *calls), message.get("name"), message.get("tool_call_id"))
+
+
+def _region(call: Mapping[str, Any]) -> Region:
+    identity = {"id": call["id"]} if "id" in call else {}
+    return Region(TOOL_CALL, json.dumps({**identity, **call["function"]}, ensure_ascii=False, separators=(",", ":")))
+
+
+def sample_of(row: Mapping[str, Any], turns: Sequence[Turn]) -> Sample:
+    """A conversation with the columns that stand beside it in a row."""
+    options = dict(row.get("chat_template_kwargs", {}))
+    documents = tuple(options.pop("documents", ()))
+    return Sample(tuple(turns), tuple(json.loads(row.get("tools", "[]"))), documents=documents, template_options=options)
