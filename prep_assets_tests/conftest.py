@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,13 +16,24 @@ settings.register_profile(
 )
 settings.load_profile("prep-assets")
 
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data sets and tokenizers, which a fresh machine does not have."""
-    folder = Path(os.environ.get("PREP_ASSETS_TEST_DATA", ROOT.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no real data sets at {folder}: set PREP_ASSETS_TEST_DATA to a folder that has them")
-    return folder
+    named = os.environ.get("PREP_ASSETS_TEST_DATA")
+    if not named:
+        pytest.skip("no real data sets: PREP_ASSETS_TEST_DATA names their folder")
+    if not Path(named).is_dir():
+        pytest.fail(f"PREP_ASSETS_TEST_DATA names {named}, which is not a folder")
+    return Path(named)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """All skipped tests in one line, by reason."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        listed = "; ".join(f"{count} because {reason}" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"{reasons.total()} skipped: {listed}")
