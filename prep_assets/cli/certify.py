@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from prep_assets.cli.certify_against import report_against
 from prep_assets.cli.console import out, table
 
 
@@ -15,10 +16,14 @@ def certify(
     template: Annotated[str, typer.Argument(help="tokenizer (its own), a shipped template's name, or a .jinja file.")],
     tokenizer: Annotated[str, typer.Option("--tokenizer", "-t", help="A tokenizer's directory or hub id.")],
     revision: Annotated[str | None, typer.Option(help="Commit of the hub repository.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Compare with a second template for the same model: a .jinja file, a shipped one, or a tokenizer's folder."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Render probes with a chat template and say what it does: stop token, system prompt, reasoning, tools, provable masks. Exit code 1 when
-    no answer can be trained with it."""
+    no answer can be trained with it, or when a second template renders or masks any kind of chat differently."""
     from prep_assets.templates.certify import certify as certified
     from prep_assets.templates.chat_template import load_template
     from prep_assets.templates.written import bind
@@ -27,6 +32,8 @@ def certify(
     vocabulary = load_vocabulary(tokenizer, base=Path.cwd(), revision=revision)
     loaded = load_template(template, vocabulary, base=Path.cwd())
     bind(vocabulary, loaded)
+    if against is not None:
+        raise typer.Exit(int(report_against(loaded, against, vocabulary, as_json=as_json)))
     certificate = certified(loaded)
     faults = certificate.faults(train_on_eos="turn", train_headers=False)
     console = out()
