@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +69,54 @@ def counts(published: Published, **changes: Callable[[Any], Any]) -> None:
 def quarantine_file(published: Published) -> Path:
     """The quarantine beside a store."""
     return published.directory.with_name(published.directory.name + ".quarantine.jsonl")
+
+
+# -- whole records ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Stored:
+    """One record of a store: its per-token arrays or its line, and where it came from."""
+
+    content: dict[str, Any]
+    origin: dict[str, int]
+
+
+def records(published: Published, name: str, change: Callable[[list[Stored]], list[Stored]]) -> None:
+    """Rewrite the records of a token stream or of a JSONL file."""
+    path = published.directory / f"{name}.jsonl"
+    index = published.directory / f"{name}.index"
+    if path.is_file():
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        fields = ("source", "file", "row")
+    else:
+        folder, ends = published.directory / name / "shard_0000", np.load(index / "ends.npy")
+        meta = json.loads((folder / "meta.json").read_text())
+        arrays = {key: np.split(np.fromfile(folder / f"{key}.bin", meta[key]["dtype"]), ends[:-1]) for key in meta}
+        rows = [{key: parts[number] for key, parts in arrays.items()} for number in range(len(ends))]
+        fields = ("file", "row", *(["source"] if (index / "source.npy").is_file() else []))
+    origin = {field: np.load(index / f"{field}.npy") for field in fields}
+    changed = change([Stored(row, {field: int(origin[field][at]) for field in fields}) for at, row in enumerate(rows)])
+    for field in fields:
+        np.save(index / f"{field}.npy", np.array([record.origin[field] for record in changed], origin[field].dtype))
+    if path.is_file():
+        path.write_text("".join(json.dumps(record.content) + "\n" for record in changed), "utf-8")
+        return
+    for key, entry in meta.items():
+        values = np.concatenate([record.content[key] for record in changed])
+        values.tofile(folder / f"{key}.bin")
+        entry["shape"] = [len(values)]
+        np.save(index / "ends.npy", np.cumsum([len(record.content[key]) for record in changed]))
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def quarantine(published: Published, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    """Rewrite the quarantine, and the counts of it and of what is kept, so that the books balance."""
+    path = quarantine_file(published)
+    before = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
+    after = change([dict(line) for line in before])
+    path.write_text("".join(json.dumps(line) + "\n" for line in after), "utf-8")
+    refused: dict[str, int] = {}
+    for line in after:
+        refused[f"{line['stage']}/{line['reason']}"] = refused.get(f"{line['stage']}/{line['reason']}", 0) + 1
+    counts(published, refused=lambda _: refused, kept=lambda kept: kept + len(before) - len(after))

@@ -62,7 +62,7 @@ def write_image_documents(
     vocabulary, token = workspace.vocabulary(family), stored_image_id(workspace, family)
     if family.preprocessing.fim.rate:
         raise ConfigError(f"{reading.name} has images: preprocessing.fim would cut documents around them. Set fim.rate to 0")
-    documents = _Documents(untemplated(workspace, family), ImageFiles(workspace.image_folder(reading.domain)), family)
+    documents = ImageDocuments(untemplated(workspace, family), ImageFiles(workspace.image_folder(reading.domain)), family)
     encoder = Encoder(vocabulary, workspace.engines(family), MaskPolicy(), trains=False)
     counts = {"read": 0, "kept": 0, "tokens": 0, "tokens_train": 0, "tokens_dev": 0, "images": 0}
     for items, in_test in reading.examples("tokenize", quarantine):
@@ -89,7 +89,7 @@ def write_image_documents(
     return {**counts, "read": reading.read, "tokens": counts["tokens_train"] + counts["tokens_dev"]}
 
 
-class _Documents:
+class ImageDocuments:
     """The documents of a domain, checked and rendered."""
 
     def __init__(self, template: ChatTemplate, files: ImageFiles, family: Pretrain) -> None:

@@ -104,7 +104,7 @@ def _write_prompts(workspace: Workspace, payload: Path, quarantine_path: Path, f
             for items, in_test in reading.examples("prompts", quarantine):
                 for item in items:
                     try:
-                        prompt = _prompt_of(reasoning.read(item.example))
+                        prompt = prompt_of(reasoning.read(item.example))
                         row = row_in_form(partial(prompt_row, prompt), form, auto)
                     except Refused as refusal:
                         item.refuse(quarantine, refusal)
@@ -117,7 +117,8 @@ def _write_prompts(workspace: Workspace, payload: Path, quarantine_path: Path, f
     return Draft(counts, {}, ("prompts are not empty",))
 
 
-def _prompt_of(example: object) -> Prompt:
+def prompt_of(example: object) -> Prompt:
+    """A prompt without images; anything else is refused."""
     if not isinstance(example, Prompt):
         raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
     refuse_images(example.prompt, "prompt")

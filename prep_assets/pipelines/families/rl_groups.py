@@ -121,7 +121,7 @@ def _write_domain(
     workspace: Workspace, number: int, name: str, writers: list[GroupWriter], quarantine: Quarantine, counts: dict[str, int]
 ) -> None:
     fraction, reading = workspace.family(Rl).test_fraction, Reading.of(workspace, Rl, RAW, name, gives=Group)
-    tokenize, before = _Tokenize(workspace, name), sum(quarantine.counts.values())
+    tokenize, before = Tokenize(workspace, name), sum(quarantine.counts.values())
     for items, in_test in reading.examples("tokenize groups", quarantine):
         split: tuple[list[Scored], list[Scored]] = ([], [])
         for item, group in tokenize(items, quarantine):
@@ -204,7 +204,7 @@ class _Renders:
     rewards: npt.NDArray[np.float32]
 
 
-class _Tokenize:
+class Tokenize:
     """Blocks of a domain's groups → tokens."""
 
     def __init__(self, workspace: Workspace, name: str) -> None:

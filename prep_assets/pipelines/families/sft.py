@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.config.models import Chat, Sft
+from prep_assets.config.models import Chat, Domain, Sft
 from prep_assets.errors import StoreError, TemplateError
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Item, content_digest, held_out, reading_recipe
@@ -154,36 +154,39 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
 
 def _write_tokens(workspace: Workspace, name: str, names: Sequence[str], payload: Path, quarantine_path: Path, loss_dtype: str) -> Draft:
     family = workspace.family(Sft)
-    vocabulary = workspace.vocabulary(family)
+    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), "loss_mask": loss_dtype}
+    with ExitStack() as stack:
+        quarantine = stack.enter_context(Quarantine(quarantine_path))
+        shard = family.output.max_tokens_per_shard
+        writers = [stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names]
+        counts = _encode_domain(workspace, name, writers, quarantine, np.dtype(loss_dtype))
+        counts["refused"] = quarantine.counts
+    metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
+    return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))
+
+
+def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantine) -> Conversations:
+    """What renders and tokenizes the samples of a domain."""
+    family = workspace.family(Sft)
     encoder = Encoder(
-        vocabulary,
+        workspace.vocabulary(family),
         workspace.engines(family),
         policy(family),
         family.preprocessing.max_seq_len,
         truncation=family.truncation,
         keep_stop=family.truncation_keeps_stop,
     )
-    dtypes = {"tokens": ids_dtype(family, vocabulary), "loss_mask": loss_dtype}
-    with ExitStack() as stack:
-        quarantine = stack.enter_context(Quarantine(quarantine_path))
-        shard = family.output.max_tokens_per_shard
-        writers = [stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names]
-        counts = _encode_domain(workspace, name, encoder, writers, quarantine, np.dtype(loss_dtype))
-        counts["refused"] = quarantine.counts
-    metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
-    return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))
+    template, reasoning, images = workspace.template(family), inline_reasoning(workspace, family), workspace.image_folder(domain)
+    return Conversations(template, encoder, reasoning, family.special_in_content, images, quarantine)
 
 
 def _encode_domain(
-    workspace: Workspace, name: str, encoder: Encoder, writers: list[RecordWriter], quarantine: Quarantine, loss_dtype: np.dtype[Any]
+    workspace: Workspace, name: str, writers: list[RecordWriter], quarantine: Quarantine, loss_dtype: np.dtype[Any]
 ) -> dict[str, Any]:
     family = workspace.family(Sft)
-    reading, template = Reading.of(workspace, Sft, RAW, name, gives=Sample), workspace.template(family)
+    reading = Reading.of(workspace, Sft, RAW, name, gives=Sample)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
-    reasoning = inline_reasoning(workspace, family)
-    conversations = Conversations(
-        template, encoder, reasoning, family.special_in_content, workspace.image_folder(reading.domain), quarantine
-    )
+    conversations = conversations_of(workspace, reading.domain, quarantine)
     images = 0
     for items, in_test in reading.examples("tokenize", quarantine):
         kept, encoded = conversations.encode(items)

@@ -59,12 +59,18 @@ RAW_ACCOUNTING = Check(
 _MASK = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
 _IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
 _RAW = (INTEGRITY, RAW_ACCOUNTING)
+SELECTION = Check(
+    "selection",
+    "Every row of the sources, read again by other code, is stored once on its side of the split, or refused once for a reason that holds.",
+    later("proving.selection.selection"),
+)
 
 CHECKS: Mapping[str, tuple[Check, ...]] = {
     **{f"{family}_raw": _RAW for family in FAMILIES},
     "pretrain_tokens": (
         INTEGRITY,
         ACCOUNTING,
+        SELECTION,
         Check(
             "row_integrity",
             "Ids are inside the vocabulary; each document ends with the end-of-text token and has no other.",
@@ -87,6 +93,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "sft_tokens": (
         INTEGRITY,
         ACCOUNTING,
+        SELECTION,
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
@@ -112,6 +119,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "preferences": (
         INTEGRITY,
         ACCOUNTING,
+        SELECTION,
         Check(
             "pair_sanity",
             "One prompt, two different answers, nothing empty, no prompt in both train and test.",
@@ -136,6 +144,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "rl_prompts": (
         INTEGRITY,
         ACCOUNTING,
+        SELECTION,
         Check("gold_answers", "Every gold equals a second reading of its source by other code.", later("proving.prompts.prompt_golds")),
     ),
     "arithmetic_prompts": (
@@ -145,6 +154,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "rl_groups": (
         INTEGRITY,
         ACCOUNTING,
+        SELECTION,
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, and every response trains something.",

@@ -1,0 +1,202 @@
+"""Rows of a source file, read a second time: by the standard library and pyarrow, with none of the code in `records`.
+
+Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list,
+rows after the header of a CSV file, rows of a table.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import math
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, NoReturn, cast
+
+Rows = Iterator[tuple[int, dict[str, Any] | None]]
+"""Number and fields of each row; `None` for a row that cannot be read."""
+
+LINE_BYTES = 32 << 20
+"""A longer line is no row."""
+
+
+class Unsupported(Exception):
+    """A file that this reader cannot take apart."""
+
+
+def read_rows(stream: IO[bytes], format: str, compression: str | None, *, whole_file: bool = False) -> Rows:
+    """Rows of an opened file.
+
+    Args:
+        format: ``jsonl``, ``json``, ``csv``, ``tsv``, ``txt``, ``parquet`` or ``arrow``.
+        compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or `None`.
+        whole_file: a text file is one row.
+
+    Raises:
+        Unsupported: the file is damaged somewhere, so that other rules than these say which rows it has.
+    """
+    if format in ("parquet", "arrow"):
+        return _tables(stream, format)
+    opened = _decompressed(stream, compression)
+    if format == "jsonl":
+        return _json_lines(opened)
+    if format == "json":
+        return _json_list(opened)
+    if format in ("csv", "tsv"):
+        return _delimited(opened, "," if format == "csv" else "\t")
+    return _text_file(opened) if whole_file else _text_lines(opened)
+
+
+def _decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
+    if compression is None:
+        return stream
+    if compression == "zstd":
+        from backports import zstd
+
+        return cast(IO[bytes], zstd.open(stream, "rb", options={zstd.DecompressionParameter.window_log_max: 31}))
+    openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+    return cast(IO[bytes], openers[compression](stream, "rb"))
+
+
+def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    """Lines that are not blank; `None` for one that is too long."""
+    for number, line in enumerate(iter(lambda: stream.readline(LINE_BYTES + 2), b"")):
+        text = line.removesuffix(b"\n")
+        if number == 0:
+            text = text.removeprefix(b"\xef\xbb\xbf")
+        if len(text) > LINE_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(1 << 20)
+            yield number, None
+        elif text.strip():
+            yield number, text
+
+
+def _json_lines(stream: IO[bytes]) -> Rows:
+    for number, line in _lines(stream):
+        yield number, None if line is None else _object(line)
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite)
+        if b"\\u" in data:
+            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is beyond every float")
+    return value
+
+
+def _json_list(stream: IO[bytes]) -> Rows:
+    """The whole list at once, so that nothing is yielded before it is known to be sound."""
+    data = stream.read().removeprefix(b"\xef\xbb\xbf")
+    try:
+        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite)
+        if b"\\u" in data:
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise Unsupported(f"the list as a whole is no JSON: {error}") from error
+    elements = value if isinstance(value, list) else [value]
+    return ((number, element if isinstance(element, dict) else None) for number, element in enumerate(elements))
+
+
+def _delimited(stream: IO[bytes], delimiter: str) -> Rows:
+    csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES))
+    text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="\n")
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    parsed = (row for row in _parsed(reader) if row != [])
+    header = next(parsed, None)
+    if header is None:
+        raise Unsupported("no header")
+    for number, fields in enumerate(parsed):
+        whole = fields is not None and len(fields) == len(header) and all(_is_text(field) for field in fields)
+        yield number, dict(zip(header, fields or (), strict=True)) if whole else None
+
+
+def _parsed(reader: Iterable[list[str]]) -> Iterator[list[str] | None]:
+    rows = iter(reader)
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "unexpected end of data" in str(error):
+                raise Unsupported(str(error)) from error
+            yield None
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _text_lines(stream: IO[bytes]) -> Rows:
+    for number, line in _lines(stream):
+        yield number, None if line is None else _text(line.removesuffix(b"\r"))
+
+
+def _text_file(stream: IO[bytes]) -> Rows:
+    data = stream.read(LINE_BYTES + 4).removeprefix(b"\xef\xbb\xbf")
+    if len(data) > LINE_BYTES:
+        yield 0, None
+    elif data.strip():
+        yield 0, _text(data)
+
+
+def _text(data: bytes) -> dict[str, Any] | None:
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return None
+
+
+def _tables(stream: IO[bytes], format: str) -> Rows:
+    number = 0
+    for batch in _batches(stream, format):
+        for start in range(0, batch.num_rows, 1024):
+            part = batch.slice(start, 1024)
+            try:
+                rows: list[dict[str, Any] | None] = list(part.to_pylist())
+            except (ValueError, ArithmeticError):
+                rows = [_table_row(part.slice(at, 1)) for at in range(part.num_rows)]
+            yield from enumerate(rows, number)
+            number += len(rows)
+
+
+def _table_row(row: Any) -> dict[str, Any] | None:
+    try:
+        found: list[dict[str, Any]] = row.to_pylist()
+    except (ValueError, ArithmeticError):
+        return None
+    return found[0]
+
+
+def _batches(stream: IO[bytes], format: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    if format == "parquet":
+        import pyarrow.parquet as pq
+
+        yield from pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False).iter_batches(1024, use_threads=False)
+        return
+    magic = stream.read(6)
+    stream.seek(0)
+    if magic == b"ARROW1":
+        reader = pa.ipc.open_file(stream)
+        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+    else:
+        yield from pa.ipc.open_stream(stream)
