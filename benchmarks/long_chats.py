@@ -18,8 +18,8 @@ from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.engines import choose_engine
+from prep_assets.tokenization.load import load_vocabulary
 from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.vocabulary import load_vocabulary
 
 QUESTION = "How many apples are left when I take three of the twelve that lie on the table in the kitchen?"
 ANSWER = "Twelve less three is nine, so nine apples are left on the table, and three are in your hands."

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError
+from prep_assets.tokenization.beside import NAMES, read_object
 from prep_assets.tokenization.vocabulary import Vocabulary
-
-_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 def load_tokenizer(directory: Path) -> Vocabulary:
@@ -37,26 +35,14 @@ def load_tokenizer(directory: Path) -> Vocabulary:
         raise ConfigError(f"{path} is no tokenizer that the tokenizers library reads: {error}") from error
     backend.no_truncation()
     backend.no_padding()
-    config = _config(directory / "tokenizer_config.json")
+    config = read_object(directory / "tokenizer_config.json")
     special = {name: token for name, token in _special(config) if backend.token_to_id(token) is not None}
     return Vocabulary(str(directory), backend, special, _template(directory, config))
 
 
-def _config(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
-    if not isinstance(config, Mapping):
-        raise ConfigError(f"{path} holds {type(config).__name__}, needs an object")
-    return config
-
-
 def _special(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     declared = config.get("special_tokens")
-    found = declared if isinstance(declared, Mapping) else {name: config.get(name) for name in _NAMES}
+    found = declared if isinstance(declared, Mapping) else {name: config.get(name) for name in NAMES}
     texts = {name: token.get("content") if isinstance(token, Mapping) else token for name, token in found.items()}
     return [(name, text) for name, text in texts.items() if isinstance(text, str)]
 

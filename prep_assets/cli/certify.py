@@ -27,7 +27,7 @@ def certify(
     from prep_assets.templates.certify import certify as certified
     from prep_assets.templates.chat_template import load_template
     from prep_assets.templates.written import bind
-    from prep_assets.tokenization.vocabulary import load_vocabulary
+    from prep_assets.tokenization.load import load_vocabulary
 
     vocabulary = load_vocabulary(tokenizer, base=Path.cwd(), revision=revision)
     loaded = load_template(template, vocabulary, base=Path.cwd())

@@ -183,6 +183,10 @@ class Family(Model):
 
     tokenizer: str = Field(description="A directory relative to this config file, or a hub id.")
     tokenizer_revision: str | None = Field(default=None, description="Commit of the hub repository; needed for a hub id.")
+    tokenizer_loader: Literal["auto", "file", "transformers"] = Field(
+        default="auto",
+        description="auto: the published tokenizer.json, and stop where AutoTokenizer gives other ids; file, transformers: one of the two.",
+    )
     domains: dict[DomainName, Domain] = Field(description="The data sets, by name. Each is a partition.", min_length=1)
     preprocessing: Preprocessing = Preprocessing()
     decontaminate: Decontaminate = Decontaminate()
@@ -235,7 +239,10 @@ FORM: Form = Field(
 class Chat(Family):
     """What families that render conversations have."""
 
-    template: str = Field(default="tokenizer", description="tokenizer (its own chat template), a shipped one, or a path to a .jinja file.")
+    template: str = Field(
+        default="tokenizer",
+        description="tokenizer (its own chat template; tokenizer:NAME where it has several), a shipped one, or a path to a .jinja file.",
+    )
     template_options: dict[str, Any] = Field(default={}, description="Further variables for the template, e.g. {enable_thinking: false}.")
     reasoning: Literal["auto", "inline", "field"] = Field(
         default="auto",

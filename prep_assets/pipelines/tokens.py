@@ -21,10 +21,11 @@ BLOCK = 1 << 22
 
 
 def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
-    """What ids depend on: the tokenizer's content, and the version of the reference library."""
+    """What ids depend on: the tokenizer's content, which of its readings that is, and the version of the reference library."""
     from importlib.metadata import version
 
-    return {"sha256": workspace.vocabulary(family).hash, "tokenizers": version("tokenizers"), "engine": family.engine}
+    loader = "transformers" if family.tokenizer_loader == "transformers" else "file"
+    return {"sha256": workspace.vocabulary(family).hash, "loader": loader, "tokenizers": version("tokenizers"), "engine": family.engine}
 
 
 def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:

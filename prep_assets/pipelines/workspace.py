@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.loading import config_dir, load_family, parse, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
-from prep_assets.errors import ConfigError, TemplateError
+from prep_assets.errors import TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, Published
 
 if TYPE_CHECKING:
     # definitions open a workspace to see the domains; what reads sources and tokenizes is imported when it is used
+    from prep_assets.pipelines.tokenizers import Opened
     from prep_assets.records.files import SourceFile
     from prep_assets.records.pin import Pin
     from prep_assets.templates.chat_template import ChatTemplate
@@ -150,51 +151,26 @@ class Workspace:
 
     def vocabulary(self, family: Family) -> Vocabulary:
         """The family's tokenizer. That of a family with a chat template counts the tokens that the template writes among its control tokens."""
-        published = self._published_vocabulary(family)
+        from prep_assets.pipelines.tokenizers import bound_vocabulary
+
+        opened = self._tokenizer(family)
         if not isinstance(family, Chat):
-            return published
-        key = (
-            published.hash,
-            family.template,
-            json.dumps(family.template_options, sort_keys=True, default=str),
-            _changed(self.configs, family),
-        )
-        if key not in _BOUND:
-            from prep_assets.templates.written import bind
-
-            try:
-                _BOUND[key] = bind(published, self.template(family))
-            except TemplateError:  # whoever renders with it says so; data without chats needs no template
-                _BOUND[key] = published
-        return _BOUND[key]
-
-    def _published_vocabulary(self, family: Family) -> Vocabulary:
-        key = (str(self.configs), family.tokenizer, family.tokenizer_revision, _last_changes(self.configs / family.tokenizer))
-        if key not in _VOCABULARIES:
-            if not (self.configs / family.tokenizer).is_dir() and family.tokenizer_revision is None:
-                raise ConfigError(
-                    f"tokenizer {family.tokenizer!r} is no directory under {self.configs}; a hub id needs tokenizer_revision, the commit, "
-                    "so that the same build gives the same tokens tomorrow"
-                )
-            if (self.configs / family.tokenizer).is_dir() and family.tokenizer_revision is not None:
-                raise ConfigError(
-                    f"tokenizer {family.tokenizer!r} is a directory under {self.configs}, which has no revisions. Leave tokenizer_revision "
-                    f"({family.tokenizer_revision!r}) out"
-                )
-            from prep_assets.tokenization.vocabulary import load_vocabulary
-
-            _VOCABULARIES[key] = load_vocabulary(family.tokenizer, base=self.configs, revision=family.tokenizer_revision)
-        return _VOCABULARIES[key]
+            return opened.vocabulary
+        try:
+            return bound_vocabulary(opened, self.template(family))
+        except TemplateError:  # whoever renders with it says so; data without chats needs no template
+            return opened.vocabulary
 
     def engines(self, family: Family) -> Engines:
         """The engines that tokenize for the family."""
-        vocabulary = self.vocabulary(family)
-        key = (vocabulary.hash, family.engine)
-        if key not in _ENGINES:
-            from prep_assets.tokenization.engines import choose_engine
+        from prep_assets.pipelines.tokenizers import engines_of
 
-            _ENGINES[key] = choose_engine(vocabulary, reference_only=family.engine == "reference")
-        return _ENGINES[key]
+        return engines_of(self._tokenizer(family), self.vocabulary(family), family.engine)
+
+    def _tokenizer(self, family: Family) -> Opened:
+        from prep_assets.pipelines.tokenizers import open_tokenizer
+
+        return open_tokenizer(family, self.configs, self.stores / ".hashes")
 
     def template(self, family: Chat) -> ChatTemplate:
         """The family's chat template."""
@@ -202,25 +178,8 @@ class Workspace:
 
         image = image_placeholder(family)
         return load_template(
-            family.template, self._published_vocabulary(family), base=self.configs, options=family.template_options, image=image
+            family.template, self._tokenizer(family).vocabulary, base=self.configs, options=family.template_options, image=image
         )
-
-
-_VOCABULARIES: dict[tuple[str, str, str | None, tuple[tuple[str, int, int], ...]], Vocabulary] = {}
-_BOUND: dict[tuple[str, str, str, int], Vocabulary] = {}
-_ENGINES: dict[tuple[str, str], Engines] = {}
-
-
-def _last_changes(directory: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, size and time of change of the files of a local tokenizer: a process that runs for days must notice another one."""
-    found = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
-    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
-
-
-def _changed(configs: Path, family: Chat) -> int:
-    """Time of change of a template file; 0 where the template is none."""
-    path = configs / family.template
-    return path.stat().st_mtime_ns if family.template.endswith(".jinja") and path.is_file() else 0
 
 
 def _remembered(cache: Path) -> list[Pin]:

@@ -173,17 +173,14 @@ def named_templates() -> dict[str, str]:
 def load_template(
     name: str, vocabulary: Vocabulary, *, base: Path | None = None, options: Mapping[str, Any] | None = None, image: str = ""
 ) -> ChatTemplate:
-    """The template that a configuration names: ``tokenizer``, a shipped one, or a path to a ``.jinja`` file (relative to `base`).
+    """The template that a configuration names: ``tokenizer`` (``tokenizer:NAME`` where it has several), a shipped one, or a path to a ``.jinja``
+    file (relative to `base`).
 
     Raises:
         TemplateError: no such template, or a tokenizer without one; the message lists what there is.
     """
-    if name == "tokenizer":
-        if vocabulary.chat_template is None:
-            raise TemplateError(
-                f"tokenizer {vocabulary.name} has no chat template; name one of: {', '.join(named_templates())}, or a .jinja file"
-            )
-        source = vocabulary.chat_template
+    if name.partition(":")[0] == "tokenizer":
+        source = _own(name.partition(":")[2], vocabulary)
     elif name.endswith(".jinja"):
         path = (base or Path.cwd()) / name
         if not path.is_file():
@@ -198,3 +195,20 @@ def load_template(
         source = shipped[name]
     template = ChatTemplate(name, source, vocabulary.special, options or {}, image=image)
     return replace(template, control=tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))})))
+
+
+def _own(name: str, vocabulary: Vocabulary) -> str:
+    """The tokenizer's own template; of several the one that is named, because which of them is right depends on what is served."""
+    own = {**vocabulary.templates, **({"default": vocabulary.chat_template} if vocabulary.chat_template else {})}
+    if not own:
+        raise TemplateError(
+            f"tokenizer {vocabulary.name} has no chat template; name one of: {', '.join(named_templates())}, or a .jinja file"
+        )
+    if not name and vocabulary.chat_template is not None:
+        return vocabulary.chat_template
+    if name not in own:
+        asked = f"no chat template {name!r}{nearest(name, own)}; it has" if name else "several chat templates:"
+        raise TemplateError(
+            f"tokenizer {vocabulary.name} has {asked} {', '.join(sorted(own))}. Name one, e.g. template: tokenizer:{min(own)}"
+        )
+    return own[name]

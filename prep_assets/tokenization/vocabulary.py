@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +24,7 @@ class Vocabulary:
         backend: the `tokenizers.Tokenizer`, the reference for ids.
         special: names and texts of the special tokens (``eos_token`` …), as chat templates see them.
         chat_template: the tokenizer's own Jinja template, or `None`.
+        templates: its own templates by name, where it has several; then `chat_template` is `None`.
         written: added tokens that a chat template writes: control tokens, whether or not they are marked special.
     """
 
@@ -33,6 +32,7 @@ class Vocabulary:
     backend: Any
     special: dict[str, str]
     chat_template: str | None
+    templates: Mapping[str, str] = field(default_factory=dict)
     written: tuple[str, ...] = ()
 
     def with_control(self, written: Iterable[str]) -> Vocabulary:
@@ -53,7 +53,7 @@ class Vocabulary:
     @cached_property
     def hash(self) -> str:
         """sha256 of everything that decides ids and renders: ``tokenizer.json``, special tokens, chat template."""
-        parts = [self.spec, self.special, self.chat_template]
+        parts = [self.spec, self.special, self.chat_template, *([dict(self.templates)] if self.templates else [])]
         return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
     @cached_property
@@ -114,6 +114,16 @@ class Vocabulary:
         return parts[0].get("prepend_scheme", "always") if parts else "never"
 
     @cached_property
+    def patterns(self) -> tuple[str, ...]:
+        """Regular expressions at which its pre-tokenizer splits words."""
+        found = (part.get("pattern", {}).get("Regex") for part in _parts(self.spec.get("pre_tokenizer")))
+        return tuple(pattern for pattern in found if pattern)
+
+    def normalize(self, text: str) -> str:
+        """`text` as the tokenizer's normalizer changes it before anything else; the text itself where it has none."""
+        return text if self.backend.normalizer is None else str(self.backend.normalizer.normalize_str(text))
+
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Smallest unsigned dtype that holds every id: uint16 or uint32."""
         return np.dtype(np.uint16 if self.size <= 1 << 16 else np.uint32)
@@ -135,30 +145,6 @@ class Vocabulary:
             str(found).removeprefix(text)
             for found in self.backend.decode_batch([[token, *ids] for ids in lists], skip_special_tokens=False)
         ]
-
-
-def load_vocabulary(tokenizer: str, *, base: Path | None = None, revision: str | None = None) -> Vocabulary:
-    """Load a tokenizer with `transformers.AutoTokenizer` from a local directory (relative to `base`) or a hub id.
-
-    Raises:
-        ConfigError: nothing there, or a tokenizer with no fast (Rust) backend.
-    """
-    # transformers advises to install torch, which tokenizers do not need
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    from transformers import AutoTokenizer
-
-    local = (base or Path.cwd()) / tokenizer
-    where = str(local) if local.is_dir() else tokenizer
-    try:
-        loaded = AutoTokenizer.from_pretrained(where, revision=revision, use_fast=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"tokenizer {tokenizer!r}: neither the directory {local} nor a hub repository that opens: {error}") from error
-    backend = getattr(loaded, "backend_tokenizer", None)
-    if backend is None:
-        raise ConfigError(f"tokenizer {tokenizer!r} has no fast backend (tokenizer.json); convert it with transformers first")
-    special = {name: str(text) for name, text in loaded.special_tokens_map.items() if isinstance(text, str)}
-    template = loaded.chat_template
-    return Vocabulary(tokenizer, backend, special, template if isinstance(template, str) else None)
 
 
 def _byte_decoder(spec: dict[str, Any]) -> Any:

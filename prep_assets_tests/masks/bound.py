@@ -25,8 +25,9 @@ from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.engines import Engines, choose_engine
+from prep_assets.tokenization.load import load_vocabulary
 from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.vocabulary import Vocabulary, load_vocabulary
+from prep_assets.tokenization.vocabulary import Vocabulary
 
 SHIPPED = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
 

@@ -60,9 +60,9 @@ def _converted(folder: Path) -> Iterator[Sample]:
 
 @cache
 def _opened(directory: Path) -> Any:
-    from transformers import AutoTokenizer
+    from transformers import PreTrainedTokenizerFast  # the class that leaves tokenizer.json as it is
 
-    return AutoTokenizer.from_pretrained(directory)
+    return PreTrainedTokenizerFast.from_pretrained(directory)
 
 
 def _with_control(directory: Path, name: str) -> Any:

@@ -218,7 +218,12 @@ def test_on_real_data(real_data: Path, tmp_path: Path, options: dict[str, Any]) 
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "tools.jinja").write_text(chatml.SOURCE.strip())
     domains = {name: {"files": [str(real_data / file)], "schema": schema, **few} for name, (file, schema) in SETS.items()}
-    family = {"tokenizer": str(real_data / "tokenizers" / "smollm"), "template": "tools.jinja", "domains": domains}
+    family = {
+        "tokenizer": str(real_data / "tokenizers" / "smollm"),
+        "tokenizer_loader": "file",
+        "template": "tools.jinja",
+        "domains": domains,
+    }
     workspace = workspace_in(tmp_path, {"sft": family}).overriding("sft", options)
     for name in SETS:
         build(workspace, "sft_raw", name)

@@ -33,11 +33,11 @@ def workspace(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Work
     folder = tmp_path_factory.mktemp("selftest")
     (folder / "configs").mkdir()
     (folder / "configs" / "tools.jinja").write_text(chatml.SOURCE.strip())
-    tokenizer = str(real_data / "tokenizers" / "smollm")
+    tokenizer = {"tokenizer": str(real_data / "tokenizers" / "smollm"), "tokenizer_loader": "file"}
     preference = {"hh": ("hh_rlhf/harmless_base_1500.jsonl.gz", "hh")}
     families = {
-        "sft": {"tokenizer": tokenizer, "template": "tools.jinja", "domains": _domains(real_data, SFT), "packing": {"row_len": 2048}},
-        "preference": {"tokenizer": tokenizer, "template": "chatml", "form": "messages", "domains": _domains(real_data, preference)},
+        "sft": {**tokenizer, "template": "tools.jinja", "domains": _domains(real_data, SFT), "packing": {"row_len": 2048}},
+        "preference": {**tokenizer, "template": "chatml", "form": "messages", "domains": _domains(real_data, preference)},
     }
     made = workspace_in(folder, families)
     for name in SFT:

@@ -89,7 +89,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     ),
     "instructions": (
         "sft",
-        {"tokenizer": "smollm", "template": "chatml"},
+        {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "chatml"},
         {
             "gsm8k": Case("gsm8k/train.jsonl", "gsm8k"),
             "alpaca_en": Case(LF + "alpaca_en_demo.json", "alpaca"),
@@ -102,7 +102,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     ),
     "tools": (
         "sft",
-        {"tokenizer": "smollm", "template": "qwen3"},
+        {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "qwen3"},
         {
             "glaive": Case(LF + "glaive_toolcall_en_demo.json", "sharegpt"),
             "reason": Case(LF + "reason_tool_use_demo_50.jsonl", "messages"),
@@ -112,7 +112,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     ),
     "images": (
         "sft",
-        {"tokenizer": "smollm", "template": "chatml", "image_token": "<jupyter_output>"},
+        {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "chatml", "image_token": "<jupyter_output>"},
         {
             "v1_multimodal": Case(LF + "v1_multimodal_demo.jsonl", "messages"),
             "mllm": Case(LF + "mllm_demo.json", "messages"),
@@ -120,7 +120,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     ),
     "preference": (
         "preference",
-        {"tokenizer": "smollm", "template": "chatml", "form": "messages"},
+        {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "chatml", "form": "messages"},
         {
             "hh": Case("hh_rlhf/harmless_base_1500.jsonl.gz", "hh", faults=hh_faults),
             "dpo": Case(LF + "dpo_en_demo.json", "sharegpt_pairwise"),
@@ -128,7 +128,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
             "kto": Case(LF + "kto_en_demo.json", "kto"),
         },
     ),
-    "rl": ("rl", {"tokenizer": "smollm", "template": "chatml"}, {"gsm8k": Case("gsm8k/train.jsonl", "gsm8k")}),
+    "rl": ("rl", {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "chatml"}, {"gsm8k": Case("gsm8k/train.jsonl", "gsm8k")}),
 }
 LAST = {"pretrain": "pretrain_tokens", "sft": "sft_tokens", "preference": "preferences", "rl": "rl_prompts"}
 

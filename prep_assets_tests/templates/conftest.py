@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.tokenization.vocabulary import Vocabulary, load_vocabulary
+from prep_assets.tokenization.load import load_vocabulary
+from prep_assets.tokenization.vocabulary import Vocabulary
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

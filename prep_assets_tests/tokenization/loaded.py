@@ -12,7 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.vocabulary import Vocabulary, load_vocabulary
+from prep_assets.tokenization.load import load_vocabulary
+from prep_assets.tokenization.vocabulary import Vocabulary
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BYTE_LEVEL = ["shipped", "gpt2", "smollm"]
@@ -45,9 +46,9 @@ class Loaded:
 
     @cached_property
     def transformers(self) -> Any:
-        from transformers import AutoTokenizer
+        from transformers import PreTrainedTokenizerFast  # the class that leaves tokenizer.json as it is
 
-        return AutoTokenizer.from_pretrained(self.directory)
+        return PreTrainedTokenizerFast.from_pretrained(self.directory)
 
     @cached_property
     def _ordinary(self) -> Any:

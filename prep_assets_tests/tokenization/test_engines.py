@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.tokenization import engines
-from prep_assets.tokenization.edge_set import edge_set
+from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.engines import Engine, Flat, GigatokenEngine, ReferenceEngine, choose_engine
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import TEXT_WITH_CONTROL, Loaded, variant
@@ -136,7 +136,8 @@ def test_an_engine_that_differs_is_refused(
     chosen = choose_engine(shipped.vocabulary)
     assert isinstance(chosen.first, ReferenceEngine)
     assert chosen.rest is chosen.first
-    assert chosen.verdict == f"tokenizers: gigatoken differs on the edge set, first at {edge_set()[where]!r}"
+    texts = (*edge_set(), *typed(token["content"] for token in shipped.vocabulary.spec["added_tokens"]))
+    assert chosen.verdict == f"tokenizers: gigatoken differs on the edge set, first at {texts[where]!r}"
 
 
 def test_an_engine_that_differs_after_control_tokens_is_refused_there(open_tokenizer: Open, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization.vocabulary import Vocabulary, load_vocabulary
+from prep_assets.tokenization.load import load_vocabulary
+from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import BYTE_LEVEL, CONFIGS, TEXT, TEXT_WITH_CONTROL, Loaded, variant
 
 Open = Callable[[str], Loaded]
@@ -220,5 +221,5 @@ def test_special_tokens_and_template_are_read(shipped: Loaded) -> None:
 
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tokenizer '\.': neither the directory .* nor a hub repository that opens"):
+    with pytest.raises(ConfigError, match=r"tokenizer '\.': no tokenizer\.json in .*, which holds nothing"):
         load_vocabulary(".", base=tmp_path)

@@ -1,0 +1,98 @@
+"""Tokenizers of families: each is opened once in a process, compared with what transformers makes of it, and bound to a chat template."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from prep_assets.config.models import Family
+from prep_assets.errors import ConfigError
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.written import bind
+from prep_assets.tokenization.agreement import Agreement, agreement, refuse_disagreement
+from prep_assets.tokenization.compared import compared
+from prep_assets.tokenization.engines import Engines, choose_engine
+from prep_assets.tokenization.load import folder_of, from_file, from_transformers
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+_Changes = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A family's tokenizer.
+
+    Attributes:
+        vocabulary: as it is published, without what a template adds to its control tokens.
+        folder: where its files are.
+        agreement: how transformers reads them; `None` where the configuration has chosen.
+    """
+
+    vocabulary: Vocabulary
+    folder: Path
+    agreement: Agreement | None
+
+
+_OPENED: dict[tuple[Path, Path, str, str | None, str, _Changes], Opened] = {}
+_BOUND: dict[tuple[str, str], Vocabulary] = {}
+_ENGINES: dict[tuple[str, str, str], Engines] = {}
+
+
+def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
+    """The tokenizer that a family names.
+
+    Args:
+        cache: folder for verdicts of comparisons.
+
+    Raises:
+        ConfigError: it does not open, a hub id has no commit, or transformers reads it otherwise and the configuration does not choose.
+    """
+    local = configs / family.tokenizer
+    key = (configs, cache, family.tokenizer, family.tokenizer_revision, family.tokenizer_loader, _last_changes(local))
+    if key not in _OPENED:
+        if not local.exists() and family.tokenizer_revision is None:
+            raise ConfigError(
+                f"tokenizer {family.tokenizer!r} is no directory under {configs}; a hub id needs tokenizer_revision, the commit, "
+                "so that the same build gives the same tokens tomorrow"
+            )
+        if local.exists() and family.tokenizer_revision is not None:
+            raise ConfigError(
+                f"tokenizer {family.tokenizer!r} is a directory under {configs}, which has no revisions. Leave tokenizer_revision "
+                f"({family.tokenizer_revision!r}) out"
+            )
+        folder = folder_of(family.tokenizer, base=configs, revision=family.tokenizer_revision)
+        read = from_transformers if family.tokenizer_loader == "transformers" else from_file
+        vocabulary = read(family.tokenizer, folder)
+        found = None
+        if family.tokenizer_loader == "auto":
+            refuse_disagreement(vocabulary, folder, cache)
+            found = agreement(vocabulary, folder, cache)
+        _OPENED[key] = Opened(vocabulary, folder, found)
+    return _OPENED[key]
+
+
+def bound_vocabulary(opened: Opened, template: ChatTemplate) -> Vocabulary:
+    """The tokenizer as a family with a chat template uses it: the added tokens that the template writes are control tokens."""
+    key = (opened.vocabulary.hash, json.dumps([template.hash, template.control]))
+    if key not in _BOUND:
+        _BOUND[key] = bind(opened.vocabulary, template)
+    return _BOUND[key]
+
+
+def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:
+    """The engines that tokenize; where transformers has another definition that gave the same ids so far, a sample of the data is compared."""
+    verdict = "" if opened.agreement is None or opened.agreement.same else opened.agreement.verdict
+    key = (vocabulary.hash, engine, verdict)
+    if key not in _ENGINES:
+        engines = choose_engine(vocabulary, reference_only=engine == "reference")
+        if verdict:
+            engines = compared(engines, vocabulary, from_transformers(vocabulary.name, opened.folder))
+        _ENGINES[key] = engines
+    return _ENGINES[key]
+
+
+def _last_changes(directory: Path) -> _Changes:
+    """Name, size and time of change of the files of a local tokenizer: a process that runs for days must notice another one."""
+    found = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)

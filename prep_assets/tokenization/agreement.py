@@ -1,0 +1,136 @@
+"""Whether what `transformers.AutoTokenizer` makes of a folder is the published ``tokenizer.json``.
+
+The class that a ``tokenizer_config.json`` names may replace the pre-tokenizer or the normalizer of the file: in transformers 5 SmolLM's digits
+are no longer split. Both readings decode to the text, so nothing else can notice. Where the definitions are equal there is nothing to compare;
+where they are not, both encode the edge set, and a sample of the data as it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import ConfigError
+from prep_assets.tokenization.edge_set import edge_set, typed
+from prep_assets.tokenization.load import from_transformers
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+_DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
+"""The parts of a ``tokenizer.json`` that ids of a text depend on."""
+_NAMES = ("bos_token", "eos_token", "pad_token")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a comparison found.
+
+    Attributes:
+        verdict: for people and manifests.
+        fault: how the two differ; ``""`` where they do not.
+        same: whether they are equal by definition, so that no text can tell them apart. Also where transformers cannot open the folder.
+    """
+
+    verdict: str
+    fault: str = ""
+    same: bool = True
+
+
+def agreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -> Agreement:
+    """Compare a published tokenizer with what transformers makes of its folder.
+
+    Args:
+        cache: folder for verdicts, by the content of the tokenizer's files and the versions of both libraries.
+    """
+    kept = None if cache is None else cache / f"tokenizer-{_key(folder)}.json"
+    if kept is not None and kept.is_file():
+        try:
+            return Agreement(**json.loads(kept.read_text("utf-8")))
+        except (ValueError, TypeError):
+            kept.unlink(missing_ok=True)
+    found = _compare(vocabulary, folder)
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(asdict(found)), "utf-8")
+    return found
+
+
+def refuse_disagreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -> None:
+    """Stop where the two differ.
+
+    Raises:
+        ConfigError: names a text with the ids of both, and the option that chooses.
+    """
+    found = agreement(vocabulary, folder, cache)
+    if found.fault:
+        raise ConfigError(f"tokenizer {vocabulary.name!r}: {found.fault}. {REMEDY}")
+
+
+REMEDY = (
+    "Say which of them the model is trained and served with: tokenizer_loader: file (the published file, as inference servers read it) or "
+    "tokenizer_loader: transformers (what AutoTokenizer of the installed version makes of the folder)"
+)
+
+
+def first_difference(one: Any, other: Any, texts: Sequence[str]) -> str | None:
+    """The first text to which two `tokenizers.Tokenizer` give other ids, with both; typed control tokens once as tokens and once as text."""
+    for as_text in (False, True):
+        one.encode_special_tokens = other.encode_special_tokens = as_text
+        pairs = (tokenizer.encode_batch(list(texts), add_special_tokens=False) for tokenizer in (one, other))
+        for text, a, b in zip(texts, *pairs, strict=True):
+            if a.ids != b.ids:
+                return f"{text[:60]!r}: tokenizer.json gives {_few(a.ids)}, transformers {_few(b.ids)}"
+    return None
+
+
+def _compare(vocabulary: Vocabulary, folder: Path) -> Agreement:
+    versions = f"transformers {version('transformers')}"
+    try:
+        other = from_transformers(vocabulary.name, folder)
+    except ConfigError as error:
+        return Agreement(f"{versions} was not compared: {error}")
+    if fault := _named_otherwise(vocabulary, other):
+        return Agreement("differs", fault, False)
+    start = [backend.encode("x", add_special_tokens=True).ids for backend in (vocabulary.backend, other.backend)]
+    if start[0] != start[1]:
+        fault = f"with special tokens, 'x' becomes {start[0]} by tokenizer.json and {start[1]} by {versions}"
+        return Agreement("differs", fault, False)
+    changed = [part for part in _DECIDES if _said(vocabulary.spec[part]) != _said(other.spec[part])]
+    if not changed:
+        return Agreement(f"{versions} opens the same definition")
+    added = {token["content"]: None for each in (vocabulary, other) for token in each.spec["added_tokens"]}
+    texts = (*edge_set(), *typed(added))
+    difference = first_difference(vocabulary.backend, other.backend, texts)
+    if difference is not None:
+        return Agreement("differs", f"{versions} replaces its {', '.join(changed)}, and ids differ. {difference}", False)
+    return Agreement(f"{versions} replaces its {', '.join(changed)}; equal on {len(texts):,} edge texts", same=False)
+
+
+def _said(part: Any) -> Any:
+    """A part of a ``tokenizer.json`` without what it leaves open: null, "" and false mean the same there."""
+    return {key: value for key, value in part.items() if value not in (None, "", False)} if isinstance(part, dict) else part
+
+
+def _named_otherwise(one: Vocabulary, other: Vocabulary) -> str:
+    for name in _NAMES:
+        if one.special.get(name) != other.special.get(name):
+            return f"its {name} is {one.special.get(name)!r} by its files and {other.special.get(name)!r} by transformers"
+    if one.chat_template is not None and other.chat_template is not None and one.chat_template != other.chat_template:
+        return "its chat template is another one by its files than by transformers"
+    return ""
+
+
+def _key(folder: Path) -> str:
+    found = hashlib.sha256(json.dumps([version("transformers"), version("tokenizers")]).encode())
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".json", ".jinja", ".model", ".txt")):
+        found.update(path.relative_to(folder).as_posix().encode())
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:24]
+
+
+def _few(ids: Sequence[int]) -> str:
+    return str(list(ids)) if len(ids) <= 12 else f"{list(ids[:12])} …"

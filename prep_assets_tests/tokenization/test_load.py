@@ -1,0 +1,249 @@
+"""The tokenizer is the published file: what opens it, what stands beside it, and where transformers reads it otherwise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from prep_assets.errors import ConfigError, TemplateError
+from prep_assets.templates.chat_template import load_template
+from prep_assets.tokenization import agreement as agreements
+from prep_assets.tokenization.agreement import agreement, refuse_disagreement
+from prep_assets.tokenization.compared import compared
+from prep_assets.tokenization.edge_set import edge_set
+from prep_assets.tokenization.engines import choose_engine
+from prep_assets.tokenization.known_faults import refuse_known_faults
+from prep_assets.tokenization.load import folder_of, from_file, from_transformers, load_vocabulary
+from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.pipelines.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
+
+DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}]}
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEFAULT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def folder(at: Path, *, config: dict[str, Any] | None = None, spec: dict[str, Any] | None = None) -> Path:
+    """A copy of the shipped tokenizer with other parts."""
+    made = Path(shutil.copytree(CONFIGS / "tokenizer", at))
+    for name, changes in (("tokenizer_config.json", config or {}), ("tokenizer.json", spec or {})):
+        path = made / name
+        fields = {**json.loads(path.read_text("utf-8")), **changes}
+        path.write_text(json.dumps({key: value for key, value in fields.items() if key not in changes or value is not None}), "utf-8")
+    return made
+
+
+def digits(at: Path, **config: Any) -> Path:
+    """A tokenizer that splits digits, and whose class in transformers 5 forgets it: SmolLM in small."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    split = {"type": "Sequence", "pretokenizers": [DIGITS["pretokenizers"][0], byte_level]}
+    return folder(at, spec={"pre_tokenizer": split}, config={"tokenizer_class": "GPT2Tokenizer", **config})
+
+
+def test_ids_are_those_of_the_published_file(tmp_path: Path) -> None:
+    """Audit W14: the pre-tokenizer of the file was replaced by that of a class."""
+    made = digits(tmp_path / "a")
+    published = Tokenizer.from_file(str(made / "tokenizer.json"))
+    texts = ["The year 1984 and 2023.", *edge_set()[:500]]
+    assert any(
+        ours.ids != theirs.ids
+        for ours, theirs in zip(published.encode_batch(texts), from_transformers("a", made).backend.encode_batch(texts), strict=True)
+    )
+    found = choose_engine(load_vocabulary(str(made))).first.encode(texts)
+    published.encode_special_tokens = True
+    expected = [each.ids for each in published.encode_batch(texts, add_special_tokens=False)]
+    assert [ids.tolist() for ids in np.split(found.ids, found.offsets[1:-1])] == expected
+
+
+@pytest.mark.parametrize("name", ["gpt2", "smollm", "mistral_v3"])
+def test_real_ids_are_those_of_the_published_files(real_data: Path, name: str) -> None:
+    made = real_data / "tokenizers" / name
+    published = Tokenizer.from_file(str(made / "tokenizer.json"))
+    texts = ["In 2023 it was 1,984.5 %.", *edge_set()]
+    ours = load_vocabulary(str(made)).backend.encode_batch(texts, add_special_tokens=False)
+    assert [each.ids for each in ours] == [each.ids for each in published.encode_batch(texts, add_special_tokens=False)]
+
+
+def test_a_build_stops_where_transformers_reads_the_folder_otherwise(tmp_path: Path) -> None:
+    made = digits(tmp_path / "a")
+    source = jsonl(tmp_path / "rows.jsonl", [{"text": "In 1984."}])
+    workspace = workspace_in(tmp_path / "ws", minimal("pretrain", {"docs": domain(source, "text")}, tokenizer=str(made)))
+    with pytest.raises(
+        ConfigError, match=r"replaces its pre_tokenizer, .*tokenizer\.json gives \[.*transformers \[.*tokenizer_loader: file"
+    ):
+        build(workspace, "pretrain_raw", "docs")
+        build(workspace, "pretrain_tokens", "docs")
+    chosen: dict[str, list[int]] = {}
+    for loader in ("file", "transformers"):
+        options = minimal("pretrain", {"docs": domain(source, "text")}, tokenizer=str(made), tokenizer_loader=loader)
+        workspace = workspace_in(tmp_path / loader, options)
+        build(workspace, "pretrain_raw", "docs")
+        published = build(workspace, "pretrain_tokens", "docs")
+        assert published.manifest.recipe["tokenizer"]["loader"] == loader
+        chosen[loader] = [published.manifest.counts["tokens"]]
+    assert chosen["file"] > chosen["transformers"]
+
+
+def test_equal_definitions_need_no_comparison(tmp_path: Path) -> None:
+    made = folder(tmp_path / "a")
+    found = agreement(from_file("a", made), made)
+    assert found.same and not found.fault and "same definition" in found.verdict
+
+
+def test_the_verdict_is_kept_for_these_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, cache = folder(tmp_path / "a"), tmp_path / "cache"
+    first = agreement(from_file("a", made), made, cache)
+
+    def never(*args: object) -> Vocabulary:
+        raise AssertionError("opened again")
+
+    monkeypatch.setattr(agreements, "from_transformers", never)
+    assert agreement(from_file("a", made), made, cache) == first
+    (made / "special_tokens_map.json").write_text('{"unk_token": "<|pad|>"}')
+    with pytest.raises(AssertionError, match="opened again"):
+        agreement(from_file("a", made), made, cache)
+
+
+def test_a_damaged_verdict_is_made_again(tmp_path: Path) -> None:
+    made, cache = folder(tmp_path / "a"), tmp_path / "cache"
+    first = agreement(from_file("a", made), made, cache)
+    for path in cache.iterdir():
+        path.write_text("{")
+    assert agreement(from_file("a", made), made, cache) == first
+
+
+def test_other_names_are_a_difference(tmp_path: Path) -> None:
+    """transformers gives GPT-2's class an end-of-text token that no file names."""
+    made = folder(tmp_path / "a", config={"tokenizer_class": "GPT2Tokenizer", "eos_token": None})
+    with pytest.raises(ConfigError, match=r"its eos_token is None by its files and '<\|endoftext\|>' by transformers"):
+        refuse_disagreement(from_file("a", made), made)
+
+
+def test_code_in_the_folder_is_not_run_and_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = folder(tmp_path / "a", config={"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}})
+    (made / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Own: ...\n")
+
+    def asked(*args: object) -> str:
+        raise AssertionError("asked on the terminal")
+
+    monkeypatch.setattr("builtins.input", asked)
+    found = agreement(from_file("a", made), made)
+    assert not found.fault and not (tmp_path / "ran").exists()
+
+
+def test_a_sample_of_the_data_is_compared(tmp_path: Path) -> None:
+    """Two definitions that agree on the edge set may differ on a text of the data."""
+    one = from_file("a", folder(tmp_path / "a"))
+    rare = "zxqv" * 3
+    other = from_file("b", folder(tmp_path / "b", spec={"normalizer": {"type": "Replace", "pattern": {"String": rare}, "content": "z"}}))
+    engines = compared(choose_engine(one), one, other)
+    assert engines.rest is engines.first
+    plain = choose_engine(one).first.encode(["a", "b"])
+    assert np.array_equal(engines.first.encode(["a", "b"]).ids, plain.ids)
+    with pytest.raises(ConfigError, match="other ids to a text of this data, 'the zxqvzxqvzxqv'"):
+        engines.first.encode(["a", f"the {rare}", "b"])
+
+
+# what stands beside it
+
+
+@pytest.mark.parametrize(
+    "several", [[{"name": "default", "template": "D"}, {"name": "rag", "template": "R"}], {"default": "D", "rag": "R"}]
+)
+def test_of_several_chat_templates_one_is_named(tmp_path: Path, several: Any) -> None:
+    found = from_file("a", folder(tmp_path / "a", config={"chat_template": several}))
+    assert load_template("tokenizer:rag", found).source == "R"
+    with pytest.raises(TemplateError, match=r"several chat templates: default, rag\. Name one, e\.g\. template: tokenizer:default"):
+        load_template("tokenizer", found)
+    with pytest.raises(TemplateError, match=r"no chat template 'rug'; did you mean 'rag'\?"):
+        load_template("tokenizer:rug", found)
+
+
+def test_a_single_template_in_a_list_needs_no_name(tmp_path: Path) -> None:
+    found = from_file("a", folder(tmp_path / "a", config={"chat_template": [{"name": "default", "template": "D"}]}))
+    assert load_template("tokenizer", found).source == load_template("tokenizer:default", found).source == "D"
+
+
+def test_files_of_templates(tmp_path: Path) -> None:
+    made = folder(tmp_path / "a", config={"chat_template": None})
+    assert from_file("a", made).chat_template is None
+    (made / "chat_template.json").write_text('{"chat_template": "J"}')
+    assert from_file("a", made).chat_template == "J"
+    (made / "chat_template.jinja").write_text("F")
+    assert from_file("a", made).chat_template == from_transformers("a", made).chat_template == "F"
+    (made / "additional_chat_templates").mkdir()
+    (made / "additional_chat_templates" / "rag.jinja").write_text("R")
+    assert load_template("tokenizer:rag", from_file("a", made)).source == "R"
+
+
+def test_names_are_completed_by_the_map(tmp_path: Path) -> None:
+    made = folder(
+        tmp_path / "a",
+        config={"pad_token": None, "eos_token": {"content": "<|im_end|>"}, "extra_special_tokens": {"image_token": "<|pad|>"}},
+    )
+    (made / "special_tokens_map.json").write_text('{"pad_token": {"content": "<|pad|>"}, "eos_token": "<|endoftext|>"}')
+    special = from_file("a", made).special
+    assert (special["pad_token"], special["eos_token"], special["image_token"]) == ("<|pad|>", "<|im_end|>", "<|pad|>")
+
+
+def test_a_configuration_that_is_not_json_is_named(tmp_path: Path) -> None:
+    made = folder(tmp_path / "a")
+    (made / "tokenizer_config.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"tokenizer_config\.json is not JSON"):
+        from_file("a", made)
+
+
+def test_a_folder_without_the_file_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"no tokenizer\.json in .*, which holds vocab\.json\..*tokenizer_loader: transformers"):
+        load_vocabulary(str(tmp_path))
+
+
+def test_a_repository_is_fetched_at_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def download(repository: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((repository, revision))
+        assert "tokenizer.json" in allow_patterns
+        return str(CONFIGS / "tokenizer")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert folder_of("owner/name", base=tmp_path, revision="c0ffee") == CONFIGS / "tokenizer"
+    assert asked == [("owner/name", "c0ffee")]
+
+
+# files that are known to be wrong
+
+
+def tekken(pattern: str) -> Vocabulary:
+    """A tokenizer that is Tekken's by its size and first tokens."""
+    spec = json.loads((CONFIGS / "tokenizer" / "tokenizer.json").read_text("utf-8"))
+    first = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]"]
+    alphabet = sorted(text for text in spec["model"]["vocab"] if len(text) == 1)
+    filler = [f"<SPECIAL_{number}>" for number in range(131_072 - len(first) - len(alphabet))]
+    vocabulary = {text: number for number, text in enumerate([*first, *alphabet, *filler])}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    made = {
+        **spec,
+        "added_tokens": [{"id": number, "content": text, **flags} for number, text in enumerate(first)],
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+        "model": {**spec["model"], "vocab": vocabulary, "merges": []},
+    }
+    return Vocabulary("mistral", Tokenizer.from_str(json.dumps(made)), {}, None)
+
+
+def test_tekken_with_the_pattern_of_another_tokenizer_is_refused() -> None:
+    """Hugging Face discussion 84 of Mistral-Small-3.1: `eBay` and `NaOH` came out in other pieces than in training."""
+    with pytest.raises(ConfigError, match="Tekken vocabulary and the pattern of another tokenizer"):
+        refuse_known_faults(tekken(DEFAULT), Path("a"))
+    refuse_known_faults(tekken(TEKKEN), Path("a"))
