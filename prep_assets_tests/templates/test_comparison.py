@@ -14,8 +14,8 @@ from prep_assets.templates.comparison import Comparison, compare
 from prep_assets.templates.probes import PROBES
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.engines import choose_engine
+from prep_assets.tokenization.load import load_vocabulary
 from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.vocabulary import load_vocabulary
 from prep_assets_tests.pipelines.workspaces import TOKENIZER
 
 TURNS = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
