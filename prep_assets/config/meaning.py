@@ -62,6 +62,12 @@ RULES = (
         )
         for name in ("spm_rate", "prefix_token", "suffix_token", "middle_token", "seed")
     ),
+    Rule(
+        "reasoning_tags",
+        lambda family: family.reasoning == "inline",
+        "reasoning: inline reads no tags. Leave them out, or set reasoning: auto",
+    ),
+    Rule("decontaminate.words", lambda family: not family.decontaminate.files, "no benchmark is looked for. Set decontaminate.files"),
     Rule("image_patches", lambda family: not _takes_images(family), "records with images are refused. Set image_token"),
     Rule(
         "output.max_tokens_per_shard",

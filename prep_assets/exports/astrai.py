@@ -23,7 +23,14 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import BinWriter, TokenStore
 
 
-@exporter("astrai", PackedStore, TokenStore, Pairs, GroupStore)
+@exporter(
+    "astrai",
+    *(PackedStore, TokenStore, Pairs, GroupStore),
+    only={
+        "pad_id": lambda kind, _: kind is PackedStore,
+        "max_tokens_per_shard": lambda kind, _: kind in (PackedStore, TokenStore),
+    },
+)
 def astrai(
     source: PackedStore | TokenStore | Pairs | GroupStore,
     out: Path,

@@ -41,7 +41,12 @@ Samples = Iterator[tuple[Table, Mapping[str, Any]]]
 PREFERENCE = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name in FEATURES)
 
 
-@exporter("cerebras", TokenStore, PackedStore, Pairs, images=True)
+@exporter(
+    "cerebras",
+    *(TokenStore, PackedStore, Pairs),
+    images=True,
+    only={"max_seq_length": lambda kind, _: kind is not PackedStore, "max_num_img": lambda kind, _: kind is not Pairs},
+)
 def cerebras(
     source: TokenStore | PackedStore | Pairs,
     out: Path,
@@ -85,6 +90,8 @@ def _form(
         layout = layout_of(source.images, width, max_num_img)
         sizes = {"is_multimodal": True, "max_num_img": layout.images, "num_patches": layout.patches}
         return multimodal_samples(source, layout, pad_id), MULTIMODAL, {"dataset": sizes}
+    if max_num_img is not None:
+        raise ConfigError(f"export 'cerebras', option 'max_num_img' = {max_num_img} means nothing: the source has no images. Leave it out")
     features = PREFERENCE if isinstance(source, Pairs) else PACKED if isinstance(source, PackedStore) else FEATURES
     return ((table, {}) for table in _samples(source, width, pad_id)), features, {}
 

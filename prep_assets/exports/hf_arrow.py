@@ -26,7 +26,15 @@ from prep_assets.stores.tokens import TokenStore
 Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
 
 
-@exporter("hf_arrow", PackedStore, TokenStore, Pairs, GroupStore, Lines, images=True)
+@exporter(
+    "hf_arrow",
+    *(PackedStore, TokenStore, Pairs, GroupStore, Lines),
+    images=True,
+    only={
+        "pad_id": lambda kind, options: kind is PackedStore and options["layout"] == "llama_factory",
+        "image_dir": lambda kind, options: kind is TokenStore and options["layout"] == "llama_factory",
+    },
+)
 def hf_arrow(
     source: PackedStore | TokenStore | Pairs | GroupStore | Lines,
     out: Path,
@@ -44,6 +52,8 @@ def hf_arrow(
     """
     if isinstance(source, PackedStore | TokenStore) and len(source.images):
         found = _with_images(source, progress, layout, image_dir)
+    elif image_dir is not None:
+        raise ConfigError(f"export 'hf_arrow', option 'image_dir' = {image_dir!r} means nothing: the source has no images. Leave it out")
     else:
         found = _tables(source, progress, layout, pad_id)
     if layout == "llama_factory":

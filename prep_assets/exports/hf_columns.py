@@ -97,7 +97,7 @@ def pairs(blocks: Mapping[str, Block], layout: str) -> dict[str, Any]:
     if layout == "trl":
         return {f"{side}_ids": ragged(block.tokens, block.row_lengths, "int32") for side, block in blocks.items()}
     if layout == "axolotl":
-        raise ConfigError("axolotl reads preference pairs as text only: give it preferences.jsonl")
+        raise ConfigError("layout 'axolotl': axolotl reads preference pairs as text only. Give it preferences.jsonl")
     table = {f"{side}_{key}": values for side, block in blocks.items() for key, values in masked(block).items()}
     return {**table, **_no_media(blocks["chosen"])} if layout == "llama_factory" else table
 

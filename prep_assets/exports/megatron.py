@@ -27,7 +27,15 @@ SMALL_VOCABULARY = 65_500
 """Below this size Megatron stores tokens in 16 bits."""
 
 
-@exporter("megatron", TokenStore, PackedStore, Pairs)
+@exporter(
+    "megatron",
+    *(TokenStore, PackedStore, Pairs),
+    only={
+        "vocab_size": lambda kind, options: kind is TokenStore and options["layout"] != "instruction",
+        "pad_id": lambda kind, _: kind is PackedStore,
+        "neat": lambda kind, _: kind is PackedStore,
+    },
+)
 def megatron(
     source: TokenStore | PackedStore | Pairs,
     out: Path,

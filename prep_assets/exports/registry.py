@@ -20,6 +20,8 @@ from prep_assets.stores.tokens import TokenStore
 Progress = Callable[[int, int], None]
 """Told how many rows are written, and how many there are."""
 Write = TypeVar("Write", bound=Callable[..., None])
+Only = Mapping[str, Callable[[type, Mapping[str, Any]], bool]]
+"""Option → whether it means something for a kind of source, beside the format's other options; an option that is not here always does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Export:
         write: called with the source, an empty folder, a `Progress` and the options.
         options: names and defaults of its options.
         images: whether it can say which images stand where.
+        only: which options mean something for some sources only.
     """
 
     name: str
@@ -38,6 +41,12 @@ class Export:
     write: Callable[..., None]
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
     images: bool = False
+    only: Only = field(default_factory=dict)
+
+    def means(self, option: str, kind: type, options: Mapping[str, Any]) -> bool:
+        """Whether an option means something for a source of this kind, beside these options."""
+        filled = {**{name: each.default for name, each in self.options.items()}, **options}
+        return option not in self.only or self.only[option](kind, filled)
 
     @property
     def types(self) -> dict[str, Any]:
@@ -53,12 +62,12 @@ class Export:
 _EXPORTS: dict[str, Export] = {}
 
 
-def exporter(name: str, *takes: type, images: bool = False) -> Callable[[Write], Write]:
-    """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`."""
+def exporter(name: str, *takes: type, images: bool = False, only: Only | None = None) -> Callable[[Write], Write]:
+    """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`. `takes`, `images` and `only` as in `Export`."""
 
     def register(write: Write) -> Write:
         options = {key: each for key, each in inspect.signature(write).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
-        _EXPORTS[name] = Export(name, takes, write, options, images)
+        _EXPORTS[name] = Export(name, takes, write, options, images, only or {})
         return write
 
     return register
@@ -124,6 +133,7 @@ def export(
     check_options(found, options)
     check_folder(Path(out_dir))
     opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
+    check_meaning(found, type(opened), options)
     if not isinstance(opened, found.takes):
         takes = ", ".join(each.__name__ for each in found.takes)
         raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
@@ -143,6 +153,18 @@ def _refuse_lost_images(found: Export, source: Source) -> None:
             f"export {found.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
             f"Formats with images: {able}"
         )
+
+
+def check_meaning(found: Export, kind: type, options: Mapping[str, Any]) -> None:
+    """Raises:
+    ConfigError: an option other than its default that the format does not read for this kind of source.
+    """
+    for name, value in options.items():
+        if value != found.options[name].default and not found.means(name, kind, options):
+            beside = ", ".join(f"{other} = {each!r}" for other, each in options.items() if other != name) or "these options"
+            raise ConfigError(
+                f"export {found.name!r}, option {name!r} = {value!r} means nothing for a {kind.__name__} with {beside}. Leave it out"
+            )
 
 
 def check_options(found: Export, options: Mapping[str, Any]) -> None:

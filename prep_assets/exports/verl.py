@@ -1,12 +1,12 @@
 """verl's Parquet files: RL prompts with what is right, and SFT messages.
 
-RL: ``data_source`` (selects the reward function), ``prompt`` list of {role, content}, ``ability``,
+RL: ``data_source`` (selects the reward function: each row's verifier), ``prompt`` list of {role, content}, ``ability``,
 ``reward_model`` {style, ground_truth}, ``extra_info`` {split, index}. SFT: ``messages`` list of {role, content}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +16,43 @@ from prep_assets.exports.registry import Progress, exporter
 from prep_assets.exports.tables import tables
 from prep_assets.stores.lines import Lines
 
+ABILITY = "math"
+NUMBER = "number"
+"""The verifier of rows that name none."""
+MODEL = "model"
+"""The verifier of rows that a reward model judges."""
+
 
 @exporter("verl", Lines)
 def verl(
-    source: Lines, out: Path, progress: Progress, *, data_source: str | None = None, ability: str = "math", split: FileName = "train"
+    source: Lines,
+    out: Path,
+    progress: Progress,
+    *,
+    data_source: str | dict[str, str] | None = None,
+    ability: str = ABILITY,
+    split: FileName = "train",
 ) -> None:
     """``<split>.parquet`` of JSONL lines: RL for {prompt, gold}, SFT for {messages}.
 
-    `data_source` must be given for RL: verl raises on a name for which it has no reward function, e.g. ``openai/gsm8k`` has one.
+    `data_source` is the name for rows whose verifier is ``number``, e.g. ``openai/gsm8k``, or a mapping from verifier to name; a row with
+    another verifier that no mapping names keeps its verifier as ``data_source``. verl raises on a name for which it has no reward function.
     """
     import pyarrow.parquet as pq
 
     sft = "messages" in next(iter(source))
-    if not sft:
-        _check_rl(next(iter(source)), 1, source.path)
-        if data_source is None:
-            raise ConfigError(
-                "export 'verl' needs data_source for RL prompts, the name that selects the reward function, e.g. 'openai/gsm8k'"
-            )
+    if sft and (data_source is not None or ability != ABILITY):
+        raise ConfigError(
+            f"export 'verl': data_source and ability mean nothing for SFT messages, which {source.path} holds. Leave them out"
+        )
 
     def rows() -> Iterator[dict[str, Any]]:
         for index, row in enumerate(source):
             (_check_sft if sft else _check_rl)(row, index + 1, source.path)
-            yield _sft(row) if sft else _rl(row, index, str(data_source), ability, split)
+            if sft:
+                yield _sft(row)
+            else:
+                yield _rl(row, index, _source_of(row, data_source, index + 1, source.path), ability, split)
 
     writer, done = None, 0
     for table in tables(rows, source.path):
@@ -87,13 +101,29 @@ def _storable(schema: Any) -> Any:
     return schema
 
 
+def _source_of(row: dict[str, Any], data_source: str | Mapping[str, str] | None, line: int, path: Path) -> str:
+    """The name that selects the reward function of a row."""
+    verifier = str(row.get("verifier", NUMBER))
+    if isinstance(data_source, str) and verifier == NUMBER:
+        return data_source
+    if isinstance(data_source, Mapping) and verifier in data_source:
+        return data_source[verifier]
+    if verifier == NUMBER or isinstance(data_source, Mapping):
+        named = f"names none for the verifier {verifier!r}" if data_source else "is needed for rows without a verifier of their own"
+        raise ConfigError(
+            f"{path} line {line:,}: data_source {named}. It is the name that selects verl's reward function, e.g. "
+            f"data_source: {{{verifier}: openai/gsm8k}}"
+        )
+    return verifier
+
+
 def _rl(row: dict[str, Any], index: int, data_source: str, ability: str, split: str) -> dict[str, Any]:
     prompt = row["prompt"]
     return {
         "data_source": data_source,
         "prompt": [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt,
         "ability": ability,
-        "reward_model": {"style": "rule", "ground_truth": _text(row["gold"])},
+        "reward_model": {"style": "model" if row.get("verifier") == MODEL else "rule", "ground_truth": _text(row["gold"])},
         "extra_info": {"split": split, "index": index},
     }
 

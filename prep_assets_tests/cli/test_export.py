@@ -118,7 +118,7 @@ def test_list_shows_every_format_with_what_it_takes_and_who_reads_it(run: Any) -
         (("sft_tokens", "-t", "mds"), "Say which with --partition: dolly, chats"),
         (("sft_tokens", "-p", "chats", "-t", "megatron"), "would lose the loss mask of sft_tokens"),
         (("pretrain_tokens", "-t", "litdata"), "needs the option 'block_size'"),
-        (("rl_prompts", "-t", "verl"), "needs data_source"),
+        (("rl_prompts", "-t", "verl"), "data_source is needed"),
         (("sft_packed", "-t", "packed_parquet", "--option", "rows_per_file=0"), "--option rows_per_file=0: Input should be greater than"),
         (("sft_packed", "-t", "megatron", "--option", "name=../../escape"), "--option name=../../escape: must be the name of a file"),
     ],

@@ -83,6 +83,7 @@ def test_prompts_and_golds_of_several_forms_are_one_for_verl(tmp_path: Path) -> 
     source = open_source(write_lines(tmp_path / "l", "rl_prompts_train", rows))
     found = pq.read_table(export(source, "verl", tmp_path / "out", data_source="openai/gsm8k") / "train.parquet").to_pylist()
     assert [row["reward_model"]["ground_truth"] for row in found] == ["1", "x"]
+    assert [row["data_source"] for row in found] == ["openai/gsm8k", "math"]
     assert said(found[1]["prompt"]) == rows[1]["prompt"]
     assert compare(tmp_path / "out", source, "verl", VERL).passed
 
@@ -171,7 +172,7 @@ def test_tlfs_copies_lines_byte_for_byte(tmp_path: Path) -> None:
 def test_verl_looks_at_every_line(rows: list[dict[str, Any]], complaint: str, tmp_path: Path) -> None:
     folder = write_lines(tmp_path / "l", "lines", rows)
     with pytest.raises(ConfigError, match=complaint):
-        export(folder, "verl", tmp_path / "out", data_source="x")
+        export(folder, "verl", tmp_path / "out", **({} if "messages" in rows[0] else {"data_source": "x"}))
 
 
 def test_our_lines_can_be_opened_whichever_of_them_have_a_key(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from prep_assets.exports.source import open_source
 from prep_assets_tests.exports.conftest import PAD, Stream, Table, write_lines, write_stream
 from prep_assets_tests.exports.readers import reader
 
-OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}, "cerebras": {"max_seq_length": 64}}
+OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}}
 
 READ_BY_DATASETS = pytest.param("hf_arrow", marks=pytest.mark.readers)
 BLOCKWISE = [READ_BY_DATASETS, "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds"]

@@ -10,6 +10,8 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
+from prep_assets.exports.source import open_source
+from prep_assets.pipelines.exporting.compare import compare
 from prep_assets_tests.exports.conftest import write_lines
 
 
@@ -32,7 +34,7 @@ def test_sft(tmp_path: Path) -> None:
 
 
 def test_what_it_cannot_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="data_source"):
+    with pytest.raises(ConfigError, match="line 1: data_source is needed for rows without a verifier"):
         export(write_lines(tmp_path / "a", "x", [{"prompt": "p", "gold": 1.0}]), "verl", tmp_path / "out")
     with pytest.raises(ConfigError, match="verl needs messages"):
         export(write_lines(tmp_path / "b", "x", [{"text": "p"}]), "verl", tmp_path / "out")
@@ -43,3 +45,31 @@ def test_what_verl_takes_from_its_configuration_is_not_dropped(more: dict[str, A
     rows = [{"prompt": "p", "gold": 1.0}, {"prompt": "q", "gold": 1.0, **more}]
     with pytest.raises(ConfigError, match=r"line 2 has tools or variables .*tool_config_path"):
         export(write_lines(tmp_path / "a", "x", rows), "verl", tmp_path / "out", data_source="d")
+
+
+def test_each_row_keeps_its_verifier(tmp_path: Path) -> None:
+    """Every row was given one `data_source`, so code was judged as arithmetic."""
+    rows = [
+        {"prompt": "1 + 1?", "gold": 2.0},
+        {"prompt": "x + x?", "gold": "2*x", "verifier": "math"},
+        {"prompt": "A poem.", "gold": "nice", "verifier": "model"},
+    ]
+    lines = write_lines(tmp_path / "l", "rl_prompts_train", rows)
+    found = pq.read_table(export(lines, "verl", tmp_path / "a", data_source="openai/gsm8k") / "train.parquet").to_pylist()
+    assert [row["data_source"] for row in found] == ["openai/gsm8k", "math", "model"]
+    assert [row["reward_model"]["style"] for row in found] == ["rule", "rule", "model"]
+    names = {"number": "openai/gsm8k", "math": "lighteval/MATH", "model": "judge"}
+    options = {"data_source": names, "ability": "math", "split": "train"}
+    found = pq.read_table(export(lines, "verl", tmp_path / "b", data_source=names) / "train.parquet").to_pylist()
+    assert [row["data_source"] for row in found] == list(names.values())
+    assert compare(tmp_path / "b", open_source(lines), "verl", options).passed
+    assert not compare(tmp_path / "a", open_source(lines), "verl", options).passed
+    del names["math"]
+    with pytest.raises(ConfigError, match="line 2: data_source names none for the verifier 'math'"):
+        export(lines, "verl", tmp_path / "c", data_source=names)
+
+
+def test_what_rl_needs_means_nothing_for_sft(tmp_path: Path) -> None:
+    rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
+    with pytest.raises(ConfigError, match="mean nothing for SFT messages"):
+        export(write_lines(tmp_path / "l", "chats", rows), "verl", tmp_path / "out", ability="code")

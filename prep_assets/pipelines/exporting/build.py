@@ -18,7 +18,7 @@ from typing import Any
 from prep_assets.config.models import FAMILIES, Rl
 from prep_assets.config.models import Export as Configured
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
-from prep_assets.exports.registry import check_options, export, export_named
+from prep_assets.exports.registry import check_meaning, check_options, export, export_named
 from prep_assets.exports.source import Pairs, Source, open_source
 from prep_assets.exports.unmasked import lost_mask
 from prep_assets.pipelines.build import Build
@@ -93,12 +93,13 @@ class Exporting:
 
     def all_options(self, workspace: Workspace) -> dict[str, Any]:
         """Every option of the format: what is set, what the family's vocabulary says of padding and size, the format's defaults."""
-        known = export_named(self.format).options
+        found, kind = export_named(self.format), SOURCES[self.family][self.source][self.stream].kind
+        known = found.options
         defaults = {name: each.default for name, each in known.items() if each.default is not inspect.Parameter.empty}
         if {"pad_id", "vocab_size"} & set(known):
             vocabulary = workspace.vocabulary(workspace.family(FAMILIES[self.family]))
             said = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary.size}
-            defaults |= {name: value for name, value in said.items() if name in known}
+            defaults |= {name: value for name, value in said.items() if name in known and found.means(name, kind, self.options)}
         return {**defaults, **self.options}
 
 
@@ -120,6 +121,7 @@ def exporting(family: str, source: str, format: str, stream: str | None, options
         raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source} is a {kind.__name__}")
     with _about("options"):
         check_options(found, options)
+        check_meaning(found, kind, options)
     if kind is TokenStore and source in MASKED:
         _refuse_lost_mask(source, format, options)
     return Exporting(asset, family, source, format, chosen, options)

@@ -76,12 +76,17 @@ def _verl(folder: Path, source: Source, options: Options) -> Readable:
         if "messages" in line:
             return without_nulls({name: line[name] for name in ("messages", "tools", "enable_thinking") if name in line})
         prompt, gold = line["prompt"], line["gold"]
+        named, verifier = options["data_source"], line.get("verifier")
+        if isinstance(named, dict):
+            named = named[verifier or "number"]
+        elif verifier not in (None, "number"):
+            named = verifier
         truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
         return {
-            "data_source": options["data_source"],
+            "data_source": named,
             "prompt": [{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt),
             "ability": options["ability"],
-            "reward_model": {"ground_truth": truth, "style": "rule"},
+            "reward_model": {"ground_truth": truth, "style": {"model": "model"}.get(verifier or "", "rule")},
             "extra_info": {"index": number, "split": options["split"]},
         }
 

@@ -1,0 +1,98 @@
+"""An option that would be ignored is refused when the configuration loads, and the message says how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from prep_assets.config.models import Family
+from prep_assets_tests.config.conftest import SMALLEST
+
+Load = Callable[..., Family]
+Fault = Callable[..., str]
+TEXT = SMALLEST.replace("messages", "text")
+PAIRS = SMALLEST.replace("messages", "preference")
+
+IDLE = [
+    ("sft", "packing: {strategy: ffd, tail: drop}", "packing.tail: 'drop' means nothing here", "set strategy: concat"),
+    ("sft", "packing: {strategy: concat, overlong: drop}", "packing.overlong: 'drop' means nothing here", "choose simple, ffd or bfd"),
+    ("sft", "packing: {strategy: bfd_split, overlong: split}", "packing.overlong: 'split' means nothing here", "choose simple, ffd or bfd"),
+    ("sft", "packing: {shuffle: false, seed: 7}", "packing.seed: 7 means nothing here", "shuffle: true"),
+    ("sft", "truncation: end\npreprocessing: {max_seq_len: null}", "truncation: 'end' means nothing here", "preprocessing.max_seq_len"),
+    ("sft", "truncation_keeps_stop: true", "truncation_keeps_stop: True means nothing here", "set truncation: end"),
+    ("sft", "truncation: turns\ntruncation_keeps_stop: true", "truncation_keeps_stop: True means nothing here", "set truncation: end"),
+    ("sft", "image_patches: 4", "image_patches: 4 means nothing here", "Set image_token"),
+    ("sft", "preprocessing: {min_chars: 5}", "preprocessing.min_chars: unknown key", "it is an option of pretrain.yaml"),
+    ("sft", "form: text", "form: unknown key", "it is an option of preference.yaml"),
+    ("sft", "packing: {weights: {a: 1, b: 1}}", "packing.weights: names 'b', which is no domain", "Domains: a"),
+    ("sft", "reasoning: inline\nreasoning_tags: [['[[', ']]']]", "reasoning_tags: (('[[', ']]'),) means nothing here", "reasoning: auto"),
+    ("sft", "decontaminate: {words: 9}", "decontaminate.words: 9 means nothing here", "Set decontaminate.files"),
+    ("pretrain", "preprocessing: {fim: {seed: 3}}", "preprocessing.fim.seed: 3 means nothing here", "Set fim.rate"),
+    ("pretrain", "preprocessing: {fim: {middle_token: m}}", "preprocessing.fim.middle_token: 'm' means nothing here", "Set fim.rate"),
+    ("pretrain", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 means nothing here", "storage_format: bin"),
+    ("preference", "shuffle: false\nseed: 3", "seed: 3 means nothing here", "shuffle: true"),
+    ("preference", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 means nothing here", "storage_format: bin"),
+]
+
+
+@pytest.mark.parametrize(("family", "more", "said", "remedy"), IDLE, ids=[f"{family}-{said.split(':')[0]}" for family, _, said, _ in IDLE])
+def test_an_option_that_means_nothing_is_refused(fault: Fault, family: str, more: str, said: str, remedy: str) -> None:
+    """`overlong` of concat, `truncation_keeps_stop` of other truncations, `min_chars` outside pretraining and others were accepted and ignored."""
+    base = {"pretrain": TEXT, "preference": PAIRS}.get(family, SMALLEST)
+    message = fault(base + more + "\n", family)
+    (line,) = [line for line in message.splitlines() if line.startswith(f"  {said}")]
+    assert remedy in line
+
+
+@pytest.mark.parametrize(
+    ("family", "domain", "said"),
+    [
+        ("sft", "domain_value: x", "domains.a.domain_value: 'x' means nothing here: there is no domain_key"),
+        ("sft", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Set image_token"),
+        ("preference", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Leave it out"),
+    ],
+)
+def test_an_option_of_a_domain_that_means_nothing_is_refused(fault: Fault, family: str, domain: str, said: str) -> None:
+    assert said in fault(f"tokenizer: t\ndomains: {{a: {{files: [a.jsonl], schema: messages, {domain}}}}}\n", family)
+
+
+def test_all_of_them_are_told_at_once(fault: Fault) -> None:
+    message = fault(SMALLEST + "packing: {strategy: ffd, tail: drop}\ntruncation_keeps_stop: true\nmask: {asistant: train}\n")
+    assert [line.split(":")[0].strip() for line in message.splitlines()[1:]] == ["packing.tail", "truncation_keeps_stop", "mask.asistant"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "packing: {strategy: ffd, tail: pad, overlong: drop}",
+        "packing: {strategy: concat, tail: drop, overlong: raise}",
+        "packing: {shuffle: false, seed: 42}",
+        "truncation: end\ntruncation_keeps_stop: true",
+        "output: {storage_format: h5, max_tokens_per_shard: 9}",
+        "packing: {weights: {a: 1}}",
+    ],
+)
+def test_defaults_may_be_spelled_out_and_what_means_something_is_taken(load: Load, more: str) -> None:
+    assert load(SMALLEST + more + "\n")
+
+
+# -- roles --------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "meant"), [("asistant", "assistant"), ("assistent", "assistant"), ("users", "user"), ("human", "user"), ("gpt", "assistant")]
+)
+def test_a_role_that_no_turn_has_names_the_one_that_was_meant(fault: Fault, role: str, meant: str) -> None:
+    """`mask: {asistant: train}` was accepted, and every record refused for having nothing to train."""
+    assert f"mask.{role}: no turn has this role; did you mean {meant!r}?" in fault(SMALLEST + f"mask: {{{role}: train}}\n")
+    # nor does a function of one's own excuse a slip
+    own = SMALLEST.replace("messages", "'my.module:rows'")
+    assert f"did you mean {meant!r}?" in fault(own + f"mask: {{{role}: train}}\n")
+
+
+def test_a_role_of_ones_own_is_one_that_a_schema_gives(load: Load, fault: Fault) -> None:
+    assert "mask.critic: no turn has this role" in fault(SMALLEST + "mask: {critic: train}\n")
+    named = SMALLEST.replace("schema: messages", "schema: messages, options: {roles: {c: critic}}")
+    assert load(named + "mask: {critic: train}\n")
+    assert load(SMALLEST.replace("messages", "'my.module:rows'") + "mask: {critic: train}\n")

@@ -1,0 +1,128 @@
+"""No option of a format is accepted and ignored: for each kind of source that the format takes, it changes the files or is refused."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports import export, exports
+from prep_assets.exports.source import Pairs, Source, open_source
+from prep_assets.stores.groups import GroupStore, GroupWriter, Scored
+from prep_assets.stores.lines import Lines
+from prep_assets.stores.packed import PackedStore, PackedWriter, write_documents
+from prep_assets.stores.tokens import TokenStore
+from prep_assets_tests.exports.conftest import ROW_LEN, draw_documents, write_lines, write_stream
+from prep_assets_tests.exports.test_registry import contents
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "litdata": {"block_size": 5},
+    "cerebras": {"max_seq_length": 64},
+    "verl": {"data_source": "openai/gsm8k"},
+}
+OTHER: dict[tuple[str, str], list[dict[str, Any]]] = {
+    ("astrai", "pad_id"): [{"pad_id": 7}],
+    ("astrai", "max_tokens_per_shard"): [{"max_tokens_per_shard": 300}],
+    ("cerebras", "max_seq_length"): [{"max_seq_length": 70}],
+    ("cerebras", "pad_id"): [{"pad_id": 7}],
+    ("cerebras", "samples_per_file"): [{"samples_per_file": 20}],
+    ("cerebras", "max_num_img"): [{"max_num_img": 3}],
+    ("hf_arrow", "layout"): [{"layout": name} for name in ("axolotl", "llama_factory", "open_instruct")],
+    ("hf_arrow", "split"): [{"split": "held"}],
+    ("hf_arrow", "pad_id"): [{"pad_id": 7}, {"pad_id": 7, "layout": "llama_factory"}],
+    ("hf_arrow", "image_dir"): [{"image_dir": "d"}, {"image_dir": "d", "layout": "llama_factory"}],
+    ("litdata", "block_size"): [{"block_size": 6}],
+    ("litdata", "chunk_bytes"): [{"chunk_bytes": 200}],
+    ("mds", "size_limit"): [{"size_limit": 2000}],
+    ("megatron", "layout"): [{"layout": "instruction"}, {"layout": "text"}],
+    ("megatron", "name"): [{"name": "held"}],
+    ("megatron", "vocab_size"): [{"vocab_size": 1000}, {"vocab_size": 1000, "layout": "instruction"}],
+    ("megatron", "pad_id"): [{"pad_id": 7}],
+    ("megatron", "neat"): [{"neat": False}],
+    ("nanotron", "vocab_size"): [{"vocab_size": 1000}],
+    ("nanotron", "tokenizer"): [{"tokenizer": "t"}],
+    ("nanotron", "name"): [{"name": "n"}],
+    ("olmo", "vocab_size"): [{"vocab_size": 1000}],
+    ("olmo", "part_bytes"): [{"part_bytes": 500}],
+    ("packed_parquet", "split"): [{"split": "held"}],
+    ("packed_parquet", "rows_per_file"): [{"rows_per_file": 20}],
+    ("tlfs", "name"): [{"name": "n"}],
+    ("tlfs", "pad_id"): [{"pad_id": 7}],
+    ("verl", "data_source"): [{"data_source": "other"}],
+    ("verl", "ability"): [{"ability": "code"}],
+    ("verl", "split"): [{"split": "held"}],
+}
+"""Other values of each option than its default, with options beside them that may give it a meaning."""
+CASES = [
+    pytest.param(name, kind, option, other, id=f"{name}-{kind.__name__}-{'-'.join(map(str, itertools.chain(*other.items())))}")
+    for (name, option), others in OTHER.items()
+    for kind in exports()[name].takes
+    for other in others
+]
+RESTATED = {("megatron", PackedStore), ("megatron", Pairs), ("megatron", TokenStore)}
+"""Where a layout may say what is the default."""
+
+
+def test_every_option_of_every_format_has_an_entry() -> None:
+    assert set(OTHER) == {(name, option) for name, each in exports().items() for option in each.options}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Source]:
+    """One source of each kind."""
+    folder = tmp_path_factory.mktemp("sources")
+    write_stream(folder / "text", "train", draw_documents(1), masked=False)
+    for name, seed in (("chosen", 3), ("rejected", 4)):
+        write_stream(folder / "pairs", name, draw_documents(seed), masked=True)
+    (folder / "groups").mkdir()
+    with GroupWriter("bin", folder / "groups", "int32", ["d"]) as groups:
+        answers = (np.array([3, 4]), np.array([5]))
+        groups.append(
+            [Scored(np.array([1, 2]), answers, (np.array([1, 1]), np.array([1])), np.array([1.0, 0.0]), 0, 0, row) for row in range(5)]
+        )
+    (folder / "packed").mkdir()
+    with PackedWriter("bin", folder / "packed", "sft_packed", 40, ROW_LEN) as writer:
+        block = {"tokens": np.full((40, ROW_LEN), 5), "loss_mask": np.ones((40, ROW_LEN)), "position_ids": np.zeros((40, ROW_LEN))}
+        writer.append(block)
+    lengths = np.tile([10, 12], 40)
+    fields = {"row": np.repeat(np.arange(40), 2), "row_offset": np.tile([0, 10], 40), "length": lengths}
+    write_documents(
+        folder / "packed", "sft_packed", {**fields, **{name: np.zeros(80, int) for name in ("source", "record", "start")}}, ("d",), ROW_LEN
+    )
+    write_lines(folder / "lines", "rl_prompts_train", [{"prompt": f"{n}?", "gold": float(n)} for n in range(9)])
+    opened = [open_source(folder / name) for name in ("text", "pairs", "groups", "packed", "lines")]
+    return {type(each): each for each in opened}
+
+
+def test_there_is_a_source_of_each_kind(sources: dict[type, Source]) -> None:
+    assert set(sources) == {TokenStore, PackedStore, Pairs, GroupStore, Lines}
+
+
+def needed(name: str, kind: type) -> Iterator[tuple[str, Any]]:
+    for option, value in NEEDED.get(name, {}).items():
+        if exports()[name].means(option, kind, {}):
+            yield option, value
+
+
+@pytest.mark.parametrize(("name", "kind", "option", "other"), CASES)
+def test_an_option_changes_the_files_or_is_refused(
+    sources: dict[type, Source], tmp_path: Path, name: str, kind: type, option: str, other: dict[str, Any]
+) -> None:
+    """`pad_id`, `neat`, `vocab_size`, `max_tokens_per_shard` and others were read for some kinds of source and ignored for the others."""
+    beside = {**dict(needed(name, kind)), **{key: value for key, value in other.items() if key != option}}
+    try:
+        before = contents(export(sources[kind], name, tmp_path / "a", **beside))
+    except ConfigError:  # what stands beside it is refused already, such as a layout
+        before = {}
+    try:
+        after = contents(export(sources[kind], name, tmp_path / "b", **{**beside, **other}))
+    except ConfigError as error:
+        assert option in str(error)
+        return
+    restated = (name, kind) in RESTATED and other == {"layout": "text" if kind is TokenStore else "instruction"}
+    assert (after == before) == restated
