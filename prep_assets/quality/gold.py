@@ -57,6 +57,11 @@ def worked_out(question: str) -> Fraction | None:
         return None
 
 
+def as_number(text: object) -> Fraction | None:
+    """A gold that another verifier than ``number`` has as text."""
+    return _fraction(str(text))
+
+
 def _value(node: Any) -> Fraction:
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return Fraction(node.value)
@@ -68,8 +73,8 @@ def _value(node: Any) -> Fraction:
 
 
 def _exactly(gold: object) -> Fraction | None:
-    """A written gold as an exact number: a JSON float by its shortest decimal."""
-    return _fraction(repr(gold) if isinstance(gold, float) else str(gold))
+    """A written gold as an exact number: a JSON float by its shortest decimal. Text such as ``"18.0"`` is none: a verifier compares numbers."""
+    return _fraction(repr(gold)) if type(gold) in (int, float) else gold if isinstance(gold, Fraction) else None
 
 
 def _fraction(text: str) -> Fraction | None:

@@ -28,12 +28,12 @@ GRAPH: dict[str, tuple[str, set[str], bool, set[str]]] = {
     "sft_template": ("sft", set(), False, {"file_hashes", "policy_supported"}),
     "sft_packed": ("sft", {"sft_tokens"}, False, PACKED_CHECKS),
     "preference_raw": ("preference", set(), True, RAW_CHECKS),
-    "preferences": ("preference", {"preference_raw"}, False, {*SOURCED, "pair_sanity"}),
-    "preference_tokens": ("preference", {"preferences"}, False, TOKEN_CHECKS),
+    "preferences": ("preference", {"preference_raw"}, False, {*SOURCED, "pair_sanity", "source_match"}),
+    "preference_tokens": ("preference", {"preferences"}, False, {*TOKEN_CHECKS, "selection"}),
     "rl_raw": ("rl", set(), True, RAW_CHECKS),
-    "rl_prompts": ("rl", {"rl_raw"}, False, {*SOURCED, "gold_answers"}),
-    "arithmetic_prompts": ("rl", set(), False, {"file_hashes", "gold_answers"}),
-    "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {"file_hashes", "accounting", "row_integrity"}),
+    "rl_prompts": ("rl", {"rl_raw"}, False, {*SOURCED, "gold_answers", "source_match"}),
+    "arithmetic_prompts": ("rl", set(), False, {"file_hashes", "gold_answers", "source_match"}),
+    "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {*SOURCED, "row_integrity", "tokenization_identity"}),
 }
 
 graph = defs.resolve_asset_graph()

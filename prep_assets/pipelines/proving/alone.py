@@ -23,7 +23,7 @@ from prep_assets.pipelines.graph import EVERY
 from prep_assets.pipelines.images import ImageFiles
 from prep_assets.pipelines.proving.second_source import Second
 from prep_assets.pipelines.reading import Reading
-from prep_assets.pipelines.reasoning import unrendered_reasoning
+from prep_assets.pipelines.reasoning import inline_reasoning, unrendered_reasoning
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.selection import Again
 from prep_assets.records.quarantine import Quarantine, Refusal
@@ -66,6 +66,28 @@ def alone(workspace: Workspace, kind: type[Family], published: Published, second
             judge(Item(second.files[file], record, reading.example(second.files[file], record)))
         except Refused as refusal:
             return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
+        return ""
+
+    return again
+
+
+def line_alone(workspace: Workspace, published: Published) -> Again:
+    """How a refused line of a JSONL store is looked at again."""
+    heard, made = Heard(), list[Encoder]()
+
+    def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
+        try:
+            if published.manifest.asset == "preference_tokens":
+                made[:] = made or [preference.pair_encoder(workspace)]
+                preference.encode_pairs(workspace, [dict(payload)], row, made[0], heard)
+            else:
+                made[:] = made or [rl.prompt_encoder(workspace)]
+                family = workspace.family(Rl)
+                rendered = rl.generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(payload))
+                for _, fault in made[0].encode([rendered]).refused:
+                    raise fault
+        except Refused as refusal:
+            return f"{refusal.stage}/{refusal.reason}"
         return ""
 
     return again

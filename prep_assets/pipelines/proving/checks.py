@@ -59,6 +59,7 @@ RAW_ACCOUNTING = Check(
 _MASK = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
 _IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
 _RAW = (INTEGRITY, RAW_ACCOUNTING)
+_LINES = "Every line that these tokens are made from is there once, or refused once for a reason that holds."
 SELECTION = Check(
     "selection",
     "Every row of the sources, read again by other code, is stored once on its side of the split, or refused once for a reason that holds.",
@@ -125,10 +126,16 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "One prompt, two different answers, nothing empty, no prompt in both train and test.",
             later("proving.preferences.pairs"),
         ),
+        Check(
+            "source_match",
+            "Every pair is what its row says, prompt and answers, each on its side.",
+            later("proving.source_match.pairs_match"),
+        ),
     ),
     "preference_tokens": (
         INTEGRITY,
         ACCOUNTING,
+        Check("selection", _LINES, later("proving.selection.line_selection")),
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, and both sides of every pair train something.",
@@ -146,10 +153,14 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         ACCOUNTING,
         SELECTION,
         Check("gold_answers", "Every gold equals a second reading of its source by other code.", later("proving.prompts.prompt_golds")),
+        Check("source_match", "Every prompt is what its row says, with the gold of that row.", later("proving.source_match.prompts_match")),
     ),
     "arithmetic_prompts": (
         INTEGRITY,
         Check("gold_answers", "Every gold equals its question worked out exactly.", later("proving.prompts.arithmetic_golds")),
+        Check(
+            "source_match", "The questions are those that the options give, in their order.", later("proving.source_match.curriculum_match")
+        ),
     ),
     "rl_groups": (
         INTEGRITY,
@@ -172,7 +183,13 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             later("proving.groups.group_rewards"),
         ),
     ),
-    "rl_tokens": (INTEGRITY, ACCOUNTING, Check("row_integrity", "Ids are inside the vocabulary.", later("proving.token_rows.token_rows"))),
+    "rl_tokens": (
+        INTEGRITY,
+        ACCOUNTING,
+        Check("selection", _LINES, later("proving.selection.line_selection")),
+        Check("row_integrity", "Ids are inside the vocabulary.", later("proving.token_rows.token_rows")),
+        Check("tokenization_identity", _IDENTITY, later("proving.prompts.prompt_identity")),
+    ),
 }
 
 EXPORTED = (
