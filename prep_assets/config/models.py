@@ -226,6 +226,9 @@ class Pretrain(Images, Family):
         default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text."
     )
     preprocessing: Documents = Documents()
+    bos: Literal["auto"] | bool = Field(
+        default="auto", description="Whether documents begin with the begin-of-text token; auto: where the tokenizer itself writes it."
+    )
 
 
 Form = Literal["auto", "text", "messages"]

@@ -76,6 +76,15 @@ class Vocabulary:
         return self._id_of("eos_token")
 
     @cached_property
+    def bos_id(self) -> int:
+        """Id of the begin-of-text token.
+
+        Raises:
+            ConfigError: the tokenizer declares none.
+        """
+        return self._id_of("bos_token")
+
+    @cached_property
     def pad_id(self) -> int:
         """Id that fills unused positions: the padding token, else the end-of-text token. Padding is never trained."""
         return self._id_of("pad_token") if "pad_token" in self.special else self.eos_id

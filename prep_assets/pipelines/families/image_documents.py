@@ -25,6 +25,7 @@ from prep_assets.stores.tokens import RecordWriter
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoder
+from prep_assets.tokenization.ends import ends_of
 from prep_assets.tokenization.policy import MaskPolicy
 
 Ints = npt.NDArray[np.int64]
@@ -63,6 +64,7 @@ def write_image_documents(
     if family.preprocessing.fim.rate:
         raise ConfigError(f"{reading.name} has images: preprocessing.fim would cut documents around them. Set fim.rate to 0")
     documents = ImageDocuments(untemplated(workspace, family), ImageFiles(workspace.image_folder(reading.domain)), family)
+    ends = ends_of(vocabulary, family.bos)
     encoder = Encoder(vocabulary, workspace.engines(family), MaskPolicy(), trains=False)
     counts = {"read": 0, "kept": 0, "tokens": 0, "tokens_train": 0, "tokens_dev": 0, "images": 0}
     for items, in_test in reading.examples("tokenize", quarantine):
@@ -76,13 +78,12 @@ def write_image_documents(
         dev = np.array([in_test or held_out(digest, family.test_fraction) for digest in digests], bool)
         for split, writer in enumerate(writers):
             rows = sound & (dev == bool(split))
-            lengths = np.diff(encoded.offsets)
-            ids = encoded.ids[np.repeat(rows, lengths)]
-            ids = np.insert(ids, np.cumsum(lengths[rows]), vocabulary.eos_id)
+            per_document = np.diff(encoded.offsets)
+            ids, lengths = ends.around(encoded.ids[np.repeat(rows, per_document)], per_document[rows])
             records = [kept[int(at)].record for at in encoded.kept[rows]]
             images = documents.files.block(encoded.images.of(rows))
             block = {"tokens": ids, "loss_mask": ids != token}
-            writer.append(block, lengths[rows] + 1, [each.file for each in records], [each.row for each in records], images)
+            writer.append(block, lengths, [each.file for each in records], [each.row for each in records], images)
             counts["tokens_dev" if split else "tokens_train"] += len(ids)
             counts["images"] += len(images.images)
             counts["kept"] += len(records)

@@ -74,7 +74,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         SELECTION,
         Check(
             "row_integrity",
-            "Ids are inside the vocabulary; each document ends with the end-of-text token and has no other.",
+            "Ids are inside the vocabulary; each document begins and ends with the tokens that `bos` says, and has no other of them.",
             later("proving.pretrain.pretrain_rows"),
         ),
         Check(

@@ -22,6 +22,7 @@ from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation
 from prep_assets.quality.inline_reasoning import read_again
 from prep_assets.quality.mask import Cut, Row
+from prep_assets.quality.starts import documents_begin_with
 from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
@@ -83,16 +84,18 @@ def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
 
 
 def document_conversations(workspace: Workspace, name: str, store: TokenStore) -> Iterator[Conversation]:
-    """Each document of a pretraining stream with images, with a fresh render of its source, ended by the end-of-text token."""
+    """Each document of a pretraining stream with images, with a fresh render of its source, ended by the end-of-text token. The begin-of-text
+    token, which `row_integrity` checks, is left out."""
     family = workspace.family(Pretrain)
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
     convert = converter(domain, Sample)
     special = {"eos_token": vocabulary.special["eos_token"]}
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image_placeholder(family))
+    begin = int(documents_begin_with(vocabulary, family.bos) is not None)
     for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
         turns = sample_of(convert, record, identity).turns
         document = Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
-        yield fresh_render(identity, store.record(number, "tokens"), document, template, vocabulary)
+        yield fresh_render(identity, store.record(number, "tokens")[begin:], document, template, vocabulary)
 
 
 # -- SFT --------------------------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from prep_assets.quality.fill_in_the_middle import parts_in_order
 from prep_assets.quality.identity import prove_identity
 from prep_assets.quality.images import check_only_images_masked
 from prep_assets.quality.rows import check_records
+from prep_assets.quality.starts import documents_begin_with
 from prep_assets.quality.text import Text, prove_texts
 from prep_assets.quality.verdict import Verdict
 from prep_assets.samples import Sample
@@ -37,7 +38,8 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 def pretrain_rows(workspace: Workspace, published: Published) -> Verdict:
     family, stores = workspace.family(Pretrain), open_streams(published).values()
     vocabulary = workspace.vocabulary(family)
-    sound = (check_records(store, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id) for store in stores)
+    begin = documents_begin_with(vocabulary, family.bos)
+    sound = (check_records(store, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=begin) for store in stores)
     masked = (check_only_images_masked(store) for store in stores if "loss_mask" in store.arrays)
     return together(chain(sound, image_verdicts(workspace, family, stores), masked))
 
@@ -48,11 +50,12 @@ def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
     convert = converter(domain, Sample)
     fim = published.manifest.recipe["preprocessing"].get("fim")
+    begin = int(documents_begin_with(vocabulary, family.bos) is not None)
 
     def texts(store: TokenStore) -> Iterator[Text]:
         for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
             text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
-            yield _as_text(identity, text, store.record(number, "tokens")[:-1], name, fim, vocabulary)
+            yield _as_text(identity, text, store.record(number, "tokens")[begin:-1], name, fim, vocabulary)
 
     def prove(store: TokenStore) -> Verdict:
         if len(store.images):
