@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from prep_assets.config.meaning import faults
 from prep_assets.config.reasoning_tags import REASONING_TAGS
@@ -45,6 +45,8 @@ def _is_numeric(hint: Any) -> bool:
 DomainName = Annotated[str, AfterValidator(_domain_name)]
 ExportName = Annotated[str, AfterValidator(_export_name)]
 Action = Literal["train", "mask"]
+Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
+"""YAML's true and false are meant by their words."""
 
 
 class Model(BaseModel):
@@ -226,7 +228,7 @@ class Pretrain(Images, Family):
         default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text."
     )
     preprocessing: Documents = Documents()
-    bos: Literal["auto"] | bool = Field(
+    bos: Bos = Field(
         default="auto", description="Whether documents begin with the begin-of-text token; auto: where the tokenizer itself writes it."
     )
 

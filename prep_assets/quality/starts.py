@@ -8,12 +8,12 @@ from typing import Any
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 
-def documents_begin_with(vocabulary: Vocabulary, bos: object) -> int | None:
+def documents_begin_with(vocabulary: Vocabulary, bos: str) -> int | None:
     """The id that every document must begin with, `None` where none is asked for; `bos` is the option."""
     if bos == "auto":
         front = [token for processor in _processors(vocabulary.spec.get("post_processor")) for token in _front(processor)]
         return vocabulary.backend.token_to_id(front[0]) if front else None
-    return vocabulary.backend.token_to_id(vocabulary.special["bos_token"]) if bos else None
+    return vocabulary.backend.token_to_id(vocabulary.special["bos_token"]) if bos == "true" else None
 
 
 def _processors(processor: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.tokenization.engines import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-Bos = Literal["auto"] | bool
+Bos = Literal["auto", "true", "false"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ def ends_of(vocabulary: Vocabulary, bos: Bos) -> Ends:
     Raises:
         ConfigError: it has no such token, or its post-processor writes something else in front of a text, so that ``auto`` has no answer.
     """
-    if bos is False:
+    if bos == "false":
         return Ends(None, vocabulary.eos_id)
-    if bos is True:
+    if bos == "true":
         return Ends(vocabulary.bos_id, vocabulary.eos_id)
     plain, whole = (vocabulary.backend.encode("x", add_special_tokens=added).ids for added in (False, True))
     front = whole[: next(at for at in range(len(whole) + 1) if whole[at : at + len(plain)] == plain)]
