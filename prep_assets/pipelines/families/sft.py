@@ -94,7 +94,8 @@ def certificate_build(workspace: Workspace, _: str = "") -> Build:
     """Write down what the family's chat template does with conversations."""
 
     def write(payload: Path, quarantine: Path) -> Draft:
-        certificate = certify(workspace.template(workspace.family(Sft))).as_dict()
+        family = workspace.family(Sft)
+        certificate = certify(workspace.template(family), workspace.vocabulary(family)).as_dict()
         (payload / "certificate.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf-8")
         return Draft({}, {}, ())
 
