@@ -276,6 +276,11 @@ class Sft(Images, Chat):
         default="turn", description="Which stop tokens are trained: after trained turns, after the last of them, after every turn, or none."
     )
     train_turns: Literal["all", "last"] = Field(default="all", description="Train all turns that `mask` says, or only the last of them.")
+    expand: Literal["none", "turns"] = Field(
+        default="none",
+        description="turns: a record whose reasoning the template leaves out of history becomes one example for each answer, history as the model "
+        "sees it.",
+    )
     train_thinking: bool = Field(default=True, description="Train reasoning inside a trained turn.")
     train_tool_calls: bool = Field(default=True, description="Train tool calls inside a trained turn.")
     train_headers: bool = Field(default=False, description="Train what the template writes before a trained turn, e.g. its role header.")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from prep_assets.pipelines.families import preference
 from prep_assets.pipelines.families.preference_rows import pair_sample
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.answers import examples_again
 from prep_assets.quality.identity import Conversation
 from prep_assets.quality.inline_reasoning import read_again
 from prep_assets.quality.mask import Cut, Row
@@ -38,8 +42,13 @@ from prep_assets.templates.rendering import UNTEMPLATED
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 
-def source_records(workspace: Workspace, kind: type[Family], raw: str, name: str, store: TokenStore) -> Iterator[tuple[int, str, Record]]:
+def source_records(
+    workspace: Workspace, kind: type[Family], raw: str, name: str, store: TokenStore, *, several: bool = False
+) -> Iterator[tuple[int, str, Record]]:
     """Each record of a store, read from its source again: its number in the store, its id, and the raw row.
+
+    Args:
+        several: whether neighbours in the store may come from one row.
 
     Raises:
         StoreError: a record of the store is not in its source, or not in the order of the source.
@@ -56,9 +65,11 @@ def source_records(workspace: Workspace, kind: type[Family], raw: str, name: str
             continue
         with closing(ahead(read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt))) as blocks:
             for record in (record for block in blocks for record in block.records):
-                if record.row == row:
+                while record.row == row:
                     yield at, record_id(file, record.row), record
                     at, row = at + 1, next(wanted, None)
+                    if not several:
+                        break
     if at != len(store):
         raise StoreError(
             f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source"
@@ -106,12 +117,26 @@ def _sft_samples(workspace: Workspace, published: Published, stream: str) -> Ite
     name = published.manifest.partition
     domain = domain_of(workspace.family(Sft), name)
     convert = converter(domain, Sample)
-    shown = workspace.template(workspace.family(Sft)).shows_thinking
+    template = workspace.template(workspace.family(Sft))
+    shown = template.shows_thinking
     stripped = published.manifest.recipe["special_in_content"] == "strip"
     pattern = control_pattern(workspace.vocabulary(workspace.family(Sft)).control) if stripped else None
-    for number, identity, record in source_records(workspace, Sft, "sft_raw", name, open_tokens(published.directory, stream)):
-        sample = read_again(sample_of(convert, record, identity), published.manifest.recipe, shown=shown)
-        yield number, identity, treat(sample, pattern, "strip")[0]
+    store, expanded = open_tokens(published.directory, stream), published.manifest.recipe["expand"] == "turns"
+    found = source_records(workspace, Sft, "sft_raw", name, store, several=expanded)
+    for identity, listed in groupby(found, key=itemgetter(1)):
+        records = list(listed)
+        whole = sample_of(convert, records[0][2], identity)
+        sample = treat(read_again(whole, published.manifest.recipe, shown=shown), pattern, "strip")[0]
+        samples = examples_again(sample, published.manifest.recipe, partial(plain_render, template=template)) if expanded else [sample]
+        if len(samples) != len(records):
+            raise StoreError(f"{identity} is {len(records)} records of the store, and must be {len(samples)}")
+        for part, ((number, _, _), each) in enumerate(zip(records, samples, strict=True), 1):
+            yield number, identity if len(samples) == 1 else f"{identity}, answer {part} of {len(samples)}", each
+
+
+def plain_render(sample: Sample, template: ChatTemplate) -> str:
+    """The text of a conversation."""
+    return template.render(messages(sample, pieces(sample, image=template.image)), tools=sample.tools)
 
 
 def sft_rows(workspace: Workspace, published: Published, stream: str) -> Iterator[Row]:

@@ -97,7 +97,9 @@ def _parts(family: Family, published: Published) -> Iterator[Part]:
             yield path.stem.endswith("_test"), lines.index["source"], lines.index["file"], lines.index["row"], held
     else:
         for name, stream in open_streams(published).items():
-            yield name.endswith("dev"), np.zeros(len(stream), np.int32), stream.file, stream.row, None
+            several = published.manifest.recipe.get("expand") == "turns"
+            one = stream.begins_row if several else np.ones(len(stream), bool)
+            yield name.endswith("dev"), np.zeros(int(one.sum()), np.int32), stream.file[one], stream.row[one], None
 
 
 def _stored(parts: Sequence[Part], number: int) -> Stored:
