@@ -133,4 +133,9 @@ def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: in
     if wrong.any():
         at = int(wrong.argmax())
         return f"row {int(row[at]):,}: a piece at {int(offset[at])} of {int(length[at])} tokens, where {int(expected[at])} was the next free place"
+    source, record, start = documents["source"], documents["record"], documents["start"]
+    follows = ~first & (source == np.roll(source, 1)) & (record == np.roll(record, 1)) & (start == np.roll(start + length, 1))
+    if follows.any():
+        at = int(follows.argmax())
+        return f"row {int(row[at]):,}: a border at place {int(offset[at])}, inside record {int(record[at]):,} of its domain"
     return None

@@ -26,7 +26,7 @@ GRAPH: dict[str, tuple[str, set[str], bool, set[str]]] = {
     "sft_raw": ("sft", set(), True, RAW_CHECKS),
     "sft_tokens": ("sft", {"sft_raw"}, True, {*TOKEN_CHECKS, "selection"}),
     "sft_template": ("sft", set(), False, {"file_hashes", "policy_supported"}),
-    "sft_packed": ("sft", {"sft_tokens"}, False, PACKED_CHECKS),
+    "sft_packed": ("sft", {"sft_tokens"}, False, {*PACKED_CHECKS, "mixture"}),
     "preference_raw": ("preference", set(), True, RAW_CHECKS),
     "preferences": ("preference", {"preference_raw"}, False, {*SOURCED, "pair_sanity", "source_match"}),
     "preference_tokens": ("preference", {"preferences"}, False, {*TOKEN_CHECKS, "selection"}),

@@ -338,6 +338,53 @@ def last_row_lost(published: Published) -> None:
     corruption.documents(published, **{field: lambda values: values[kept] for field in fields})
 
 
+def on_positions(change: Any) -> Spoil:
+    """Change the position ids of the table: `change(ids of a row)`."""
+
+    def spoil(published: Published) -> None:
+        table = corruption.packed(published, "position_ids")
+        table[:] = np.apply_along_axis(change, 1, np.array(table))
+        table.flush()  # type: ignore[attr-defined]
+
+    return spoil
+
+
+def with_false_border(published: Published) -> None:
+    """A document of the table is two, and position ids begin anew inside it."""
+    folder = published.directory / "sft_packed.documents"
+    fields = {field: np.load(folder / f"{field}.npy") for field in ("row", "row_offset", "length", "source", "record", "start")}
+    piece = int(fields["length"].argmax())
+    size = int(fields["length"][piece])
+    first, second = size // 2, size - size // 2
+    cut = {field: np.insert(values, piece + 1, values[piece]) for field, values in fields.items()}
+    cut["length"][[piece, piece + 1]] = first, second
+    cut["row_offset"][piece + 1] += first
+    cut["start"][piece + 1] += first
+    corruption.documents(published, **{field: lambda _, field=field: cut[field] for field in cut})
+    positions = corruption.packed(published, "position_ids")
+    place = int(fields["row_offset"][piece]) + first
+    positions[int(fields["row"][piece]), place : place + second] = np.arange(second)
+    positions.flush()  # type: ignore[attr-defined]
+
+
+def document_as_padding(published: Published) -> None:
+    """The last document of a row is padding instead, and the manifest counts it as left out."""
+    folder = published.directory / "sft_packed.documents"
+    fields = {field: np.load(folder / f"{field}.npy") for field in ("row", "row_offset", "length", "source", "record", "start")}
+    row = fields["row"]
+    piece = next(at for at in range(1, len(row)) if row[at] == row[at - 1] and (at + 1 == len(row) or row[at + 1] != row[at]))
+    here = int(row[piece]), slice(int(fields["row_offset"][piece]), int(fields["row_offset"][piece] + fields["length"][piece]))
+    trained = int((corruption.packed(published, "loss_mask")[here] != 0).sum())
+    for key, value in (("sequence", PAD), ("loss_mask", 0), ("position_ids", 0)):
+        table = corruption.packed(published, key)
+        table[here] = value
+        table.flush()  # type: ignore[attr-defined]
+    corruption.documents(published, **{field: lambda values: np.delete(values, piece) for field in fields})
+    length = int(fields["length"][piece])
+    by = {"tokens": -length, "trained_tokens": -trained, "tokens_left_out": length}
+    corruption.counts(published, **{key: lambda value, step=step: value + step for key, step in by.items()})
+
+
 # -- lines ------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -577,6 +624,17 @@ MUTATIONS = [
     Mutation("empty piece", "sft_packed", "row_integrity", on_documents(length=lambda v: v * 0)),
     Mutation("pieces out of order", "sft_packed", "row_integrity", pieces_swapped),
     Mutation("a row without a piece", "sft_packed", "row_integrity", on_documents(row=lambda v: np.minimum(v, v.max() - 1))),
+    Mutation("position ids run on", "sft_packed", "row_integrity", on_positions(lambda row: np.arange(len(row)))),
+    Mutation("position ids all zero", "sft_packed", "row_integrity", on_positions(np.zeros_like)),
+    Mutation("position ids from 1", "sft_packed", "row_integrity", on_positions(lambda row: row + 1)),
+    Mutation("a border inside a document", "sft_packed", "row_integrity", with_false_border),
+    Mutation("a document replaced by padding", "sft_packed", "mixture", document_as_padding),
+    Mutation("another record", "sft_packed", "mixture", on_documents(record=at(3, 1))),
+    Mutation("a piece cut short", "sft_packed", "mixture", on_documents(length=at(-1, -1))),
+    *(
+        Mutation(f"{key} wrong", "sft_packed", "mixture", lambda p, key=key: corruption.counts(p, **{key: lambda value: value + 1}))
+        for key in ("tokens_left_out", "tokens_in_untrained_rows", "dev_tokens_left_out")
+    ),
     Mutation("last row lost", "sft_packed", "accounting", last_row_lost),
     *(
         Mutation(f"{key} wrong", "sft_packed", "accounting", lambda p, key=key: corruption.counts(p, **{key: lambda value: value + 1}))

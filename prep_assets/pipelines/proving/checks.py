@@ -116,6 +116,11 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "Every packed token and mask value is that of its record, whose mask is proven in sft_tokens.",
             later("proving.packed.packed_mask"),
         ),
+        Check(
+            "mixture",
+            "Every record that the packing options ask for is in the rows, whole and as often as they ask, or left out for a reason that holds.",
+            later("proving.packed.packed_mixture"),
+        ),
     ),
     "preferences": (
         INTEGRITY,
