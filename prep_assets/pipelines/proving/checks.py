@@ -187,6 +187,11 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "Every reward is finite, each response of a group has one, and they are those of the source.",
             later("proving.groups.group_rewards"),
         ),
+        Check(
+            "sampled_ids",
+            "Ids and log-probabilities that the source has as sampled are stored as they are, and every sampled token is trained.",
+            later("proving.groups.group_sampled"),
+        ),
     ),
     "rl_tokens": (
         INTEGRITY,
