@@ -159,7 +159,17 @@ def test_prompts_and_groups_do_not_read_each_others_domains(made: Workspace) -> 
 
 def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
     found = verdicts(made, published(made))
-    assert set(found) == {"file_hashes", "accounting", "selection", "row_integrity", "mask_alignment", "tokenization_identity", "rewards"}
+    expected = {
+        "file_hashes",
+        "accounting",
+        "selection",
+        "row_integrity",
+        "mask_alignment",
+        "tokenization_identity",
+        "rewards",
+        "sampled_ids",
+    }
+    assert set(found) == expected
     assert [name for name, verdict in found.items() if not verdict.passed] == []
     counts = published(made).manifest.counts
     assert found["mask_alignment"].numbers["rows_checked"] == counts["responses"] == found["rewards"].numbers["rewards_checked"]

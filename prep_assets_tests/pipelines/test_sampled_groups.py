@@ -122,7 +122,7 @@ def test_exports_carry_them_or_refuse(tmp_path: Path) -> None:
     exports = {name: {"from": "rl_groups", "to": name} for name in ("hf_arrow", "astrai")}
     rows = [rollout(number) for number in range(3)]
     workspace, _ = built(tmp_path, rows, exports=exports)
-    astrai, arrow = sorted(configured_exports(workspace), key=lambda each: each.name)
+    astrai, arrow = sorted(configured_exports(workspace), key=lambda each: each.asset)
     found = export_build(arrow, workspace, "").publish()
     (file,) = found.directory.rglob("*.arrow")
     assert pa.ipc.open_stream(file.read_bytes()).read_all()["logprobs"].to_pylist() == [row["logprobs"] for row in rows]
