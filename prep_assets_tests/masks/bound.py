@@ -183,10 +183,7 @@ def prove(
         for at, (position, source) in enumerate(zip(outcome.kept, sources, strict=True))
     ]
     allowed = special_in_content == "allow"
-    renders = [
-        fresh_render(row.id, row.ids, source, bound.template, bound.vocabulary, allowed=allowed)
-        for row, source in zip(rows, sources, strict=True)
-    ]
+    renders = [fresh_render(row.id, row.ids, source, bound.template, allowed=allowed) for row, source in zip(rows, sources, strict=True)]
     return prove_masks(rows, bound.vocabulary), prove_identity(renders, bound.vocabulary)
 
 

@@ -174,7 +174,7 @@ def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
     counts = published(made).manifest.counts
     assert found["mask_alignment"].numbers["rows_checked"] == counts["responses"] == found["rewards"].numbers["rewards_checked"]
     assert found["mask_alignment"].numbers["trained_tokens"] == counts["trained_tokens"]
-    assert found["tokenization_identity"].numbers["rows_decoded"] == counts["responses"] + counts["kept"]
+    assert found["tokenization_identity"].numbers["rows_tokenized_again"] == counts["responses"] + counts["kept"]
     assert failing(made, published(made, "rl_prompts")) == []
 
 

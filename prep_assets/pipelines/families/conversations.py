@@ -11,7 +11,8 @@ from pathlib import Path
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipelines.examples import Item
 from prep_assets.pipelines.images import ImageFiles, shown_images
-from prep_assets.quality.trained_texts import MaskOptions, expected_texts
+from prep_assets.quality.agreement import disagreement
+from prep_assets.quality.trained_texts import MaskOptions, derive
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import IMAGE, Sample
 from prep_assets.templates.answers import left_out, one_per_answer
@@ -115,10 +116,14 @@ class Conversations:
         if self.special_in_content == "allow":
             self._refuse_typed_images(sample)
         try:
-            expected_texts(sample, self._options, self.template, rendered=rendered.text)
-        except CheckFailed as error:  # such as reasoning that is not where a growing render has it
+            derived = derive(sample, self._options, self.template, rendered=rendered.text)
+        except CheckFailed as error:  # such as a template that treats a text otherwise than another in its place
             raise Refused("mask_not_provable", str(error), stage="render") from error
-        return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+        rendered = replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+        differs = disagreement(derived, rendered.text, self.encoder.trained(rendered))
+        if differs is not None:
+            raise Refused("mask_not_provable", differs, stage="render")
+        return rendered
 
     def _refuse_typed_images(self, sample: Sample) -> None:
         """Where typed control tokens are let through, one that stands for images would be an image that nobody has."""

@@ -81,21 +81,21 @@ def group_rows(workspace: Workspace, folder: Path) -> Iterator[Row]:
 def group_conversations(workspace: Workspace, folder: Path) -> Iterator[Conversation]:
     """Each prompt with each of its responses, and a fresh render of both."""
     store, family = open_groups(folder), workspace.family(Rl)
-    template, vocabulary = workspace.template(family), workspace.vocabulary(family)
+    template = workspace.template(family)
     for number, _, _, responses in _pairs(workspace, store):
         for record, identity, sample in responses:
-            yield fresh_render(identity, store.conversation(number, record)[0], sample, template, vocabulary)
+            yield fresh_render(identity, store.conversation(number, record)[0], sample, template)
 
 
 def group_prompts(workspace: Workspace, folder: Path) -> Iterator[Conversation]:
     """Each prompt, and a fresh render of it with the generation prompt: where the prompt ends and the response begins."""
     store, family = open_groups(folder), workspace.family(Rl)
-    template, vocabulary = workspace.template(family), workspace.vocabulary(family)
+    template = workspace.template(family)
     for number, identity, group in _groups(workspace, store):
         if group.sampled is not None and group.sampled.prompt is not None:
             continue
         ids = store.prompts.record(number, "tokens")
-        yield fresh_render(f"{identity}, prompt", ids, conversation_of(group, group.prompt), template, vocabulary, generation_prompt=True)
+        yield fresh_render(f"{identity}, prompt", ids, conversation_of(group, group.prompt), template, generation_prompt=True)
 
 
 def group_scores(workspace: Workspace, folder: Path) -> Iterator[Scores]:

@@ -60,9 +60,8 @@ def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
     def prove(store: TokenStore) -> Verdict:
         if len(store.images):
             return prove_identity(document_conversations(workspace, name, store), vocabulary)
-        return prove_texts(texts(store), vocabulary, engines.reference, engines.rest_reference)
+        return prove_texts(texts(store), vocabulary)
 
-    engines = workspace.engines(family)
     return together(prove(store) for store in open_streams(published).values())
 
 

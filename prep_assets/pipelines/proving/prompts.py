@@ -90,10 +90,10 @@ def _prompt_conversations(workspace: Workspace, published: Published, asset: str
     upstream = open_published(workspace.stores, asset)
     if upstream.manifest.content_hash != recipe["prompts"][asset]:
         raise StoreError(f"{asset} was built again since these tokens. Build them again: {materialize_command('rl_tokens')}")
-    template, vocabulary, store = workspace.template(family), workspace.vocabulary(family), open_tokens(published.directory, stream)
+    template, store = workspace.template(family), open_tokens(published.directory, stream)
     wanted = {int(row): number for number, row in enumerate(store.row)}
     for line, content in enumerate(open_lines(upstream.directory, name)):
         if line in wanted:
             sample = read_again(sample_of(content, turns_of(content["prompt"], USER)), recipe, shown=template.shows_thinking)
             ids = store.record(wanted[line], "tokens")
-            yield fresh_render(f"{name} line {line + 1}", ids, sample, template, vocabulary, generation_prompt=True)
+            yield fresh_render(f"{name} line {line + 1}", ids, sample, template, generation_prompt=True)
