@@ -1,7 +1,7 @@
 """Code versions. One counts up when the same input gives other bytes; it is part of every recipe, and Dagster's `code_version`."""
 
 RAW = "1"
-PRETRAIN = "3"
+PRETRAIN = "4"
 SFT = "3"
 PREFERENCE = "4"
 RL = "3"

@@ -23,7 +23,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import Example
+from prep_assets.samples import Example, Group, Pair, Sample
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 
 Convert = Callable[[Mapping[str, Any]], Example | None]
@@ -218,4 +218,19 @@ def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
         raise Refused("schema_error", f"{type(error).__name__}: {error}", stage="schema") from error
     if example is None:
         raise Refused("skipped_by_schema", "the schema returned None", stage="schema")
+    _refuse_hidden(example)
     return example
+
+
+def _refuse_hidden(example: Example) -> None:
+    """Refuse (``not_attended``) a region that is shown and not attended to: no store and no trainer's format holds such an attention mask."""
+    parts = [*example.turns] if isinstance(example, Sample) else [*example.prompt]
+    if isinstance(example, Pair):
+        parts += [*example.chosen, *example.rejected]
+    elif isinstance(example, Group):
+        parts += [turn for response in example.responses for turn in response]
+    for turn in parts:
+        for region in turn.regions:
+            if not region.attend and not region.drop:
+                detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to, and no store has an attention mask. "
+                raise Refused("not_attended", detail + "Drop it (semantic_drop_mask), or attend to it", stage="schema")

@@ -42,6 +42,19 @@ class Ends:
         out[is_text] = ids
         return out, out_lengths
 
+    def weights_around(
+        self, weights: npt.NDArray[np.float32], lengths: npt.NDArray[np.int64], last: npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float32]:
+        """Loss weights of some texts, end to end, with those of what stands `around` them: 1 for `bos`, `last` of each text for `eos`."""
+        out_lengths = lengths + (1 if self.bos is None else 2)
+        ends = np.cumsum(out_lengths)
+        out = np.full(int(out_lengths.sum()), np.nan, np.float32)
+        out[ends - 1] = last
+        if self.bos is not None:
+            out[ends - out_lengths] = 1
+        out[np.isnan(out)] = weights
+        return out
+
 
 def ends_of(vocabulary: Vocabulary, bos: Bos) -> Ends:
     """What `bos` means for a tokenizer.

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
+from prep_assets.errors import ConfigError
 from prep_assets.stores.open import Store
 
 
@@ -24,6 +25,11 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
 
     def __init__(self, store: Store, window_size: int, stride: int | None = None) -> None:
         store.require(self.required)
+        if "loss_mask" in store.keys and "loss_mask" not in self.required:
+            raise ConfigError(
+                f"{store.path} has a loss_mask, and these windows would train every token. Use train_type 'sft', or leave the mask out on "
+                "purpose: open_store(path, keys=['sequence'])"
+            )
         self.store, self.windows = store, store.windows(window_size, stride)
         self._count, self._stride, self._more = len(self.windows), self.windows.stride, window_size + 1
         self._arrays = tuple(store.array(key) for key in self.required)

@@ -19,7 +19,7 @@ from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import held_out, reading_recipe
 from prep_assets.pipelines.families.documents import Documents, Sizes, read_documents
-from prep_assets.pipelines.families.image_documents import DTYPES, ImagesFound, stop_at_images, write_image_documents
+from prep_assets.pipelines.families.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
 from prep_assets.pipelines.images import stored_image_id
 from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.sources import domain_of
@@ -74,16 +74,18 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
     names, image = streams(workspace, name), stored_image_id(workspace, family)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
-        try:
-            return _write(payload, quarantine_path, has_images=False)
-        except ImagesFound:
-            for left in payload.iterdir():
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            quarantine_path.unlink(missing_ok=True)
-            return _write(payload, quarantine_path, has_images=True)
+        mask: str | None = None
+        while True:
+            try:
+                return _write(payload, quarantine_path, mask)
+            except NeedsMask as needed:
+                mask = needed.dtype
+                for left in payload.iterdir():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                quarantine_path.unlink(missing_ok=True)
 
-    def _write(payload: Path, quarantine_path: Path, *, has_images: bool) -> Draft:
-        dtypes = {"tokens": ids_dtype(family, vocabulary), **(DTYPES if has_images else {})}
+    def _write(payload: Path, quarantine_path: Path, mask: str | None) -> Draft:
+        dtypes = {"tokens": ids_dtype(family, vocabulary), **({"loss_mask": mask} if mask else {})}
         with ExitStack() as stack:
             quarantine = stack.enter_context(Quarantine(quarantine_path))
             shard = family.output.max_tokens_per_shard
@@ -91,8 +93,12 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
                 stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
                 for stream in names
             ]
-            documents = write_image_documents if has_images else _write_documents
-            found = documents(workspace, Reading.of(workspace, Pretrain, RAW, name, gives=Sample), writers, quarantine)
+            reading = Reading.of(workspace, Pretrain, RAW, name, gives=Sample)
+            found: dict[str, Any]
+            if mask:
+                found = write_masked_documents(workspace, reading, writers, quarantine, mask)
+            else:
+                found = _write_documents(workspace, reading, writers, quarantine)
             counts = {**found, "refused": quarantine.counts}
         return Draft(
             counts,
@@ -126,8 +132,7 @@ def _write_documents(workspace: Workspace, reading: Reading, writers: Sequence[R
             fim.check(text)
 
     def text_of(example: Example) -> str:
-        if family.image_token is not None:
-            stop_at_images(example)
+        stop_at_masks(example, images=family.image_token is not None)
         return document_text(example)
 
     def encode(documents: Documents) -> Flat:

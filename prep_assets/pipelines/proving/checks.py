@@ -78,6 +78,11 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             later("proving.pretrain.pretrain_rows"),
         ),
         Check(
+            "mask_alignment",
+            "Documents are trained in full, but for images and for regions to which the source gives another weight; those have it.",
+            later("proving.pretrain.pretrain_masks"),
+        ),
+        Check(
             "tokenization_identity",
             "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.",
             later("proving.pretrain.pretrain_texts"),
