@@ -19,7 +19,7 @@ from prep_assets.pipelines.proving.evidence import fresh_render
 from prep_assets.pipelines.proving.selection import LINES
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.gold import as_number, check_golds, second_reading, worked_out
+from prep_assets.quality.gold import CONVERTED, Converted, as_number, check_golds, second_reading, stands_in, worked_out
 from prep_assets.quality.identity import Conversation, prove_identity
 from prep_assets.quality.inline_reasoning import read_again
 from prep_assets.quality.verdict import Verdict
@@ -31,12 +31,15 @@ from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import open_tokens
 
+Gold = tuple[str, str, object, Fraction | Converted | None]
+"""What `check_golds` takes of each prompt."""
+
 
 def prompt_golds(workspace: Workspace, published: Published) -> Verdict:
     return together(check_golds(_golds_of(workspace, published, name)) for name in (rl.TRAIN, rl.TEST))
 
 
-def _golds_of(workspace: Workspace, published: Published, name: str) -> Iterator[tuple[str, str, object, Fraction | None]]:
+def _golds_of(workspace: Workspace, published: Published, name: str) -> Iterator[Gold]:
     """Every prompt of a file with its gold and a second reading of its source row."""
     family = workspace.family(Rl)
     lines = open_lines(published.directory, name)
@@ -56,7 +59,7 @@ def _golds_of(workspace: Workspace, published: Published, name: str) -> Iterator
             yield f"{domain_name}/{file_number}:{row}", "", contents[line]["gold"], None
 
 
-def _second(record: Record, convert: Convert, content: Mapping[str, Any], identity: str) -> tuple[str, str, object, Fraction | None]:
+def _second(record: Record, convert: Convert, content: Mapping[str, Any], identity: str) -> Gold:
     prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
     gold = content["gold"] if "verifier" not in content else as_number(content["gold"])
     answers = [value for value in record.payload.values() if isinstance(value, str) and "####" in value]
@@ -65,13 +68,15 @@ def _second(record: Record, convert: Convert, content: Mapping[str, Any], identi
     arithmetic = worked_out(prompt)
     if arithmetic is not None:
         return identity, prompt, gold, arithmetic
-    # neither a marked answer nor arithmetic: what is left to check is that the row, converted again, says the same
+    if stands_in(content["gold"], record.payload):
+        return identity, prompt, 1, Fraction(1)
+    # a schema of somebody's own works it out: what is left to check is that it says the same again, which no other code says
     try:
         example = apply(convert, record.payload)
     except Refused:
         return identity, prompt, content["gold"], None
     same = isinstance(example, Prompt) and rl.prompt_row(example, "messages")["gold"] == content["gold"]
-    return identity, prompt, 1 if same else 0, Fraction(1)
+    return identity, prompt, content["gold"], CONVERTED if same else None
 
 
 def arithmetic_golds(workspace: Workspace, published: Published) -> Verdict:
