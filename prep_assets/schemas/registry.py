@@ -10,13 +10,11 @@ A row that does not fit raises `Refused`; `None` also refuses it, with the reaso
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -144,21 +142,6 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
-
-
-def own_code_hash(name: str) -> str | None:
-    """sha256 of the source file of a user's schema ``package.module:function``.
-
-    `None` for a shipped schema, whose version is ours, and for a module without a source file, of which loading it speaks.
-    """
-    if ":" not in name:
-        return None
-    try:
-        spec = importlib.util.find_spec(name.rpartition(":")[0])
-    except (ImportError, ValueError):
-        return None
-    source = Path(spec.origin) if spec is not None and spec.origin else None
-    return hashlib.sha256(source.read_bytes()).hexdigest() if source is not None and source.is_file() else None
 
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:
