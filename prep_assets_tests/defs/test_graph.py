@@ -22,7 +22,7 @@ SOURCED = {"file_hashes", "accounting", "selection"}
 # asset → family, what it is made from, whether it is partitioned, checks
 GRAPH: dict[str, tuple[str, set[str], bool, set[str]]] = {
     "pretrain_raw": ("pretrain", set(), True, RAW_CHECKS),
-    "pretrain_tokens": ("pretrain", {"pretrain_raw"}, True, {*SOURCED, "row_integrity", "tokenization_identity"}),
+    "pretrain_tokens": ("pretrain", {"pretrain_raw"}, True, {*SOURCED, "row_integrity", "mask_alignment", "tokenization_identity"}),
     "sft_raw": ("sft", set(), True, RAW_CHECKS),
     "sft_tokens": ("sft", {"sft_raw"}, True, {*TOKEN_CHECKS, "selection"}),
     "sft_template": ("sft", set(), False, {"file_hashes", "policy_supported"}),

@@ -139,7 +139,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(
             "source_match",
             "Every pair is what its row says, prompt and answers, each on its side.",
-            later("proving.source_match.pairs_match"),
+            later("proving.source_match.source_match"),
         ),
     ),
     "preference_tokens": (
@@ -163,14 +163,12 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         ACCOUNTING,
         SELECTION,
         Check("gold_answers", "Every gold equals a second reading of its source by other code.", later("proving.prompts.prompt_golds")),
-        Check("source_match", "Every prompt is what its row says, with the gold of that row.", later("proving.source_match.prompts_match")),
+        Check("source_match", "Every prompt is what its row says, with the gold of that row.", later("proving.source_match.source_match")),
     ),
     "arithmetic_prompts": (
         INTEGRITY,
         Check("gold_answers", "Every gold equals its question worked out exactly.", later("proving.prompts.arithmetic_golds")),
-        Check(
-            "source_match", "The questions are those that the options give, in their order.", later("proving.source_match.curriculum_match")
-        ),
+        Check("source_match", "The questions are those that the options give, in their order.", later("proving.source_match.source_match")),
     ),
     "rl_groups": (
         INTEGRITY,

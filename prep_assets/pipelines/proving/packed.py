@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.config.models import Sft
 from prep_assets.errors import StoreError
@@ -47,19 +48,19 @@ def _positions(published: Published, name: str) -> Verdict:
 
 def packed_mixture(workspace: Workspace, published: Published) -> Verdict:
     """Which records are in the rows, and what is left out of them."""
+    tables = ((name, open_documents(published.directory, name)[0]) for name in _packed_tables(published))
+    return together(mixture_of(workspace, published, name, documents) for name, documents in tables)
+
+
+def mixture_of(workspace: Workspace, published: Published, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
+    """The mixture of one table, of which these are the pieces."""
     packing, manifest = published.manifest.recipe["packing"], published.manifest
-    verdicts = []
-    for name in _packed_tables(published):
-        documents, sources, _ = open_documents(published.directory, name)
-        stores = _domains_of(workspace, published, name)
-        prefix, options = (
-            ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
-        )
-        lengths = {domain: np.diff(store.ends, prepend=0) for domain, store in stores.items()}
-        claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
-        claimed |= {f"share_{domain}": manifest.metrics[f"{prefix}share_{domain}"] for domain in sources}
-        verdicts.append(check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), claimed))
-    return together(iter(verdicts))
+    sources, stores = open_documents(published.directory, name)[1], _domains_of(workspace, published, name)
+    prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
+    lengths = {domain: np.diff(store.ends, prepend=0) for domain, store in stores.items()}
+    claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
+    claimed |= {f"share_{domain}": manifest.metrics[f"{prefix}share_{domain}"] for domain in sources}
+    return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), claimed)
 
 
 def _trained(stores: Sequence[TokenStore]) -> Trained:

@@ -82,24 +82,25 @@ def _all_trained(workspace: Workspace, published: Published) -> Verdict:
 
 
 def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
-    name = published.manifest.partition
-    family = workspace.family(Pretrain)
-    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
-    convert = converter(domain, Sample)
-    fim = published.manifest.recipe["preprocessing"].get("fim")
-    begin = int(documents_begin_with(vocabulary, family.bos) is not None)
-
-    def texts(store: TokenStore) -> Iterator[Text]:
-        for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
-            text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
-            yield _as_text(identity, text, store.record(number, "tokens")[begin:-1], name, fim, vocabulary)
+    vocabulary = workspace.vocabulary(workspace.family(Pretrain))
 
     def prove(store: TokenStore) -> Verdict:
         if len(store.images):
-            return prove_identity(document_conversations(workspace, name, store), vocabulary)
-        return prove_texts(texts(store), vocabulary)
+            return prove_identity(document_conversations(workspace, published.manifest.partition, store), vocabulary)
+        return prove_texts(document_texts(workspace, published, store), vocabulary)
 
     return together(prove(store) for store in open_streams(published).values())
+
+
+def document_texts(workspace: Workspace, published: Published, store: TokenStore) -> Iterator[Text]:
+    """Each document of a stream with the text of its source."""
+    name, family = published.manifest.partition, workspace.family(Pretrain)
+    convert, vocabulary = converter(domain_of(family, name), Sample), workspace.vocabulary(family)
+    fim = published.manifest.recipe["preprocessing"].get("fim")
+    begin = int(documents_begin_with(vocabulary, family.bos) is not None)
+    for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+        text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
+        yield _as_text(identity, text, store.record(number, "tokens")[begin:-1], name, fim, vocabulary)
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:

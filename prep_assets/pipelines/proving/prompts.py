@@ -87,10 +87,10 @@ def arithmetic_golds(workspace: Workspace, published: Published) -> Verdict:
 def prompt_identity(workspace: Workspace, published: Published) -> Verdict:
     """The tokens of every prompt against a fresh render of its line, up to where a model continues."""
     vocabulary = workspace.vocabulary(workspace.family(Rl))
-    return together(prove_identity(_prompt_conversations(workspace, published, *each), vocabulary) for each in LINES["rl_tokens"])
+    return together(prove_identity(prompt_conversations(workspace, published, *each), vocabulary) for each in LINES["rl_tokens"])
 
 
-def _prompt_conversations(workspace: Workspace, published: Published, asset: str, name: str, stream: str) -> Iterator[Conversation]:
+def prompt_conversations(workspace: Workspace, published: Published, asset: str, name: str, stream: str) -> Iterator[Conversation]:
     family, recipe = workspace.family(Rl), published.manifest.recipe
     upstream = open_published(workspace.stores, asset)
     if upstream.manifest.content_hash != recipe["prompts"][asset]:

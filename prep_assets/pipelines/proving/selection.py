@@ -44,10 +44,12 @@ def selection(workspace: Workspace, published: Published) -> Verdict:
         rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
         blocks = select(second.rows(), rules)
         again = alone(workspace, type(family), published, second)
-        ledger.domain(blocks, _stored(parts, number), second.names, second.held_out, _content(family, asset, second), again)
+        ledger.domain(blocks, _stored(parts, number), second.names, second.held_out, content_of(family, asset, second), again)
     return ledger.verdict()
 
 
+SOURCED = ("pretrain_tokens", "sft_tokens", preference.PAIRS, rl.PROMPTS, rl_groups.GROUPS)
+"""The stores that are made from sources."""
 LINES = {
     "preference_tokens": ((preference.PAIRS, preference.TRAIN, "chosen"),),
     "rl_tokens": ((rl.PROMPTS, rl.TRAIN, "prompts"), (rl.ARITHMETIC, rl.ARITHMETIC, "arithmetic")),
@@ -102,6 +104,11 @@ def _parts(family: Family, published: Published) -> Iterator[Part]:
             yield name.endswith("dev"), np.zeros(int(one.sum()), np.int32), stream.file[one], stream.row[one], None
 
 
+def stored_of(family: Family, published: Published, number: int) -> Stored:
+    """The records of one domain of a store."""
+    return _stored(list(_parts(family, published)), number)
+
+
 def _stored(parts: Sequence[Part], number: int) -> Stored:
     """The records of one domain, over all parts of a store."""
     mine = [(held, np.asarray(source) == number, file, row, belongs) for held, source, file, row, belongs in parts]
@@ -125,7 +132,7 @@ def prompt_json(prompt: Any) -> bytes:
     return json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _content(family: Family, asset: str, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
+def content_of(family: Family, asset: str, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
     """What decides about a row where the record itself does not say: its text, its prompt, or all of its fields."""
     if isinstance(family, Rl):
         example = converter(second.domain, Group if asset == rl_groups.GROUPS else Prompt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -34,32 +34,41 @@ Make = Callable[[Any], Mapping[str, Any]]
 Plain = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
 
 
-def pairs_match(workspace: Workspace, published: Published) -> Verdict:
-    """Every pair and every labelled answer."""
+def source_match(workspace: Workspace, published: Published) -> Verdict:
+    """Compare every line of a store with its row."""
+    stored = sum(len(open_lines(published.directory, path.stem)) for path in published.directory.glob("*.jsonl"))
+    return check_lines(matched_lines(workspace, published), stored=stored)
+
+
+def matched_lines(workspace: Workspace, published: Published) -> Iterator[Line]:
+    """Each line of a store with what its row gives."""
+    return {preference.PAIRS: _pairs, rl.PROMPTS: _prompts, rl.ARITHMETIC: _questions}[published.manifest.asset](workspace, published)
+
+
+def _pairs(workspace: Workspace, published: Published) -> Iterator[Line]:
     family, form = workspace.family(Preference), form_of(published)
     reasoning = unrendered_reasoning(family)
     return _match(workspace, published, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair)
 
 
-def prompts_match(workspace: Workspace, published: Published) -> Verdict:
-    """Every prompt."""
+def _prompts(workspace: Workspace, published: Published) -> Iterator[Line]:
     family, form = workspace.family(Rl), form_of(published)
     reasoning = unrendered_reasoning(family)
     return _match(workspace, published, Prompt, lambda example: rl.prompt_row(rl.prompt_of(reasoning.read(example)), form), plain_prompt)
 
 
-def curriculum_match(workspace: Workspace, published: Published) -> Verdict:
-    """Every generated question, generated once more; those of the one level of train-llm-from-scratch by other code as well."""
+def _questions(workspace: Workspace, published: Published) -> Iterator[Line]:
+    """Generated questions, generated once more; those of the one level of train-llm-from-scratch by other code as well."""
     options = workspace.family(Rl).arithmetic
-    lines = open_lines(published.directory, rl.ARITHMETIC)
     chosen = {} if options.levels is None else {"levels": options.levels}
     rows = arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)
-    made = [
+    made = (
         {"prompt": row["prompt"], "gold": float(row["gold"]), **({} if options.levels is None else {"level": row["level"]})} for row in rows
-    ]
-    plain = _seed_level(options) if options.levels in (None, (SEED,)) and not options.unique else [None] * len(made)
-    found = (Line(f"line {at + 1}", stored, row, second) for at, (stored, row, second) in enumerate(zip(lines, made, plain, strict=False)))
-    return check_lines(found, stored=max(len(lines), len(made)))
+    )
+    plain = _seed_level(options) if options.levels in (None, (SEED,)) and not options.unique else [None] * options.n
+    lines = zip_longest(open_lines(published.directory, rl.ARITHMETIC), made, plain)
+    for at, (stored, row, second) in enumerate(lines, 1):
+        yield Line(f"line {at}", stored or {}, row, second if stored else None)
 
 
 def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
@@ -71,11 +80,10 @@ def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
     return found
 
 
-def _match(workspace: Workspace, published: Published, gives: type, make: Make, plain: Plain) -> Verdict:
+def _match(workspace: Workspace, published: Published, gives: type, make: Make, plain: Plain) -> Iterator[Line]:
     kind = Preference if published.manifest.asset == preference.PAIRS else Rl
     files = [open_lines(published.directory, path.stem) for path in sorted(published.directory.glob("*.jsonl"))]
-    found = (_lines_of(workspace, kind, published.manifest.asset, lines, gives, make, plain) for lines in files)
-    return check_lines(chain.from_iterable(found), stored=sum(map(len, files)))
+    return chain.from_iterable(_lines_of(workspace, kind, published.manifest.asset, lines, gives, make, plain) for lines in files)
 
 
 def _lines_of(
