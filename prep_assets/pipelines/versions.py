@@ -3,6 +3,6 @@
 RAW = "1"
 PRETRAIN = "4"
 SFT = "3"
-PREFERENCE = "4"
+PREFERENCE = "5"
 RL = "3"
-EXPORT = "3"
+EXPORT = "4"
