@@ -40,9 +40,7 @@ def certify(
     certificate = certified(loaded, vocabulary)
     read_otherwise = agreement(vocabulary, folder).fault
     if read_otherwise:
-        certificate = replace(
-            certificate, findings=(*certificate.findings, f"transformers reads this tokenizer otherwise: {read_otherwise}")
-        )
+        certificate = replace(certificate, findings=(*certificate.findings, f"others read this tokenizer otherwise: {read_otherwise}"))
     faults = certificate.faults(train_on_eos="turn", train_headers=False)
     console = out()
     if as_json:

@@ -66,6 +66,11 @@ def ends_of(vocabulary: Vocabulary, bos: Bos) -> Ends:
         return Ends(None, vocabulary.eos_id)
     if bos == "true":
         return Ends(vocabulary.bos_id, vocabulary.eos_id)
+    if vocabulary.file != "tokenizer.json" and "bos_token" in vocabulary.special:
+        raise ConfigError(
+            f"bos: {vocabulary.file} of tokenizer {vocabulary.name} does not say whether texts begin with its bos_token "
+            f"{vocabulary.special['bos_token']!r}. Say it: bos: true where the base model had it, else false"
+        )
     plain, whole = (vocabulary.backend.encode("x", add_special_tokens=added).ids for added in (False, True))
     front = whole[: next(at for at in range(len(whole) + 1) if whole[at : at + len(plain)] == plain)]
     if front and front != [vocabulary.bos_id]:
