@@ -194,8 +194,12 @@ def _places(text: str) -> tuple[Place, ...]:
 
 def _blanks(text: str, place: Place) -> tuple[int, int]:
     """How much white space stands before and after a word."""
-    before, after = text[: place.start], text[place.end :]
-    return len(before) - len(before.rstrip()), len(after) - len(after.lstrip())
+    start, end = place.start, place.end
+    while start and text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and text[end].isspace():
+        end += 1
+    return place.start - start, end - place.end
 
 
 def _put_together(name: str, made: Slotted, text: str, invented_text: str, invented: Sequence[Place]) -> tuple[Place, ...]:

@@ -7,82 +7,34 @@ configuration gives each of these stretches its weight.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from prep_assets.errors import CheckFailed
 from prep_assets.quality.rebuilt import Rebuilder, Rebuilt
+from prep_assets.quality.stretches import (
+    Derived,
+    Expected,
+    MaskOptions,
+    Part,
+    Range,
+    only_last,
+    pattern,
+    stop_weights,
+    stretches,
+    weight_of,
+)
 from prep_assets.quality.turn_borders import Block, Borders, blocks_of
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, THINKING, TOOL_CALL, Region, Sample
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, THINKING, TOOL_CALL, Sample
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
 
+__all__ = ["Derived", "Expected", "MaskOptions", "derive", "expected_texts"]
+
 _END_OF_THINKING = "</think>"
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """One unbroken stretch of tokens that are trained with one weight.
-
-    Attributes:
-        text: what it must decode to, white space at both ends aside: a token may hold some of the template's.
-        weight: the loss weight of its tokens.
-        stop: the control tokens at its end that end a turn, ``""`` where it ends with none.
-        start, end: its characters in the render.
-    """
-
-    text: str
-    weight: float = 1.0
-    stop: str = ""
-    start: int = 0
-    end: int = 0
-
-
-@dataclass(frozen=True)
-class MaskOptions:
-    """The options of the configuration that decide a mask, under the configuration's names."""
-
-    mask: Mapping[str, str] = field(default_factory=lambda: {ASSISTANT: "train", COMPLETION: "train"})
-    mask_default: str = "mask"
-    train_on_eos: str = "turn"
-    train_turns: str = "all"
-    train_thinking: bool = True
-    train_tool_calls: bool = True
-    train_headers: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """What a conversation must have become.
-
-    Attributes:
-        text: its render.
-        expected: what must be trained of it, in order.
-        controls: characters of the control tokens that the template wrote, ascending.
-        typed: how many control tokens the source's own texts hold.
-        shortenable: characters of the untrained texts that truncation may shorten, ascending.
-    """
-
-    text: str
-    expected: tuple[Expected, ...]
-    controls: tuple[Range, ...]
-    typed: int
-    shortenable: tuple[Range, ...]
-
-
-@dataclass(slots=True)
-class _Part:
-    """A stretch of one turn. `kind` is `TEXT`, `THINKING`, `TOOL_CALL` or `IMAGE`; `region` is the number of its region in the turn."""
-
-    start: int
-    end: int
-    kind: str
-    region: int
-    weight: float
 
 
 def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate) -> tuple[Expected, ...]:
@@ -120,7 +72,7 @@ def derive(
         derived = _Derivation(rebuilder.rebuild(sample, prompted=prompted, rendered=rendered), borders, options).derived()
     if not typed_controls or not derived.typed:
         return derived
-    return replace(derived, controls=tuple(found.span() for found in _pattern(template).finditer(derived.text)), typed=0)
+    return replace(derived, controls=tuple(found.span() for found in pattern(template).finditer(derived.text)), typed=0)
 
 
 def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
@@ -133,38 +85,6 @@ def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
 
 _KNOWN: dict[str, tuple[Rebuilder, Borders]] = {}
 """What was found out about the last template."""
-
-
-def _pattern(template: ChatTemplate) -> re.Pattern[str]:
-    """Matches any control token, the longest first; nothing where there is none."""
-    return re.compile("|".join(map(re.escape, sorted(template.control, key=lambda text: (-len(text), text)))) or "(?!)")
-
-
-def _weight(region: Region, role: str, options: MaskOptions) -> float:
-    """The loss weight of a region; an image's placeholder is never trained."""
-    if region.kind == IMAGE or (region.kind == THINKING and not options.train_thinking):
-        return 0.0
-    if region.kind == TOOL_CALL and not options.train_tool_calls:
-        return 0.0
-    if region.loss_weight is not None:
-        return float(region.loss_weight)
-    return 1.0 if options.mask.get(role, options.mask_default) == "train" else 0.0
-
-
-def _only_last(turns: Sequence[Sequence[_Part]]) -> None:
-    last = max((number for number, parts in enumerate(turns) if any(part.weight for part in parts)), default=-1)
-    for part in (part for number, parts in enumerate(turns) if number != last for part in parts):
-        part.weight = 0.0
-
-
-def _stop_weights(turns: Sequence[Sequence[_Part]], train_on_eos: str) -> list[float]:
-    """The loss weight of what ends each turn, from that of its last text."""
-    weights = [next((part.weight for part in reversed(parts) if part.kind != IMAGE), 0.0) for parts in turns]
-    if train_on_eos == "all":
-        return [weight or 1.0 for weight in weights]
-    last = max((number for number, weight in enumerate(weights) if weight), default=-1)
-    chosen = {"turn": range(len(turns)), "last": range(last, last + 1), "none": range(0)}[train_on_eos]
-    return [weight if number in chosen else 0.0 for number, weight in enumerate(weights)]
 
 
 # -- chats ------------------------------------------------------------------------------------------------------------------------------
@@ -186,13 +106,13 @@ class _Derivation:
         ends = [self._stop(blocks, number) for number in range(len(blocks))]
         self._check_tags(blocks, ends)
         if self.options.train_turns == "last":
-            _only_last(turns)
+            only_last(turns)
             shortenable = self._shortenable(blocks, turns)
         steps: list[tuple[int, int, float]] = []
         stops: list[Range] = []
         before = 0
         for block, parts, start, end, weight in zip(
-            blocks, turns, starts, ends, _stop_weights(turns, self.options.train_on_eos), strict=True
+            blocks, turns, starts, ends, stop_weights(turns, self.options.train_on_eos), strict=True
         ):
             parts = [part for part in parts if part.end > part.start]
             if parts:
@@ -209,34 +129,34 @@ class _Derivation:
                 steps.append((last if parts and parts[-1].weight else end[0], end[1], weight))
                 stops.append(end)
             before = end[1] if end is not None else last
-        return Derived(self.chat.text, _stretches(self.chat.text, steps, stops), *self._controls(), tuple(shortenable))
+        return Derived(self.chat.text, stretches(self.chat.text, steps, stops), *self._controls(), tuple(shortenable))
 
-    def _parts(self, block: Block) -> list[_Part]:
+    def _parts(self, block: Block) -> list[Part]:
         """The texts of a turn, each region for itself, and what the template writes between them."""
         turn = self.chat.chat.sample.turns[block.turn]
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for number in block.places:
             place, slot = self.chat.places[number], self.chat.slotted.slots[self.chat.places[number].slot]
             words = slot.text.strip()
             literal = self.chat.text[place.start : place.end] == words
             lead = slot.text.index(words)
-            own: list[_Part] = []
+            own: list[Part] = []
             for at, start, end in slot.parts:
                 region = turn.regions[at]
                 kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
                 low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
                 if high > low or len(slot.parts) == 1:
-                    own.append(_Part(low, high, kind, at, _weight(region, turn.role, self.options)))
+                    own.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
             if not literal:  # it is written otherwise, so that nothing in it can be told apart
                 if len({part.weight for part in own}) > 1:
                     raise CheckFailed(f"turn {block.turn} is written with escapes, and not all of it has one weight; nothing is proven")
-                own = [_Part(place.start, place.end, own[0].kind, own[0].region, own[0].weight)]
+                own = [Part(place.start, place.end, own[0].kind, own[0].region, own[0].weight)]
             if parts:
                 self._between(block, parts[-1], own[0])
             parts += own
         return parts
 
-    def _between(self, block: Block, left: _Part, right: _Part) -> None:
+    def _between(self, block: Block, left: Part, right: Part) -> None:
         """What stands between two texts of a turn: tags of reasoning are the reasoning's, all around tool calls is theirs."""
         if right.kind == TOOL_CALL:
             if left.kind == TOOL_CALL and left.region != right.region and bool(left.weight) != bool(right.weight):
@@ -264,7 +184,7 @@ class _Derivation:
         found = self.borders.stop(self.chat, blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None)
         return (self.real(found[0]), self.real(found[1])) if found else None
 
-    def _close(self, block: Block, parts: list[_Part], end: Range | None) -> None:
+    def _close(self, block: Block, parts: list[Part], end: Range | None) -> None:
         """Brackets of a tool call and tags of reasoning that end a turn are theirs."""
         if not parts or parts[-1].kind not in (THINKING, TOOL_CALL):
             return
@@ -276,12 +196,8 @@ class _Derivation:
 
     def real(self, invented: int) -> int:
         """The place in the render of a place between two texts of the render with invented words."""
-        found, end = 0, 0
-        for place, there in zip(self.chat.places, self.chat.invented, strict=True):
-            if there.end > invented:
-                break
-            found, end = place.end, there.end
-        return found + invented - end
+        before = bisect_right(self.chat.invented, invented, key=lambda place: place.end) - 1
+        return invented if before < 0 else self.chat.places[before].end + invented - self.chat.invented[before].end
 
     def _controls(self) -> tuple[tuple[Range, ...], int]:
         """Control tokens that the template wrote, and how many the texts of the source hold. What stands for an image is the template's."""
@@ -298,7 +214,7 @@ class _Derivation:
         own += self.borders.controls(text, last, len(text))
         return tuple(own), len(self.borders.controls(text, 0, len(text))) - len(own)
 
-    def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[_Part]]) -> list[Range]:
+    def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Range]:
         """The untrained texts, with what is left of the white space at their ends."""
         found = []
         for block, parts in zip(blocks, turns, strict=True):
@@ -334,44 +250,31 @@ class _Derivation:
                 )
 
 
-def _stretches(text: str, steps: Sequence[tuple[int, int, float]], stops: Sequence[Range]) -> tuple[Expected, ...]:
-    """Neighbouring stretches of one weight as one; those without any are left out."""
-    found: list[Expected] = []
-    for start, end, weight in steps:
-        if not weight or end <= start:
-            continue
-        if found and found[-1].end == start and found[-1].weight == weight:
-            start = found.pop().start
-        found.append(Expected(text[start:end], weight, "", start, end))
-    ends = {end: text[start:end] for start, end in stops}
-    return tuple(Expected(each.text, each.weight, ends.get(each.end, ""), each.start, each.end) for each in found)
-
-
 # -- documents, prompts and completions -------------------------------------------------------------------------------------------------
 
 
 def _untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Derived:
     """Turns that stand end to end; the end-of-text token ends each completion and document."""
     eos = template.special.get("eos_token", "")
-    control = _pattern(template)
+    control = pattern(template)
     text = ""
-    turns: list[list[_Part]] = []
+    turns: list[list[Part]] = []
     ends: list[Range] = []
     for turn in sample.turns:
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for number, region in enumerate(turn.regions):
             if not region.drop:
                 own = template.image if region.kind == IMAGE else region.text
                 kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
-                parts.append(_Part(len(text), len(text) + len(own), kind, number, _weight(region, turn.role, options)))
+                parts.append(Part(len(text), len(text) + len(own), kind, number, weight_of(region, turn.role, options)))
                 text += own
         turns.append(parts)
         ends.append((len(text), len(text) + (len(eos) if turn.role != PROMPT else 0)))
         text = text if turn.role == PROMPT else text + eos
     if options.train_turns == "last":
-        _only_last(turns)
+        only_last(turns)
     steps: list[tuple[int, int, float]] = []
-    for parts, end, weight in zip(turns, ends, _stop_weights(turns, options.train_on_eos), strict=True):
+    for parts, end, weight in zip(turns, ends, stop_weights(turns, options.train_on_eos), strict=True):
         steps += [*((part.start, part.end, part.weight) for part in parts), (*end, weight if parts else 0.0)]
     wrote = [end for end in ends if end[1] > end[0] and control.fullmatch(text, *end)]
     images = [(part.start, part.end) for parts in turns for part in parts if part.kind == IMAGE]
@@ -379,4 +282,4 @@ def _untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -
         wrote += [found.span() for found in control.finditer(text, *image)]
     total = sum(1 for _ in control.finditer(text))
     shortenable = tuple((part.start, part.end) for parts in turns for part in parts if not part.weight and part.kind != IMAGE)
-    return Derived(text, _stretches(text, steps, ends), tuple(sorted(wrote)), max(0, total - len(wrote)), shortenable)
+    return Derived(text, stretches(text, steps, ends), tuple(sorted(wrote)), max(0, total - len(wrote)), shortenable)

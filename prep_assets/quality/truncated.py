@@ -17,7 +17,7 @@ from prep_assets.errors import CheckFailed
 from prep_assets.quality.identity import Conversation, expected_ids
 from prep_assets.quality.mask import Row
 from prep_assets.quality.reference_ids import reference_ids
-from prep_assets.quality.trained_texts import Derived, Expected, Range
+from prep_assets.quality.stretches import Derived, Expected, Range
 from prep_assets.samples import SYSTEM, USER, Sample
 from prep_assets.tokenization.vocabulary import Vocabulary
 

@@ -10,10 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
+from typing import Any
 
 from prep_assets.errors import CheckFailed
 from prep_assets.quality.rebuilt import Place, Rebuilder, Rebuilt
 from prep_assets.samples import ASSISTANT, TEXT, USER, Sample, turn
+
+MOST_KNOWN = 4096
+"""Texts between turns that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ class Borders:
         """What stands between the turn before and the place where a model takes over."""
         key = gap, block.turn == 0, before and (before.role, before.kinds[-1]), bool(chat.chat.sample.tools)
         if key not in self._prompts:
+            _bound(self._prompts)
             self._prompts[key] = _after(chat, before, block.turn, prompted=True)
         return self._prompts[key]
 
@@ -141,6 +146,7 @@ class Borders:
             return (block.end + blank, block.end + blank + len(own)) if own else None
         key = gap, block.kinds[-1], after and after.role
         if key not in self._ends:
+            _bound(self._ends)
             self._ends[key] = self._end(gap, _after(chat, block, block.turn + 1, prompted=False), block.kinds[-1] == TEXT)
         found = self._ends[key]
         return (block.end + found[0], block.end + found[1]) if found else None
@@ -203,6 +209,11 @@ class Borders:
             else:
                 runs.append([token])
         return runs
+
+
+def _bound(known: dict[object, Any]) -> None:
+    if len(known) >= MOST_KNOWN:
+        known.clear()
 
 
 def _shared(one: str, other: str) -> int:
