@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
 from prep_assets.quality.slots import Slotted, slotted
-from prep_assets.samples import Sample
+from prep_assets.samples import THINKING, Sample
 from prep_assets.templates.clock import FROZEN_CLOCK
 
 if TYPE_CHECKING:
@@ -220,6 +220,10 @@ def _put_together(name: str, made: Slotted, text: str, invented_text: str, inven
         at += len(written) + len(frame)
     if at != len(text):
         raise _otherwise(name, text, at, "")
+    shown = {place.slot for place in places}
+    for number, slot in enumerate(made.slots):
+        if number not in shown and slot.text.strip() and slot.kind != THINKING:  # reasoning may be left out of history
+            raise CheckFailed(f"template {name} does not show {slot.text[:60]!r} of turn {slot.turn}")
     return tuple(places)
 
 

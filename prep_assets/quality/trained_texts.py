@@ -231,7 +231,8 @@ class _Derivation:
             raise CheckFailed(f"template {self.chat.chat.template.name} writes trained turns in another order, so nothing is proven")
 
     def _check_tags(self, blocks: Sequence[Block], ends: Sequence[Range | None]) -> None:
-        """Where the template itself marks what is generated, that must be the answers: headers and white space may differ."""
+        """Where the template itself marks what is generated, that must be the answers. Headers and white space may differ, and a control token that
+        ends a turn and is the header of what follows as well."""
         if self.chat.tagged is None:
             return
         text, tagged = self.chat.text, self.chat.tagged
@@ -242,7 +243,9 @@ class _Derivation:
             low = self.real(blocks[number - 1].end) if number else 0
             mine = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
             stop = end[1] if end else last
-            if not mine or mine[0][0] > first or text[min(stop, mine[-1][1]) : max(stop, mine[-1][1])].strip():
+            marked = mine[-1][1] if mine else 0
+            is_header = end is not None and marked <= end[0] and not text[marked : end[0]].strip()
+            if not mine or mine[0][0] > first or (text[min(stop, marked) : max(stop, marked)].strip() and not is_header):
                 shown = [text[slice(*tag)][-40:] for tag in mine]
                 raise CheckFailed(
                     f"template {self.chat.chat.template.name} marks {shown} of turn {block.turn} as generated, "
