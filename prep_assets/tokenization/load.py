@@ -65,7 +65,7 @@ def published_file(place: Path) -> Path:
     if other is None and not path.is_file():
         found = ", ".join(sorted(each.name for each in place.iterdir())) or "nothing"
         raise ConfigError(
-            f"tokenizer: no tokenizer.json in {place}, which holds {found}. Name the folder of a published tokenizer, or set "
+            f"no tokenizer.json in {place}, which holds {found}. Name the folder of a published tokenizer, or set "
             "tokenizer_loader: transformers to take what AutoTokenizer makes of these files"
         )
     return other or path
