@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 import time
-from collections import deque
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-import typer
-
-from prep_assets.cli.console import counted, err, near, out, size, table
-from prep_assets.errors import StoreError
+from prep_assets.cli.console import counted, near, out, size, table
+from prep_assets.cli.live import Live
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.status import Status
 
     from prep_assets.pipelines.workspace import Workspace
     from prep_assets.stores.published import Published
 
 ASSET = "sft_packed"
-BUILD = ("-m", "dagster", "asset", "materialize", "--select", ASSET, "-m", "prep_assets.definitions")
-TAIL = 30
-"""Lines of the log that are shown of a build that failed."""
 PREVIEW_TOKENS = 400
 NEXT = (
+    (f"prep-assets build {ASSET}", "what a script calls; builds what is missing or out of date, and nothing else"),
+    (f"dagster asset materialize --select {ASSET}", "the same, in Dagster's history"),
     ("dagster dev", "the same in the browser: the graph, checks, previews"),
-    (f"dagster asset materialize --select {ASSET}", "what a script calls; builds what is missing upstream"),
     (f"prep-assets inspect {ASSET} --row 1", "another row, with what is trained in it"),
     ("prep-assets verify", "every check on every store again"),
 )
@@ -38,100 +27,18 @@ NEXT = (
 
 def demo() -> None:
     """Build the packed SFT table from the configured data sets, if it is not there yet, and show what is in it."""
-    from prep_assets.pipelines.graph import ASSETS, state
+    from prep_assets.engine import build
     from prep_assets.pipelines.workspace import Workspace
 
     started = time.monotonic()
     workspace = Workspace.open()
     console = out()
-    if state(workspace, ASSETS[ASSET], "") == "current":
-        console.print(f"{ASSET} is up to date: nothing to do", style="green")
-    else:
-        _build(workspace, console)
-    published = workspace.published(ASSET)
-    if published is None:
-        raise StoreError(f"the build says that it succeeded, but there is no store of {ASSET} in {workspace.stores}")
+    console.print(f"building {ASSET} from {near(workspace.configs / 'sft.yaml')}", style="dim", soft_wrap=True)
+    with Live(console) as live:
+        published = build(workspace, ASSET, tell=live)[0].published
     _summary(console, workspace, published, time.monotonic() - started)
     _preview(console, workspace, published)
     _next(console)
-
-
-# -- building ---------------------------------------------------------------------------------------------------------------------------
-
-
-def _build(workspace: Workspace, console: Console) -> None:
-    """Run the build as a script would, its log in a file and the gist of it on screen; its exit code is passed on."""
-    from prep_assets.config.loading import checkout
-
-    root = checkout() or Path.cwd()
-    log = root / "data" / "demo.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    console.print(f"building {ASSET} from {near(workspace.configs / 'sft.yaml')}; the full log is {near(log)}")
-    tail: deque[str] = deque(maxlen=TAIL)
-    code = _run(workspace, root, log, tail, console)
-    if code:
-        err().print("".join(tail), soft_wrap=True)
-        err().print(f"the build failed with exit code {code}; the full log is {near(log)}", style="bold red", soft_wrap=True)
-        raise typer.Exit(code)
-
-
-def _run(workspace: Workspace, root: Path, log: Path, tail: deque[str], console: Console) -> int:
-    """Exit code of the build; 128 + n where signal n ended it."""
-    with log.open("w", encoding="utf-8") as file, console.status("starting Dagster") as spinner, _started(workspace, root) as process:
-        try:
-            _follow(process, file, tail, console, spinner)
-        except BaseException:
-            process.terminate()
-            raise
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
-
-
-def _started(workspace: Workspace, root: Path) -> subprocess.Popen[str]:
-    # the build runs in another folder, where relative paths would mean something else
-    environment = {**os.environ, "PREP_ASSETS_CONFIG_DIR": str(workspace.configs), "PREP_ASSETS_STORE_DIR": str(workspace.stores)}
-    command, pipe, joined = [sys.executable, *BUILD], subprocess.PIPE, subprocess.STDOUT
-    return subprocess.Popen(command, cwd=root, env=environment, stdout=pipe, stderr=joined, encoding="utf-8", errors="replace")
-
-
-def _follow(process: subprocess.Popen[str], log: TextIO, tail: deque[str], console: Console, spinner: Status) -> None:
-    """Write every line to the log, the last ones to `tail`, and say on screen what is new."""
-    from rich.text import Text
-
-    assert process.stdout is not None
-    said: list[str] = []
-    for line in process.stdout:
-        log.write(line)
-        if not line.startswith(('  File "', "    ")):  # frames of a traceback say nothing to somebody who waits
-            tail.append(line)
-        finished, now = gist(line)
-        if finished and finished not in said:
-            said.append(finished)
-            console.print(finished, soft_wrap=True)
-        if now:
-            spinner.update(Text(now))
-
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_BUILT = re.compile(r" - (\S+): (written|nothing to do, the store is there): ")
-_CHECKED = re.compile(r" - ASSET_CHECK_EVALUATION - Asset check '(\S+)' on '(\S+)' (passed|did not pass)")
-_FAILED = re.compile(r"^dagster\._core\.definitions\.events\.Failure: (.+)$")
-_STEP = re.compile(r' - STEP_START - Started execution of step "(\S+)"')
-_SAID = re.compile(r" - dagster - (?:INFO|WARNING|ERROR) - .* - (.+: .+)$")
-
-
-def gist(line: str) -> tuple[str, str]:
-    """What a line of Dagster's log says to somebody who waits: what is finished, and what is going on; either may be empty."""
-    line = _COLOURS.sub("", line).rstrip()
-    if found := _BUILT.search(line):
-        return f"  ✓ {found[1]} {'built' if found[2] == 'written' else 'is there already'}", ""
-    if found := _CHECKED.search(line):
-        return (f"  ✓ {found[2]} {found[1]}" if found[3] == "passed" else f"  ✗ {found[2]} {found[1]} failed"), ""
-    if found := _FAILED.search(line):
-        return f"  ✗ {found[1]}", ""
-    if found := _STEP.search(line):
-        return "", found[1]
-    found = _SAID.search(line)
-    return "", found[1] if found else ""
 
 
 # -- showing ----------------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,10 +51,20 @@ def one_store(workspace: Workspace, name: str, partition: str | None) -> Publish
     from prep_assets.pipelines.commands import materialize_command
     from prep_assets.stores.published import open_published
 
+    asset, each = one_partition(workspace, name, partition)
+    return open_published(workspace.stores, asset.name, each, remedy=materialize_command(asset.name, each))
+
+
+def one_partition(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, str]:
+    """An asset and its one partition that is meant; it may be left out where there is only one.
+
+    Raises:
+        ConfigError: no such asset or partition, or several of which none is chosen.
+    """
     asset, partitions = asset_and_partitions(workspace, name, partition)
     if len(partitions) > 1:
         raise ConfigError(f"{name} has one store for each domain. Say which with --partition: {', '.join(partitions)}")
-    return open_published(workspace.stores, asset.name, partitions[0], remedy=materialize_command(asset.name, partitions[0]))
+    return asset, partitions[0]
 
 
 def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[list[Published], list[str]]:
@@ -84,11 +95,33 @@ def build_commands(stores: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"  {materialize_command(asset, partition)}" for asset, partition in stores)
 
 
-def configured(workspace: Workspace) -> list[Asset]:
-    """Every asset whose family has a configuration file, in the order of the graph."""
-    from prep_assets.pipelines.graph import assets_of
+def folder_size(directory: Path) -> int:
+    """Bytes of all files below a folder; a file that goes meanwhile counts nothing."""
+    total = 0
+    for path in directory.rglob("*"):
+        with suppress(OSError):
+            total += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
+    return total
 
-    return [asset for asset in assets_of(workspace).values() if (workspace.configs / f"{asset.family}.yaml").is_file()]
+
+def configured(workspace: Workspace, faults: list[str] | None = None) -> list[Asset]:
+    """Every asset whose family has a configuration file, in the order of the graph.
+
+    Args:
+        faults: is given what is wrong with a family, which is then left out; where there is no such list, it is raised.
+    """
+    from prep_assets.config.models import FAMILIES
+    from prep_assets.pipelines.graph import family_assets
+
+    found: list[Asset] = []
+    for family in filter(workspace.has, FAMILIES):
+        try:
+            found += family_assets(workspace, family).values()
+        except PrepAssetsError as error:
+            if faults is None:
+                raise
+            faults.append(str(error))
+    return found
 
 
 def label(published: Published) -> str:

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from prep_assets import __version__
+from prep_assets.cli.build import build
 from prep_assets.cli.certify import certify
 from prep_assets.cli.console import complain, err
 from prep_assets.cli.demo import demo
@@ -74,7 +75,24 @@ def prep_assets(
     """
 
 
-commands = (demo, status, inspect, verify, stats, path, export, quarantine, prune, schemas, sniff, certify, selftest, preprocess, migrate)
+commands = (
+    demo,
+    build,
+    status,
+    inspect,
+    verify,
+    stats,
+    path,
+    export,
+    quarantine,
+    prune,
+    schemas,
+    sniff,
+    certify,
+    selftest,
+    preprocess,
+    migrate,
+)
 for command in commands:
     app.command()(command)
 

@@ -1,14 +1,17 @@
-"""`prep-assets prune`: delete versions of stores that are no longer used."""
+"""`prep-assets prune`: delete what is no longer used."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prep_assets.cli.console import counted, out, size, table
-from prep_assets.cli.find import Partition, asset_and_partitions, configured
+from prep_assets.cli.console import counted, err, out, size, table
+from prep_assets.cli.find import Partition, asset_and_partitions, configured, folder_size
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,26 +19,78 @@ if TYPE_CHECKING:
     from prep_assets.stores.published import Place
 
 
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A folder that would be deleted, and why."""
+
+    label: str
+    path: Path
+    why: str
+    size: int
+
+
 def prune(
     asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; all when left out.")] = None,
     partition: Partition = None,
+    removed: Annotated[bool, typer.Option("--removed", help="Also the stores of what the configuration does not have any more.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
-    """Delete the versions of stores that are neither current nor a candidate, with their quarantine files."""
+    """Show the versions of stores that nothing points to, and what killed builds left; ask; then delete them.
+
+    A store that is current, a candidate or a draft is never deleted.
+    """
+    from prep_assets.engine.left import forgotten
     from prep_assets.pipelines.workspace import Workspace
 
-    places = _places(Workspace.open(), asset, partition)
-    sizes = {path: _size(path) for place in places for path in place.unused()}
-    console = out()
-    if sizes:
-        shown = table("store", "version", "size", numbers=("size",))
-        for place in places:
-            for path in place.unused():
-                shown.add_row(place.label, path.name, size(sizes[path]))
-        console.print(shown)
-    gone = list(sizes) if dry_run else [path for place in places for path in place.remove_unused()]
-    freed = size(sum(sizes.get(path, 0) for path in gone))
-    console.print(f"{counted(len(gone), 'version')}, {freed}, {'would be deleted' if dry_run else 'deleted'}", soft_wrap=True)
+    workspace = Workspace.open()
+    places = _places(workspace, asset, partition)
+    gone = [] if asset else forgotten(workspace)
+    doomed = [each for place in places for each in _doomed(place)]
+    doomed += [Doomed(place.label, place.directory, "not in the configuration", folder_size(place.directory)) for place in gone if removed]
+    _show(doomed)
+    if gone and not removed:
+        _name(gone)
+    if not doomed or dry_run:
+        out().print(f"{counted(len(doomed), 'folder')}, {size(sum(each.size for each in doomed))}, would be deleted", soft_wrap=True)
+        return
+    _confirm(doomed, yes=yes)
+    for place in places:
+        place.remove_unused()
+    for place in gone if removed else ():
+        shutil.rmtree(place.directory)
+    left = [each for each in doomed if each.path.exists()]
+    freed = sum(each.size for each in doomed) - sum(each.size for each in left)
+    out().print(f"{counted(len(doomed) - len(left), 'folder')}, {size(freed)}, deleted", soft_wrap=True)
+
+
+def _doomed(place: Place) -> list[Doomed]:
+    unused = [Doomed(place.label, path, "no longer used", folder_size(path)) for path in place.unused()]
+    return unused + [Doomed(place.label, path, "left by a killed build", folder_size(path)) for path in place.leftovers()]
+
+
+def _show(doomed: list[Doomed]) -> None:
+    if doomed:
+        shown = table("store", "folder", "why", "size", numbers=("size",))
+        for each in doomed:
+            shown.add_row(each.label, each.path.name, each.why, size(each.size))
+        out().print(shown)
+
+
+def _name(gone: list[Place]) -> None:
+    total = size(sum(folder_size(place.directory) for place in gone))
+    names = ", ".join(place.label for place in gone)
+    out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow", soft_wrap=True)
+
+
+def _confirm(doomed: list[Doomed], *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{counted(len(doomed), 'folder')} would be deleted, and nobody is there to ask. Delete them with --yes")
+    if not typer.confirm(f"Delete {counted(len(doomed), 'folder')}, {size(sum(each.size for each in doomed))}?"):
+        err().print("nothing is deleted")
+        raise typer.Exit(1)
 
 
 def _places(workspace: Workspace, name: str | None, partition: str | None) -> list[Place]:
@@ -44,7 +99,3 @@ def _places(workspace: Workspace, name: str | None, partition: str | None) -> li
     names = [name] if name else [asset.name for asset in configured(workspace)]
     asked = [asset_and_partitions(workspace, each, partition) for each in names]
     return [workspace.place(asset.name, each) for asset, partitions in asked for each in partitions]
-
-
-def _size(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

@@ -1,93 +1,141 @@
-"""`prep-assets status`: which stores are missing, stale or current."""
+"""`prep-assets status`: what every store is, and what lies around."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import near, number, out, table
-from prep_assets.cli.find import configured
+from prep_assets.cli.console import near, number, out, size, table
+from prep_assets.cli.find import configured, folder_size
 from prep_assets.errors import PrepAssetsError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prep_assets.pipelines.graph import Asset
+    from prep_assets.engine import Standing
     from prep_assets.pipelines.workspace import Workspace
 
-STYLES = {"current": "green", "stale": "yellow", "missing": "dim", "broken": "bold red"}
+STYLES = {"current": "green", "unchecked": "yellow", "stale": "yellow", "missing": "dim", "failed": "bold red", "broken": "bold red"}
+Found = tuple[str, str, "Standing"]
+"""Asset, partition and what its store is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A store and what is to be said of it: its counts where it is built, what is wrong where it cannot be judged, what awaits publication."""
+def status(as_json: Annotated[bool, typer.Option("--json", help="Print the stores as JSON.")] = False) -> None:
+    """Show what every store is: missing, stale, failed or current, its rows and tokens; how to build what is not current; and what is left over.
 
-    asset: str
-    partition: str
-    state: str
-    counts: Mapping[str, Any]
-    fault: str = ""
-    candidate: Path | None = None
-
-
-def status() -> None:
-    """Show every store: missing, stale or current, its rows and tokens; and the commands that build what is not current.
-
-    A store that cannot be judged, because a source or its manifest is gone, is "broken"; then the exit code is 1.
+    Exit code 1 where a store is "broken", because a source or its manifest cannot be read, or fails its checks, published or not.
     """
     from prep_assets.config.models import FAMILIES
     from prep_assets.pipelines.workspace import Workspace
 
     workspace = Workspace.open()
-    judged = [_judge(workspace, asset, partition) for asset in configured(workspace) for partition in asset.partitions(workspace)]
-    console = out()
-    _show(console, judged)
-    absent = [f"{name}.yaml" for name in FAMILIES if not (workspace.configs / f"{name}.yaml").is_file()]
-    if absent:
-        console.print(f"no configuration in {near(workspace.configs)}: {', '.join(absent)}", style="dim", soft_wrap=True)
-    found = [each.state for each in judged]
-    console.print(
-        ", ".join(f"{found.count(state):,} {state}" for state in STYLES if state in found) + f" in {near(workspace.stores)}", soft_wrap=True
-    )
-    if "broken" in found:
+    faults: list[str] = []
+    found = list(_look(workspace, faults))
+    if as_json:
+        typer.echo(json.dumps([_as_json(*each) for each in found], indent=1))
+    else:
+        console = out()
+        _show(console, workspace, found)
+        absent = [f"{name}.yaml" for name in FAMILIES if not workspace.has(name)]
+        if absent:
+            console.print(f"no configuration in {near(workspace.configs)}: {', '.join(absent)}", style="dim", soft_wrap=True)
+        for fault in faults:
+            console.print(fault, style="bold red", soft_wrap=True)
+        _show_left(console, workspace, found)
+        states = [standing.state for _, _, standing in found]
+        counts = ", ".join(f"{states.count(state):,} {state}" for state in STYLES if state in states)
+        console.print(f"{counts or 'no stores'} in {near(workspace.stores)}", soft_wrap=True)
+    if faults or any(standing.state in ("broken", "failed") or standing.refused for _, _, standing in found):
         raise typer.Exit(1)
 
 
-def _judge(workspace: Workspace, asset: Asset, partition: str) -> Judged:
-    from prep_assets.pipelines.graph import state
+def _look(workspace: Workspace, faults: list[str]) -> Iterator[Found]:
+    from prep_assets.engine import Look, Standing
 
-    try:
-        now = state(workspace, asset, partition)
-        published = workspace.published(asset.name, partition)
-        candidate = workspace.place(asset.name, partition).candidate()
-    except PrepAssetsError as error:
-        return Judged(asset.name, partition, "broken", {}, str(error))
-    counts = published.manifest.counts if published else {}
-    return Judged(asset.name, partition, now, counts, candidate=candidate.directory if candidate else None)
+    look = Look(workspace)
+    for asset in configured(workspace, faults):
+        for partition in asset.partitions(workspace):
+            try:
+                yield asset.name, partition, look.at(asset, partition)
+            except PrepAssetsError as error:
+                yield asset.name, partition, Standing("broken", str(error))
 
 
-def _show(console: Console, judged: list[Judged]) -> None:
+def _as_json(asset: str, partition: str, standing: Standing) -> dict[str, Any]:
+    published = standing.published
+    return {
+        "asset": asset,
+        "partition": partition,
+        "state": standing.state,
+        "why": standing.why,
+        "counts": dict(published.manifest.counts) if published else {},
+        "path": str(published.directory) if published else None,
+        "overrides": list(standing.overrides),
+        "made_from_overridden": list(standing.inherited),
+        "failed_checks": {name: result.summary for name, result in standing.failed.items()},
+        "refused_candidate": str(standing.candidate.directory) if standing.candidate else None,
+        "draft": str(standing.draft.directory) if standing.draft else None,
+    }
+
+
+def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
     from rich.text import Text
 
     from prep_assets.pipelines.commands import materialize_command
 
     shown = table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))
-    for each in judged:
-        rows, tokens = each.counts.get("rows", each.counts.get("kept")), each.counts.get("tokens")
-        shown.add_row(each.asset, each.partition, Text(each.state, STYLES[each.state]), number(rows), number(tokens))
+    for asset, partition, standing in found:
+        counts = standing.published.manifest.counts if standing.published else {}
+        rows, tokens = counts.get("rows", counts.get("kept")), counts.get("tokens")
+        shown.add_row(asset, partition, Text(_state(standing), STYLES[standing.state]), number(rows), number(tokens))
     console.print(shown)
     # below the table, where no column folds them and they can be copied
-    for state in ("missing", "stale"):
-        commands = [materialize_command(each.asset, each.partition) for each in judged if each.state == state]
+    for state in ("missing", "stale", "failed", "unchecked"):
+        commands = [materialize_command(asset, partition) for asset, partition, standing in found if standing.state == state]
         if commands:
             console.print(f"to build what is {state}:", *commands, sep="\n  ", soft_wrap=True)
-    for each in judged:
-        if each.fault:
-            console.print(Text(f"{each.asset} {each.partition}: {each.fault}", "red"), soft_wrap=True)
-        if each.candidate:
-            text = f"{each.asset} {each.partition}: a newer store is not published, for not every check has passed: {near(each.candidate)}"
-            console.print(Text(text, "yellow"), soft_wrap=True)
+    for asset, partition, standing in found:
+        for text, style in _remarks(standing):
+            console.print(Text(f"{workspace.place(asset, partition).label}: {text}", style), soft_wrap=True)
+
+
+def _state(standing: Standing) -> str:
+    changed = [*standing.overrides, *(["what it is made from"] if standing.inherited else [])]
+    return f"{standing.state} (overridden: {', '.join(changed)})" if changed else standing.state
+
+
+def _remarks(standing: Standing) -> Iterator[tuple[str, str]]:
+    if standing.state in ("broken", "stale", "unchecked"):
+        yield standing.why, "red" if standing.state == "broken" else "dim"
+    for name, result in standing.failed.items():
+        yield f"{name} does not hold: {result.summary}", "bold red"
+    if standing.candidate:
+        why = f"it fails {', '.join(standing.refused)}" if standing.refused else "its checks have not come to an end"
+        yield (
+            f"a newer store is not published, because {why}: {near(standing.candidate.directory)}",
+            "bold red" if standing.refused else "yellow",
+        )
+    for each in standing.inherited:
+        yield f"made from a store with options of one run, {each}", "yellow"
+    if standing.draft:
+        yield f"there is a draft, which is not current: {near(standing.draft.directory)}", "dim"
+
+
+def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> None:
+    """Stores of what the configuration no longer has, and what killed builds left."""
+    from prep_assets.engine.left import forgotten
+
+    removed = forgotten(workspace)
+    for place in removed:
+        console.print(
+            f"{place.label}: not in the configuration any more, {size(folder_size(place.directory))}", style="yellow", soft_wrap=True
+        )
+    for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in found)):
+        for path in place.leftovers():
+            text = f"{place.label}: left by a build that was killed, or is under way: {near(path)}, {size(folder_size(path))}"
+            console.print(text, style="yellow", soft_wrap=True)
+    if removed:
+        console.print("to delete what is not in the configuration any more:\n  prep-assets prune --removed", soft_wrap=True)

@@ -11,13 +11,13 @@ import typer
 from prep_assets.cli.console import counted, err, has_colour, out, table
 from prep_assets.cli.find import Partition, asset_and_partitions, build_commands, configured
 from prep_assets.cli.tokens import flowing, texts_of, visible
-from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.errors import StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from prep_assets.pipelines.proving.checks import Check
+    from prep_assets.engine.events import Refused
     from prep_assets.pipelines.workspace import Workspace
     from prep_assets.quality.verdict import Verdict, Worst
 
@@ -79,6 +79,10 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
 def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from prep_assets.engine.events import Checked, Refused
+    from prep_assets.engine.planning import Step
+    from prep_assets.engine.running import check as check_store
+    from prep_assets.pipelines.graph import asset_named
     from prep_assets.pipelines.proving.checks import checks_of
 
     console = err()
@@ -87,29 +91,22 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("verify", total=sum(len(checks_of(asset)) for asset, _ in stores))
         for asset, partition in stores:
-            for check in checks_of(asset):
-                progress.update(task, description=f"{workspace.place(asset, partition).label} {check.name}")
-                outcomes.append(Outcome(asset, partition, check.name, _run(check, workspace, asset, partition)))
-                progress.advance(task)
+            for event in check_store(workspace, Step(asset_named(asset, workspace), partition, "current", "", asked=True)):
+                if isinstance(event, Checked):
+                    progress.update(task, description=f"{event.step.label} {event.check}", advance=1)
+                    outcomes.append(Outcome(asset, partition, event.check, event.verdict))
+                elif isinstance(event, Refused) and not event.verdicts:
+                    outcomes += [Outcome(asset, partition, check.name, _unreadable(event)) for check in checks_of(asset)]
     return outcomes
 
 
-def _run(check: Check, workspace: Workspace, asset: str, partition: str) -> Verdict:
-    """The verdict of a check. A damaged store must not end the run, whatever it makes a reader raise: that is a failure to report."""
+def _unreadable(refused: Refused) -> Verdict:
+    """A store of which not even the manifest can be read fails every check."""
     from prep_assets.pipelines.commands import materialize_command
-    from prep_assets.pipelines.proving.checks import run_check
     from prep_assets.quality.verdict import Verdict, Worst
 
-    place = workspace.place(asset, partition)
-    try:
-        published = place.current()
-        assert published is not None
-        return run_check(check, workspace, published)
-    except PrepAssetsError as error:
-        detail = f"{error}\nBuild it again: {materialize_command(asset, partition)}"
-    except Exception as error:
-        detail = f"the check could not be carried out ({type(error).__name__}: {error})"
-    return Verdict(False, detail, {}, Worst(str(place.directory / "current"), detail))
+    detail = f"{refused.reason}\nBuild it again: {materialize_command(refused.step.asset.name, refused.step.partition)}"
+    return Verdict(False, detail, {}, Worst(refused.step.label, detail))
 
 
 def _show(console: Console, outcomes: list[Outcome]) -> None:

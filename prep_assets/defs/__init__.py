@@ -1,1 +1,1 @@
-"""Dagster and nothing else: partitions, the IO manager, assets, checks, sensors, schedules."""
+"""Dagster and nothing else: what the graph of assets looks like there, and how events of the engine become Dagster's."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, create_model
 from prep_assets.config.models import FAMILIES
 
 AS_CONFIGURED = "as_configured"
+PUBLISH = "publish"
 NOT_FOR_ONE_RUN = ("domains", "refresh", "exports")
 """Domains are partitions, the schedule is a definition and exports are assets: all are fixed when the code location loads."""
 
@@ -23,12 +24,26 @@ NOT_FOR_ONE_RUN = ("domains", "refresh", "exports")
 @cache
 def options(family: str) -> type[dg.Config]:
     """The run config of a family's assets."""
-    return _optional(FAMILIES[family], f"{family.capitalize()}Options")
+    asked = (bool, Field(default=False, description="Make what these options give the current store. false: it is a draft."))
+    return create_model(
+        f"{family.capitalize()}Options", __base__=_optional(FAMILIES[family], f"{family.capitalize()}OptionsOfOneRun"), publish=asked
+    )
+
+
+class Nothing(dg.Config):
+    """An export has no options of one run: they stand in the configuration file, which names the asset."""
 
 
 def chosen(config: dg.Config) -> dict[str, Any]:
     """What a run config sets, as the nested mapping that overrides the file."""
-    return _set_values(config)
+    values = _set_values(config)
+    values.pop(PUBLISH, None)
+    return values
+
+
+def publishes(config: dg.Config) -> bool:
+    """Whether a run config asks for what its options give to be made current."""
+    return bool(getattr(config, PUBLISH, False))
 
 
 def _optional(model: type[BaseModel], name: str) -> type[dg.Config]:

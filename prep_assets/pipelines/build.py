@@ -10,7 +10,7 @@ from typing import Any
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.all_refused import all_refused
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets.stores.manifest import build_key
+from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.published import Draft, Place, Published
 
 
@@ -39,16 +39,22 @@ class Build:
         """The build key."""
         return build_key(self.recipe)
 
-    def propose(self) -> Published:
-        """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
-        recipe = dict(self.recipe)
-        return self.place.propose(self.key, self._write, config_key=build_key(self.plain_recipe), recipe=recipe, audit=self.audit)
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What this run's options change in the recipe, e.g. ``packing.row_len``; nothing where the file says the same."""
+        return differences(self.plain_recipe, self.recipe)
 
-    def publish(self) -> Published:
-        """Propose and accept, without any further checks."""
-        published = self.propose()
-        self.place.accept(published)
-        return published
+    def propose(self, *, draft: bool = False, again: bool = False) -> Published:
+        """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
+        return self.place.propose(
+            self.key,
+            self._write,
+            config_key=build_key(self.plain_recipe),
+            recipe=dict(self.recipe),
+            audit=self.audit,
+            draft=draft,
+            again=again,
+        )
 
     def _write(self, payload: Path, quarantine: Path) -> Draft:
         try:

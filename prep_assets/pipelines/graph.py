@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.pipelines import versions
 from prep_assets.pipelines.later import later
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets.stores.manifest import build_key
 
 if TYPE_CHECKING:
     from prep_assets.pipelines.build import Build
     from prep_assets.pipelines.exporting.build import Exporting
-
-State = Literal["missing", "stale", "current"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +30,7 @@ class Asset:
         build: workspace and partition (``""`` where it has none) → how to make its store.
         recipe: the same → what its store depends on.
         version: code version; it counts up when the same input gives other bytes.
+        options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says; `domains` where it reads all.
     """
 
     name: str
@@ -42,10 +40,30 @@ class Asset:
     build: Callable[[Workspace, str], Build]
     recipe: Callable[[Workspace, str], Mapping[str, Any]]
     version: str
+    options: tuple[str, ...] = ()
 
     def partitions(self, workspace: Workspace) -> tuple[str, ...]:
         """Its partitions, in the order of the configuration; ``("",)`` where it has none."""
         return tuple(workspace.family(FAMILIES[self.family]).domains) if self.partitioned else ("",)
+
+
+TOKENIZER = ("tokenizer", "tokenizer_revision", "tokenizer_loader")
+REASONING = ("reasoning", "reasoning_tags")
+TEMPLATE = (*TOKENIZER, "template", "template_options")
+IMAGES = ("image_token", "image_patches")
+MASK = (
+    "mask",
+    "mask_default",
+    "train_on_eos",
+    "train_turns",
+    "train_thinking",
+    "train_tool_calls",
+    "train_headers",
+    "special_in_content",
+    "truncation",
+    "truncation_keeps_stop",
+)
+"""Options of the sft family that decide the loss mask."""
 
 
 def _raw(family: str, kind: type[Family]) -> Asset:
@@ -73,6 +91,7 @@ ASSETS: Mapping[str, Asset] = {
             later("families.pretrain.tokens_build"),
             later("families.pretrain.tokens_recipe"),
             versions.PRETRAIN,
+            (*TOKENIZER, *IMAGES, "preprocessing", "output", "test_fraction"),
         ),
         _raw("sft", Sft),
         Asset(
@@ -83,9 +102,17 @@ ASSETS: Mapping[str, Asset] = {
             later("families.sft.certificate_build"),
             later("families.sft.certificate_recipe"),
             versions.SFT,
+            (*TEMPLATE, *IMAGES),
         ),
         Asset(
-            "sft_tokens", "sft", True, ("sft_raw",), later("families.sft.tokens_build"), later("families.sft.tokens_recipe"), versions.SFT
+            "sft_tokens",
+            "sft",
+            True,
+            ("sft_raw",),
+            later("families.sft.tokens_build"),
+            later("families.sft.tokens_recipe"),
+            versions.SFT,
+            (*TEMPLATE, *REASONING, *IMAGES, *MASK, "preprocessing", "test_fraction", "output.dtype", "output.max_tokens_per_shard"),
         ),
         Asset(
             "sft_packed",
@@ -95,6 +122,7 @@ ASSETS: Mapping[str, Asset] = {
             later("families.sft_packed.packed_build"),
             later("families.sft_packed.packed_recipe"),
             versions.SFT,
+            ("packing", "output"),
         ),
         _raw("preference", Preference),
         Asset(
@@ -105,6 +133,7 @@ ASSETS: Mapping[str, Asset] = {
             later("families.preference.pairs_build"),
             later("families.preference.pairs_recipe"),
             versions.PREFERENCE,
+            (*REASONING, "domains", "max_per_source", "test_fraction", "seed", "shuffle", "form", "preprocessing.deduplicate"),
         ),
         Asset(
             "preference_tokens",
@@ -114,9 +143,19 @@ ASSETS: Mapping[str, Asset] = {
             later("families.preference.tokens_build"),
             later("families.preference.tokens_recipe"),
             versions.PREFERENCE,
+            (*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output"),
         ),
         _raw("rl", Rl),
-        Asset("rl_prompts", "rl", False, ("rl_raw",), later("families.rl.prompts_build"), later("families.rl.prompts_recipe"), versions.RL),
+        Asset(
+            "rl_prompts",
+            "rl",
+            False,
+            ("rl_raw",),
+            later("families.rl.prompts_build"),
+            later("families.rl.prompts_recipe"),
+            versions.RL,
+            (*REASONING, "domains", "test_fraction", "form", "preprocessing.deduplicate"),
+        ),
         Asset(
             "arithmetic_prompts",
             "rl",
@@ -125,6 +164,7 @@ ASSETS: Mapping[str, Asset] = {
             later("families.rl.arithmetic_build"),
             later("families.rl.arithmetic_recipe"),
             versions.RL,
+            ("arithmetic",),
         ),
         Asset(
             "rl_tokens",
@@ -134,15 +174,23 @@ ASSETS: Mapping[str, Asset] = {
             later("families.rl.tokens_build"),
             later("families.rl.tokens_recipe"),
             versions.RL,
+            (*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output"),
         ),
     )
 }
 
 
 GROUPS = Asset(
-    "rl_groups", "rl", False, ("rl_raw",), later("families.rl_groups.groups_build"), later("families.rl_groups.groups_recipe"), versions.RL
+    "rl_groups",
+    "rl",
+    False,
+    ("rl_raw",),
+    later("families.rl_groups.groups_build"),
+    later("families.rl_groups.groups_recipe"),
+    versions.RL,
+    (*TEMPLATE, *REASONING, "domains", "test_fraction", "preprocessing.deduplicate", "preprocessing.max_seq_len", "output"),
 )
-"""Scored groups. It stands in the graph where a domain's schema gives them: nobody else has an empty store to build and to look at."""
+"""Scored groups. It is in the graph where a domain's schema gives them; elsewhere its store would always be empty."""
 EVERY: Mapping[str, Asset] = {**ASSETS, GROUPS.name: GROUPS}
 """All assets but exports, those among them that not every configuration has."""
 
@@ -153,25 +201,37 @@ def has_groups(workspace: Workspace) -> bool:
 
 
 def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
-    """`ASSETS` of the families that have a configuration file, `GROUPS` where there are any, and the exports that the configuration asks for.
+    """Every asset that the configuration has: those of each family that has a file, and the exports that it asks for.
 
     Raises:
-        ConfigError: an export that means nothing.
+        ConfigError: a configuration that means nothing.
     """
-    known = EVERY if has_groups(workspace) else ASSETS
-    configured = {name: asset for name, asset in known.items() if workspace.has(asset.family)}
-    return {**configured, **{each.asset: _export(each) for each in _exports(workspace)}}
+    families = [family for family in FAMILIES if workspace.has(family)]
+    known = {name: asset for family in families for name, asset in family_assets(workspace, family).items()}
+    return {**{name: asset for name, asset in known.items() if name in EVERY}, **known}
 
 
-def _exports(workspace: Workspace) -> tuple[Exporting, ...]:
-    if not any(workspace.family(kind).exports for name, kind in FAMILIES.items() if workspace.has(name)):
-        return ()
-    return tuple(later("exporting.build.configured_exports")(workspace))
+def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
+    """The assets of one family: those of `ASSETS`, `GROUPS` where there are any, and its exports.
+
+    Raises:
+        ConfigError: the family's configuration means nothing.
+    """
+    own = {name: asset for name, asset in ASSETS.items() if asset.family == family}
+    if family == GROUPS.family and has_groups(workspace):
+        own[GROUPS.name] = GROUPS
+    return {**own, **{each.asset: _export(each) for each in exports_of(workspace, family)}}
+
+
+def exports_of(workspace: Workspace, family: str) -> tuple[Exporting, ...]:
+    """The exports that one family's configuration asks for; what makes them is imported only where there are any."""
+    return tuple(later("exporting.build.family_exports")(workspace, family)) if workspace.family(FAMILIES[family]).exports else ()
 
 
 def _export(each: Exporting) -> Asset:
     build, recipe = partial(later("exporting.build.export_build"), each), partial(later("exporting.build.export_recipe"), each)
-    return Asset(each.asset, each.family, EVERY[each.source].partitioned, (each.source,), build, recipe, versions.EXPORT)
+    options = (f"exports.{each.asset.removeprefix(f'{each.family}_export_')}",)
+    return Asset(each.asset, each.family, EVERY[each.source].partitioned, (each.source,), build, recipe, versions.EXPORT, options)
 
 
 def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
@@ -197,29 +257,3 @@ def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[
         same = asset.partitioned and above.partitioned
         for each in (partition,) if same else above.partitions(workspace):
             yield above, each
-
-
-def state(workspace: Workspace, asset: Asset, partition: str) -> State:
-    """Whether a store is what the configuration and the sources of this moment ask for.
-
-    It is ``stale`` when its recipe has changed (options, code, tokenizer, template, source files) or anything that it was made from is not
-    current. A store that a run made with overridden options counts as current: somebody asked for it.
-    """
-    published = workspace.published(asset.name, partition)
-    if published is None:
-        return "missing"
-    if any(state(workspace, above, each) != "current" for above, each in upstream_of(workspace, asset, partition)):
-        return "stale"
-    return "current" if published.manifest.config_key == build_key(asset.recipe(workspace.plain, partition)) else "stale"
-
-
-def out_of_date(workspace: Workspace, asset: Asset, partition: str = "") -> list[tuple[Asset, str, State]]:
-    """Everything above a store that is not current, what feeds others first. The store itself is not in the list."""
-    found: dict[tuple[str, str], tuple[Asset, str, State]] = {}
-    for above, each in upstream_of(workspace, asset, partition):
-        for entry in out_of_date(workspace, above, each):
-            found.setdefault((entry[0].name, entry[1]), entry)
-        now = state(workspace, above, each)
-        if now != "current":
-            found.setdefault((above.name, each), (above, each, now))
-    return list(found.values())

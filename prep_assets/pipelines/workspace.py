@@ -64,7 +64,7 @@ class Workspace:
     @cached_property
     def plain(self) -> Workspace:
         """This workspace without overrides: what the files alone say."""
-        return Workspace(self.configs, self.stores) if self.overrides else self
+        return Workspace(self.configs, self.stores, progress=self.progress) if self.overrides else self
 
     @cached_property
     def _families(self) -> dict[str, Family]:

@@ -91,6 +91,18 @@ def build_key(recipe: Mapping[str, Any]) -> str:
     return digest({"format": FORMAT, **recipe})
 
 
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> tuple[str, ...]:
+    """The keys at which two recipes differ, dotted and sorted, e.g. ``packing.row_len``."""
+    found: list[str] = []
+    for key in sorted({*one, *other}):
+        left, right = one.get(key), other.get(key)
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            found += differences(left, right, f"{prefix}{key}.")
+        elif digest(left) != digest(right):  # as JSON, in which tuples are lists
+            found.append(f"{prefix}{key}")
+    return tuple(found)
+
+
 def file_hash(path: Path) -> str:
     """sha256 of a file's bytes."""
     with path.open("rb") as file:

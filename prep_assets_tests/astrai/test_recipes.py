@@ -21,10 +21,11 @@ from prep_assets.astrai.load import load_pipeline
 from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
-from prep_assets.pipelines.graph import ASSETS, out_of_date
+from prep_assets.pipelines.graph import ASSETS
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.hub import hub_address
 from prep_assets_tests.astrai.pipelines import CHAT, INSTRUCTION, TEXT
+from prep_assets_tests.pipelines.workspaces import make, out_of_date
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 RECIPES = CONFIGS / "recipes"
@@ -187,8 +188,8 @@ def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> 
     last = ASSETS[LAST[family]]
     for partition in last.partitions(workspace):
         for above, each, _ in out_of_date(workspace, last, partition):
-            above.build(workspace, each).publish()
-        store = last.build(workspace, partition).publish()
+            make(workspace, above, each)
+        store = make(workspace, last, partition)
         assert store.manifest.counts.get("tokens", store.manifest.counts.get("kept", 0)) > 0
         store.verify()
     for name_of, domain in workspace.family(FAMILIES[family]).domains.items():

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from prep_assets.cli.main import app
 from prep_assets.pipelines.graph import ASSETS
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets_tests.pipelines.workspaces import make
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 Run = Callable[..., Result]
@@ -47,7 +48,7 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace = Workspace(root / "configs", root / "stores")
     for asset in ASSETS.values():
         for partition in asset.partitions(workspace):
-            asset.build(workspace, partition).publish()
+            make(workspace, asset, partition)
     return workspace
 
 

@@ -18,7 +18,7 @@ from prep_assets.exports.source import open_source
 from prep_assets.pipelines.graph import asset_named
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.lines import Lines
-from prep_assets_tests.pipelines.workspaces import tree
+from prep_assets_tests.pipelines.workspaces import make, tree
 
 
 def lines_of(output: str) -> list[str]:
@@ -211,7 +211,7 @@ def test_configured_exports_are_assets_like_the_others(mine: Any, run: Any) -> N
     assert "dagster asset materialize --select sft_export_by_domain --partition chats" in shown
 
     workspace = Workspace(mine.configs, mine.stores)
-    asset_named("sft_export_trl", workspace).build(workspace, "").publish()
+    make(workspace, asset_named("sft_export_trl", workspace))
     assert run("path", "sft_export_trl").stdout == f"{mine.stores / 'sft_export_trl' / 'current'}\n"
     verified = run("verify", "sft_export_trl")
     assert verified.exit_code == 0 and "all 2 checks of 1 store passed" in verified.stdout
@@ -226,4 +226,4 @@ def test_a_broken_export_in_the_configuration_is_a_message(mine: Any, run: Any) 
     path.write_text(path.read_text("utf-8") + "exports: {trl: {from: sft_packed, to: hf_arow}}\n", "utf-8")
     result = run("status")
     assert result.exit_code == 1
-    assert "exports.trl.to: no export format 'hf_arow'; did you mean 'hf_arrow'" in result.stderr
+    assert "exports.trl.to: no export format 'hf_arow'; did you mean 'hf_arrow'" in result.stdout

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from prep_assets.pipelines.graph import ASSETS
+from prep_assets.stores.checked import Result
 
 
 def states(output: str) -> dict[tuple[str, str], str]:
@@ -65,3 +67,32 @@ def test_a_family_without_configuration_is_named(mine: Any, run: Any) -> None:
     assert result.exit_code == 0
     assert "rl.yaml" in result.stdout
     assert not any(asset.startswith("rl_") for asset, _ in states(result.stdout))
+
+
+def test_a_store_whose_checks_failed_is_not_current(mine: Any, run: Any) -> None:
+    """It said current, with exit code 0, of a store whose blocking checks had just failed."""
+    store = mine.published("sft_tokens", "dolly")
+    mine.place("sft_tokens", "dolly").record(store, {"mask_alignment": Result(False, "row 7 trains the prompt")})
+    result = run("status")
+    assert result.exit_code == 1
+    assert states(result.stdout)["sft_tokens", "dolly"] == "failed" and states(result.stdout)["sft_packed", ""] == "stale"
+    assert "sft_tokens[dolly]: mask_alignment does not hold: row 7 trains the prompt" in result.stdout
+
+
+def test_as_json(built: Any, run: Any) -> None:
+    found = json.loads(run("status", "--json").stdout)
+    assert {each["state"] for each in found} == {"current"}
+    packed = next(each for each in found if each["asset"] == "sft_packed")
+    assert packed["counts"] == built.published("sft_packed").manifest.counts
+
+
+def test_verify_is_remembered(mine: Any, run: Any) -> None:
+    path = next((mine.stores / "sft_tokens" / "dolly" / "current").rglob("loss_mask.bin"))
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+    assert states(run("status").stdout)["sft_tokens", "dolly"] == "current"
+    assert run("verify", "sft_tokens").exit_code == 1
+    assert states(run("status").stdout)["sft_tokens", "dolly"] == "failed"
+    assert run("build", "sft_packed").exit_code == 0
+    assert states(run("status").stdout)["sft_tokens", "dolly"] == "current"

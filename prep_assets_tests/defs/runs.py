@@ -65,11 +65,25 @@ def data_version(materialization: dg.AssetMaterialization) -> str:
     return (materialization.tags or {})["dagster/data_version"]
 
 
-def evaluations(instance: dg.DagsterInstance, asset: str, check: str) -> list[dg.AssetCheckEvaluation]:
-    """Every evaluation of a check, the latest first."""
+def evaluations(instance: dg.DagsterInstance, asset: str, check: str, partition: str | None = None) -> list[dg.AssetCheckEvaluation]:
+    """Every evaluation of a check, or those of one partition, the latest first."""
     key = dg.AssetCheckKey(dg.AssetKey(asset), check)
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
-    return [record.evaluation for record in records if isinstance(record.evaluation, dg.AssetCheckEvaluation)]
+    found = [record.evaluation for record in records if isinstance(record.evaluation, dg.AssetCheckEvaluation)]
+    return [each for each in found if partition in (None, each.partition)]
+
+
+def stale(instance: dg.DagsterInstance, asset: str, partition: str | None = None, definitions: dg.Definitions = defs) -> list[str]:
+    """Why Dagster marks a store as unsynced; empty where it does not."""
+    from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+    from dagster._core.loader import LoadingContextForTest
+
+    resolver = CachingStaleStatusResolver(
+        instance, asset_graph=definitions.resolve_asset_graph(), loading_context=LoadingContextForTest(instance)
+    )
+    if resolver.get_status(dg.AssetKey(asset), partition) is StaleStatus.MISSING:
+        return ["missing"]
+    return [f"{cause.asset_key.to_user_string()} {cause.reason}" for cause in resolver.get_stale_causes(dg.AssetKey(asset), partition)]
 
 
 def plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import dagster as dg
 import pytest
 
 from prep_assets.definitions import defs
-from prep_assets.defs import checks as module
 from prep_assets.pipelines.proving.checks import Check, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
@@ -46,7 +45,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
             return Verdict(False, "one record is missing")
         return run_check(check, workspace, published)
 
-    monkeypatch.setattr(module, "run_check", verdict)
+    monkeypatch.setattr("prep_assets.engine.running.run_check", verdict)
     return chosen
 
 

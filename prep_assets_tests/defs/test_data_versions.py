@@ -10,7 +10,7 @@ import pytest
 
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets_tests.defs.conftest import Everything
-from prep_assets_tests.defs.runs import data_version, materializations, run
+from prep_assets_tests.defs.runs import data_version, materializations, run, stale
 
 
 def latest(instance: dg.DagsterInstance, asset: str) -> dg.AssetMaterialization:
@@ -39,7 +39,7 @@ def test_an_unchanged_rebuild_has_the_same_version_whether_reused_or_not(built: 
 
 def test_other_content_has_another_version(built: Path, instance: dg.DagsterInstance) -> None:
     run(instance, "arithmetic_prompts")
-    run(instance, "arithmetic_prompts", options={"arithmetic_prompts": {"arithmetic": {"seed": 1}}})
+    run(instance, "arithmetic_prompts", options={"arithmetic_prompts": {"arithmetic": {"seed": 1}, "publish": True}})
     run(instance, "arithmetic_prompts")
     again, other, first = (data_version(each) for each in materializations(instance, "arithmetic_prompts"))
     assert first == again != other
@@ -48,19 +48,34 @@ def test_other_content_has_another_version(built: Path, instance: dg.DagsterInst
 def test_another_way_to_the_same_content_has_the_same_version(built: Path, instance: dg.DagsterInstance) -> None:
     # the build key differs, the bytes do not: what is downstream is reused
     run(instance, "sft_tokens", partition="dolly")
-    run(instance, "sft_tokens", partition="dolly", options={"sft_tokens": {"preprocessing": {"max_seq_len": 1023}}})
+    run(instance, "sft_tokens", partition="dolly", options={"sft_tokens": {"preprocessing": {"max_seq_len": 1023}, "publish": True}})
     second, first = materializations(instance, "sft_tokens")
     assert first.metadata["build_key"] != second.metadata["build_key"]
     assert data_version(first) == data_version(second) == first.metadata["content_hash"].value
 
 
-def test_a_range_has_one_version_made_of_all_its_contents(built: Path, instance: dg.DagsterInstance) -> None:
-    # Dagster has one data version per step; each partition's own hash is in its metadata
-    shorter = {"sft_tokens": {"preprocessing": {"max_seq_len": 100}}}
-    for options in (None, None, shorter):
-        assert run(instance, "sft_tokens", between=("gsm8k", "alpaca"), options=options).success
-    found = materializations(instance, "sft_tokens")
-    changed, again, first = ({data_version(each) for each in found[at : at + 2]} for at in (0, 2, 4))
-    assert len(first) == 1 and first == again
-    assert len(changed) == 1 and changed != first
-    assert len({each.metadata["content_hash"].value for each in found[4:]}) == 2
+def test_each_partition_of_a_range_has_the_version_of_its_own_content(built: Path, instance: dg.DagsterInstance) -> None:
+    """One combined version for all marked each as out of sync after the next run of one of them."""
+    assert run(instance, "sft_raw", "sft_tokens", between=("gsm8k", "alpaca")).success
+    for asset in ("sft_raw", "sft_tokens"):
+        for partition in ("gsm8k", "alpaca"):
+            found = next(each for each in materializations(instance, asset) if each.partition == partition)
+            assert data_version(found) == found.metadata["content_hash"].value
+
+
+def test_a_run_of_one_partition_after_a_range_leaves_everything_in_sync(built: Path, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "sft_raw", "sft_tokens", "sft_packed", between=("gsm8k", "chats")).success
+    assert run(instance, "sft_raw", partition="dolly").success
+    assert stale(instance, "sft_tokens", "dolly") == [] == stale(instance, "sft_packed")
+
+
+def test_what_one_run_built_for_another_is_in_sync(stores: Path, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "preference_tokens").success
+    assert [stale(instance, "preference_raw", each) for each in ("hh", "ultrafeedback")] == [[], []]
+    assert stale(instance, "preferences") == [] == stale(instance, "preference_tokens")
+
+
+def test_new_content_upstream_is_seen(built: Path, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "preference_raw", "preferences", "preference_tokens", between=("hh", "ultrafeedback")).success
+    assert run(instance, "preferences", options={"preferences": {"test_fraction": 0.5, "publish": True}}).success
+    assert stale(instance, "preference_tokens") == ["preference_tokens has a new dependency data version"]

@@ -13,10 +13,8 @@ import pyarrow as pa
 import pytest
 
 from prep_assets.definitions import defs
-from prep_assets.defs import preference, pretrain, rl, sft
-from prep_assets.defs.checks import checks
-from prep_assets.defs.exports import exports
-from prep_assets.defs.io_manager import StoreIOManager
+from prep_assets.defs.site import Site
+from prep_assets.defs.together import definitions
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import open_published
 from prep_assets_tests.conftest import ROOT
@@ -50,12 +48,7 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def with_exports(configs: Path) -> dg.Definitions:
     """The definitions as they load with this configuration."""
-    return dg.Definitions(
-        assets=[*dg.load_assets_from_modules([pretrain, sft, preference, rl]), *exports()],
-        asset_checks=checks(),
-        resources={"stores": StoreIOManager()},
-        executor=dg.in_process_executor,
-    )
+    return definitions(Site())
 
 
 @pytest.fixture
@@ -64,14 +57,13 @@ def history() -> Iterator[dg.DagsterInstance]:
         yield fresh
 
 
-def run(definitions: dg.Definitions, instance: dg.DagsterInstance, asset: str, partition: str | None = None) -> bool:
-    job = definitions.resolve_implicit_global_asset_job_def()
+def run(loaded: dg.Definitions, instance: dg.DagsterInstance, asset: str, partition: str | None = None) -> bool:
+    job = loaded.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey(asset)], partition_key=partition, raise_on_error=False)
     return result.success
 
 
 def test_as_shipped_there_are_none() -> None:
-    assert exports() == []
     assert names(defs.resolve_asset_graph().get_all_asset_keys()) == set(GRAPH)
 
 
@@ -116,9 +108,7 @@ def test_a_damaged_export_fails_its_check(with_exports: dg.Definitions, history:
     path.write_bytes(path.read_bytes()[:-1])
     keys = [dg.AssetCheckKey(dg.AssetKey("rl_export_verl"), name) for name in ("file_hashes", "readable")]
     job = dg.define_asset_job("checks_only", selection=dg.AssetSelection.checks(*keys))
-    resolved = dg.Definitions(
-        assets=with_exports.assets, asset_checks=with_exports.asset_checks, resources=with_exports.resources, jobs=[job]
-    ).resolve_job_def("checks_only")
+    resolved = dg.Definitions(assets=with_exports.assets, resources=with_exports.resources, jobs=[job]).resolve_job_def("checks_only")
     resolved.execute_in_process(instance=history, raise_on_error=False)
     for name in ("file_hashes", "readable"):
         assert not evaluations(history, "rl_export_verl", name)[0].passed
@@ -134,7 +124,7 @@ def test_the_command_line_materializes_an_export(configs: Path, tmp_path: Path) 
 
 
 @pytest.mark.cli
-def test_a_faulty_export_stops_the_load_with_its_name(configs: Path, tmp_path: Path) -> None:
+def test_a_faulty_export_is_told_with_its_name(configs: Path, tmp_path: Path) -> None:
     path = configs / "rl.yaml"
     path.write_text(path.read_text("utf-8").replace("to: verl", "to: verll"), "utf-8")
     said = materialize(tmp_path, "rl_export_verl", environment(ROOT, PREP_ASSETS_CONFIG_DIR=str(configs)))

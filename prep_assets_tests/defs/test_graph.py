@@ -22,18 +22,18 @@ SOURCED = {"file_hashes", "accounting", "selection"}
 # asset → family, what it is made from, whether it is partitioned, checks
 GRAPH: dict[str, tuple[str, set[str], bool, set[str]]] = {
     "pretrain_raw": ("pretrain", set(), True, RAW_CHECKS),
-    "pretrain_tokens": ("pretrain", {"pretrain_raw"}, True, {*SOURCED, "row_integrity", "mask_alignment", "tokenization_identity"}),
+    "pretrain_tokens": ("pretrain", {"pretrain_raw"}, True, {*SOURCED, "row_integrity", "tokenization_identity"}),
     "sft_raw": ("sft", set(), True, RAW_CHECKS),
     "sft_tokens": ("sft", {"sft_raw"}, True, {*TOKEN_CHECKS, "selection"}),
     "sft_template": ("sft", set(), False, {"file_hashes", "policy_supported"}),
-    "sft_packed": ("sft", {"sft_tokens"}, False, {*PACKED_CHECKS, "mixture"}),
+    "sft_packed": ("sft", {"sft_tokens"}, False, PACKED_CHECKS),
     "preference_raw": ("preference", set(), True, RAW_CHECKS),
-    "preferences": ("preference", {"preference_raw"}, False, {*SOURCED, "pair_sanity", "source_match"}),
-    "preference_tokens": ("preference", {"preferences"}, False, {*TOKEN_CHECKS, "selection"}),
+    "preferences": ("preference", {"preference_raw"}, False, {*SOURCED, "pair_sanity"}),
+    "preference_tokens": ("preference", {"preferences"}, False, TOKEN_CHECKS),
     "rl_raw": ("rl", set(), True, RAW_CHECKS),
-    "rl_prompts": ("rl", {"rl_raw"}, False, {*SOURCED, "gold_answers", "source_match"}),
-    "arithmetic_prompts": ("rl", set(), False, {"file_hashes", "gold_answers", "source_match"}),
-    "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {*SOURCED, "row_integrity", "tokenization_identity"}),
+    "rl_prompts": ("rl", {"rl_raw"}, False, {*SOURCED, "gold_answers"}),
+    "arithmetic_prompts": ("rl", set(), False, {"file_hashes", "gold_answers"}),
+    "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {"file_hashes", "accounting", "row_integrity"}),
 }
 
 graph = defs.resolve_asset_graph()
@@ -78,7 +78,8 @@ def test_asset_page_has_everything_to_show(name: str) -> None:
     assert first_line.endswith(".")
     assert found.owners == ["team:data"]
     assert found.kinds >= {"python"} and len(found.kinds) > 1
-    assert found.code_version == ASSETS[name].version != ""
+    assert found.code_version.partition("-")[0] == ASSETS[name].version != ""
+    assert ("-" in found.code_version) == bool(ASSETS[name].options)
     assert found.tags["prep_assets/family"] == GRAPH[name][0]
     if name != "sft_template":  # the one that is no table
         columns = found.metadata["dagster/column_schema"].columns
@@ -96,6 +97,7 @@ def test_every_check_blocks_and_says_what_holds(name: str) -> None:
         spec = graph.get_check_spec(key)
         assert spec.blocking
         assert spec.description and spec.description.endswith(".")
+        assert spec.partitions_def == node(name).partitions_def
 
 
 def test_partitions_of_a_family_are_one_definition() -> None:
@@ -127,9 +129,10 @@ def test_selections_of_the_command_line(selection: str, expected: set[str]) -> N
         ("refresh_sft", {"sft_raw", "sft_tokens"}),
         ("refresh_preference", {"preference_raw"}),
         ("refresh_rl", {"rl_raw"}),
-        ("rebuild_sft", {"sft_template", "sft_packed"}),
-        ("rebuild_preference", {"preferences", "preference_tokens"}),
-        ("rebuild_rl", {"rl_prompts", "arithmetic_prompts", "rl_tokens"}),
+        ("rebuild_pretrain", {"pretrain_raw", "pretrain_tokens"}),
+        ("rebuild_sft", {"sft_raw", "sft_tokens", "sft_template", "sft_packed"}),
+        ("rebuild_preference", {"preference_raw", "preferences", "preference_tokens"}),
+        ("rebuild_rl", {"rl_raw", "rl_prompts", "arithmetic_prompts", "rl_tokens"}),
     ],
 )
 def test_jobs_build_and_check(job: str, assets: set[str]) -> None:
@@ -155,8 +158,7 @@ def test_each_sensor_and_schedule_starts_the_job_of_its_family() -> None:
     repository = defs.get_repository_def()
     for family in DOMAINS:
         assert repository.get_sensor_def(f"{family}_sources").job_name == f"refresh_{family}"
-        last = "refresh_pretrain" if family == "pretrain" else f"rebuild_{family}"
-        assert repository.get_schedule_def(f"nightly_{family}").job_name == last
+        assert repository.get_schedule_def(f"nightly_{family}").job_name == f"rebuild_{family}"
 
 
 def test_every_way_to_load_the_code_location_gives_it_one_name() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prep_assets.defs.rl import groups
 from prep_assets.training import DatasetFactory
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.test_command_line import environment, materialize
@@ -19,10 +18,6 @@ from prep_assets_tests.pipelines.workspaces import TOKENIZER, jsonl
 
 pytestmark = pytest.mark.cli
 ROWS = [{"prompt": f"What is {i} + 2?", "responses": [f"{i + 2}", "No idea."], "rewards": [1.0, -0.25]} for i in range(12)]
-
-
-def test_as_shipped_there_are_none() -> None:
-    assert groups() == []
 
 
 def test_the_command_line_materializes_groups_and_their_export(tmp_path: Path) -> None:

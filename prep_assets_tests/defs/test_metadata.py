@@ -10,7 +10,7 @@ import dagster as dg
 import h5py
 import pytest
 
-from prep_assets.defs.io_manager import SHOWN_FILES, store_metadata
+from prep_assets.defs.metadata import SHOWN_FILES, store_metadata
 from prep_assets.pipelines.graph import ASSETS
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import read_quarantine
@@ -84,7 +84,7 @@ def test_a_source_of_many_files_shows_only_the_first(tmp_path: Path) -> None:
     for number in range(SHOWN_FILES + 5):
         jsonl(many / f"{number:03}.jsonl", [{"text": f"document {number}"}])
     workspace = workspace_in(tmp_path, minimal("pretrain", {"many": {"files": [str(many)], "schema": "text"}}))
-    metadata = store_metadata(build(workspace, "pretrain_raw", "many"))
+    metadata = store_metadata(workspace, build(workspace, "pretrain_raw", "many"))
     assert metadata["files"] == SHOWN_FILES + 5
     assert [entry["name"] for entry in metadata["preview"].value["files"]] == [f"{number:03}.jsonl" for number in range(SHOWN_FILES)]
 
@@ -95,7 +95,7 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
     workspace = workspace_in(tmp_path, minimal("sft", {"one": {"files": [str(source)], "schema": "alpaca"}}))
     build(workspace, "sft_raw", "one")
     published = build(workspace, "sft_tokens", "one")
-    metadata = store_metadata(published)
+    metadata = store_metadata(workspace, published)
     assert metadata["refused_records"] == 3 and metadata["dagster/row_count"] == 1
     assert sum(metadata["refused_by_reason"].value.values()) == 3
     quarantine = Path(metadata["quarantine"].value)
@@ -104,8 +104,9 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
 
 def test_without_refused_records_there_is_no_quarantine_to_show(everything: Everything, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(everything.stores))
-    published = Workspace.open().published("sft_raw", "dolly")
+    workspace = Workspace.open()
+    published = workspace.published("sft_raw", "dolly")
     assert published is not None
-    metadata = store_metadata(published)
+    metadata = store_metadata(workspace, published)
     assert metadata["refused_records"] == 0
     assert "quarantine" not in metadata and "refused_by_reason" not in metadata

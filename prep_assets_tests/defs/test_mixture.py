@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from prep_assets.defs.io_manager import store_metadata
+from prep_assets.defs.metadata import store_metadata
 from prep_assets.defs.mixture import BAR, LABEL, mixture_picture
 from prep_assets.stores.packed import open_packed
 from prep_assets_tests.pipelines.workspaces import build_all, domain, jsonl, minimal, workspace_in
@@ -43,12 +43,12 @@ def test_the_shares_are_those_of_the_rows(tmp_path: Path) -> None:
     }
     domains = {name: domain(jsonl(tmp_path / f"{name}.jsonl", each), "alpaca") for name, each in rows.items()}
     options = {"packing": {"strategy": "bfd", "row_len": 64, "overlong": "drop"}, "test_fraction": 0.0}
-    store = build_all(workspace_in(tmp_path, minimal("sft", domains, **options)), ["sft"])["sft_packed", ""]
+    store = build_all(workspace := workspace_in(tmp_path, minimal("sft", domains, **options)), ["sft"])["sft_packed", ""]
     table = open_packed(store.directory, "sft_packed")
     lengths, sources = np.asarray(table.documents["length"]), np.asarray(table.documents["source"])
     expected = {name: int(lengths[sources == table.sources.index(name)].sum()) / int(lengths.sum()) for name in domains}
     found = {name: store.manifest.metrics[f"share_{name}"] for name in domains}
     assert found == expected
     assert 0 < expected["long"] < 0.1
-    figures = [each.text for each in drawn(store_metadata(store)["mixture"].value).iter(f"{SVG}text")]
+    figures = [each.text for each in drawn(store_metadata(workspace, store)["mixture"].value).iter(f"{SVG}text")]
     assert figures == ["short", f"{expected['short']:.1%}", "long", f"{expected['long']:.1%}"]

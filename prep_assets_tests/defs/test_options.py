@@ -16,9 +16,10 @@ from pydantic import BaseModel
 from prep_assets.config.models import FAMILIES
 from prep_assets.definitions import defs
 from prep_assets.defs.options import AS_CONFIGURED, chosen, options
-from prep_assets.pipelines.graph import ASSETS, state
+from prep_assets.engine import Look, state
+from prep_assets.pipelines.graph import ASSETS
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, run
+from prep_assets_tests.defs.runs import checks_of, evaluations, failures, materializations, run, stale
 
 JOB = defs.resolve_implicit_global_asset_job_def()
 
@@ -51,7 +52,9 @@ def in_launchpad(config_type: Any, prefix: str = "") -> dict[str, str]:
 def test_the_launchpad_shows_every_option_with_its_description(asset: str) -> None:
     schema = defs.resolve_assets_def(asset).op.config_schema.config_type
     expected = described(FAMILIES[ASSETS[asset].family])
-    assert in_launchpad(schema) == expected
+    shown = in_launchpad(schema)
+    assert "draft" in shown.pop("publish")
+    assert shown == expected
     assert len(expected) > 10 and all(expected.values())
 
 
@@ -134,15 +137,53 @@ def columns(stores: Path) -> int:
         return int(file["tokens"].shape[1])
 
 
-def test_row_len_of_one_run(built: Path, instance: dg.DagsterInstance) -> None:
-    assert columns(built) == 1024
+def test_options_of_one_run_make_a_draft_and_current_does_not_move(built: Path, instance: dg.DagsterInstance) -> None:
+    """They leaked: the next run packed what one run had tried out, and everything called it current."""
+    assert run(instance, "sft_packed").success
+    before = materializations(instance, "sft_packed")
     result = run(instance, "sft_packed", options={"sft_packed": {"packing": {"row_len": 256}}})
     assert result.success
+    assert columns(built) == 1024
+    workspace = Workspace.open()
+    assert state(workspace, ASSETS["sft_packed"]) == "current"
+    draft = workspace.place("sft_packed").draft()
+    assert draft is not None and draft.manifest.recipe["packing"]["row_len"] == 256
+    # Dagster has seen it, and nothing is materialized, stale or failed for it
+    assert materializations(instance, "sft_packed") == before and stale(instance, "sft_packed") == []
+    [seen] = [record.asset_observation for record in instance.fetch_observations(dg.AssetKey("sft_packed"), limit=9).records]
+    assert seen is not None
+    assert seen.metadata["draft"].value is True and seen.metadata["overrides"].value == ["packing.row_len"]
+    assert all(evaluations(instance, "sft_packed", check)[0].passed for check in checks_of("sft_packed"))
+
+
+def test_a_draft_upstream_is_not_what_is_packed(built: Path, instance: dg.DagsterInstance) -> None:
+    before = Workspace.open().published("sft_packed")
+    options = {"sft_tokens": {"mask": {"user": "train"}}}
+    assert run(instance, "sft_tokens", partition="dolly", options=options).success
+    assert run(instance, "sft_packed").success
+    assert Workspace.open().published("sft_packed") == before
+
+
+def test_options_of_one_run_are_published_where_that_is_asked_for_and_say_so(built: Path, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "sft_packed", options={"sft_packed": {"packing": {"row_len": 256}, "publish": True}}).success
     assert columns(built) == 256
-    # somebody asked for it, so it is not out of date; a run without options follows the file again
-    assert state(Workspace.open(), ASSETS["sft_packed"], "") == "current"
+    assert materializations(instance, "sft_packed")[0].metadata["overrides"].value == ["packing.row_len"]
+    standing = Look(Workspace.open()).at(ASSETS["sft_packed"], "")
+    assert (standing.state, standing.overrides) == ("current", ("packing.row_len",))
+    # a run without options follows the file again
     assert run(instance, "sft_packed").success
     assert columns(built) == 1024
+    assert "overrides" not in materializations(instance, "sft_packed")[0].metadata
+
+
+def test_what_was_published_with_options_is_known_downstream(built: Path, instance: dg.DagsterInstance) -> None:
+    options = {"sft_tokens": {"mask": {"user": "train"}, "publish": True}}
+    assert run(instance, "sft_tokens", partition="dolly", options=options).success
+    workspace = Workspace.open()
+    assert Look(workspace).at(ASSETS["sft_packed"], "").state == "stale"
+    assert run(instance, "sft_packed").success
+    standing = Look(workspace).at(ASSETS["sft_packed"], "")
+    assert (standing.state, standing.overrides, standing.inherited) == ("current", (), ("sft_tokens[dolly]: mask.user",))
 
 
 def test_a_whole_section_may_be_set(built: Path, instance: dg.DagsterInstance) -> None:
@@ -151,13 +192,13 @@ def test_a_whole_section_may_be_set(built: Path, instance: dg.DagsterInstance) -
         "output": {"storage_format": "bin"},
     }
     assert run(instance, "sft_packed", options={"sft_packed": chosen_options}).success
-    published = Workspace.open().published("sft_packed")
-    assert published is not None
-    recipe = published.manifest.recipe
+    draft = Workspace.open().place("sft_packed").draft()
+    assert draft is not None
+    recipe = draft.manifest.recipe
     assert recipe["storage_format"] == "bin"
     assert {key: recipe["packing"][key] for key in chosen_options["packing"]} == chosen_options["packing"]
     assert recipe["packing"]["seed"] == 42
-    assert not list(published.directory.glob("*.h5"))
+    assert not list(draft.directory.glob("*.h5"))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +217,7 @@ def test_a_whole_section_may_be_set(built: Path, instance: dg.DagsterInstance) -
 def test_checks_hold_for_what_a_run_chose(
     built: Path, instance: dg.DagsterInstance, asset: str, partition: str | None, values: dict[str, Any]
 ) -> None:
-    result = run(instance, asset, partition=partition, options={asset: values})
+    result = run(instance, asset, partition=partition, options={asset: {**values, "publish": True}})
     said = {check: evaluations(instance, asset, check)[0] for check in checks_of(asset) if evaluations(instance, asset, check)}
     assert {check: evaluation.description for check, evaluation in said.items() if not evaluation.passed} == {}
     assert result.success, failures(result)
@@ -226,10 +267,26 @@ def test_a_number_out_of_bounds_is_a_failure_that_names_file_and_key(
     assert not (built / asset).exists()
 
 
-def test_an_option_of_one_asset_is_none_of_another(stores: Path, instance: dg.DagsterInstance) -> None:
-    between = (DOMAINS["sft"][0], DOMAINS["sft"][-1])
-    values = {"sft_packed": {"packing": {"row_len": 512}, "mask_default": "train"}}
-    assert run(instance, "sft_raw", "sft_tokens", "sft_packed", between=between, options=values).success
-    assert columns(stores) == 512
-    tokens = Workspace.open().published("sft_tokens", "dolly")
-    assert tokens is not None and tokens.manifest.recipe["mask_default"] == "mask"
+@pytest.mark.parametrize(
+    ("asset", "partition", "config", "said"),
+    [
+        ("sft_packed", None, {"template": "chatml"}, "template: it is an option of sft_template, sft_tokens"),
+        ("sft_packed", None, {"packing": {"row_len": 256}, "mask_default": "train"}, "mask_default: it is an option of sft_tokens"),
+        ("sft_tokens", "dolly", {"packing": {"row_len": 256}}, "packing.row_len: it is an option of sft_packed"),
+        ("sft_raw", "dolly", {"mask": {"user": "train"}}, "mask.user: it is an option of sft_tokens"),
+    ],
+)
+def test_an_option_that_cannot_apply_is_refused(
+    built: Path, instance: dg.DagsterInstance, asset: str, partition: str | None, config: dict[str, Any], said: str
+) -> None:
+    """It was accepted and ignored: "nothing to do", success."""
+    result = run(instance, asset, partition=partition, options={asset: config})
+    assert not result.success
+    assert "does not depend on these options of this run" in failures(result)
+    assert said in failures(result)
+
+
+def test_an_option_that_says_what_the_file_says_is_no_draft(built: Path, instance: dg.DagsterInstance) -> None:
+    assert run(instance, "sft_packed", options={"sft_packed": {"packing": {"row_len": 1024}, "engine": "reference"}}).success
+    assert Workspace.open().place("sft_packed").draft() is None
+    assert materializations(instance, "sft_packed")

@@ -15,6 +15,7 @@ from prep_assets.exports import export
 from prep_assets.pipelines.graph import ASSETS
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets_tests.exports.readers import needs
+from prep_assets_tests.pipelines.workspaces import make
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = str(ROOT / "configs" / "tokenizer")
@@ -40,7 +41,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, asset in ASSETS.items():
         if name in wanted:
             for partition in asset.partitions(workspace):
-                asset.build(workspace, partition).publish()
+                make(workspace, asset, partition)
     return workspace.stores
 
 

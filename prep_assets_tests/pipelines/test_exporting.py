@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.config.models import FAMILIES
+from prep_assets.engine import state
 from prep_assets.errors import CheckFailed, ConfigError, StoreError
 from prep_assets.exports import export, exports
 from prep_assets.exports.source import Pairs, Source, open_source
-from prep_assets.pipelines.exporting.build import SOURCES, configured_exports, exporting
+from prep_assets.pipelines.exporting.build import SOURCES, exporting, family_exports
 from prep_assets.pipelines.exporting.compare import compare
-from prep_assets.pipelines.graph import ASSETS, EVERY, asset_named, assets_of, out_of_date, state
+from prep_assets.pipelines.graph import ASSETS, EVERY, asset_named, assets_of
 from prep_assets.pipelines.proving.checks import checks_of, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
@@ -25,7 +27,7 @@ from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
-from prep_assets_tests.pipelines.workspaces import build, build_all, resealed, shipped, tree, workspace_in
+from prep_assets_tests.pipelines.workspaces import build, build_all, make, out_of_date, resealed, shipped, tree, workspace_in
 
 
 def entry(source: str, to: str, **options: Any) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def mine(made: Workspace, tmp_path: Path) -> Workspace:
 
 def build_export(workspace: Workspace, name: str) -> list[Published]:
     asset = asset_named(name, workspace)
-    return [asset.build(workspace, each).publish() for each in asset.partitions(workspace)]
+    return [make(workspace, asset, each) for each in asset.partitions(workspace)]
 
 
 def stores_of(workspace: Workspace, name: str) -> list[Published]:
@@ -160,7 +162,9 @@ def test_the_payload_is_what_export_writes_and_nothing_else(made: Workspace, nam
     published = stores_of(made, name)[0]
     recipe = published.manifest.recipe
     source = open_published(made.stores, recipe["from"], published.manifest.partition)
-    each = next(each for each in configured_exports(made) if each.asset == name)
+    each = next(
+        each for each in [each for family in FAMILIES if made.has(family) for each in family_exports(made, family)] if each.asset == name
+    )
     export(source, recipe["format"], tmp_path / "out", stream=each.stem(published.manifest.partition), **recipe["options"])
     found = tree(published.directory)
     assert found.pop("manifest.json")
@@ -219,15 +223,20 @@ def test_a_source_that_is_not_built_comes_with_its_command(mine: Workspace) -> N
         build_export(mine, "sft_export_trl")
 
 
-def test_a_damaged_source_is_not_exported(mine: Workspace) -> None:
+def test_a_damaged_source_is_built_anew_before_it_is_exported(mine: Workspace) -> None:
+    """One flipped byte upstream used to be read, and the store made from it passed every check."""
     shutil.rmtree(mine.stores / "sft_export_trl")
     path = mine.stores / "sft_packed" / "current" / "sft_packed.h5"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"sft_packed\.h5: content altered"):
-        build_export(mine, "sft_export_trl")
+        asset_named("sft_export_trl", mine).build(mine, "").propose()
     assert not (mine.stores / "sft_export_trl" / "current").exists()
+    build_export(mine, "sft_export_trl")
+    sound = mine.published("sft_packed")
+    assert sound is not None
+    sound.verify()
 
 
 def test_files_that_cannot_be_read_fail_the_check(mine: Workspace) -> None:
@@ -293,7 +302,11 @@ def spoil(source: Source, what: str, folder: Path) -> Source:
 
 
 def opened(workspace: Workspace, name: str) -> tuple[Source, str, dict[str, Any]]:
-    each = next(each for each in configured_exports(workspace) if each.asset == name)
+    each = next(
+        each
+        for each in [each for family in FAMILIES if workspace.has(family) for each in family_exports(workspace, family)]
+        if each.asset == name
+    )
     partition = asset_named(name, workspace).partitions(workspace)[0]
     source = open_source(open_published(workspace.stores, each.source, partition), each.stem(partition))
     return source, each.format, each.all_options(workspace)

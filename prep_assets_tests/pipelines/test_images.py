@@ -13,8 +13,9 @@ import pytest
 
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import Pretrain, Sft
+from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, SourceError, StoreError
-from prep_assets.pipelines.graph import assets_of, state
+from prep_assets.pipelines.graph import assets_of
 from prep_assets.pipelines.images import ImageFiles, stored_image_id
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.images import open_images
@@ -29,6 +30,7 @@ from prep_assets_tests.pipelines.workspaces import (
     domain,
     failing,
     jsonl,
+    make,
     refusals,
     resealed,
     tree,
@@ -439,7 +441,7 @@ def test_the_recipe_for_llava(tmp_path: Path) -> None:
     published = build_all(workspace, ["sft"])
     assert [failing(workspace, each) for each in published.values()] == [[]] * len(published)
     assert published["sft_packed", ""].manifest.counts["images"] == 1
-    export = assets_of(workspace)["sft_export_cerebras"].build(workspace, "mine").publish()
+    export = make(workspace, assets_of(workspace)["sft_export_cerebras"], "mine")
     assert export.manifest.counts == {
         "rows": 1,
         "tokens": len(open_tokens(published["sft_tokens", "mine"].directory, "train").record(0, "tokens")),

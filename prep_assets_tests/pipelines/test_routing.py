@@ -11,6 +11,7 @@ from prep_assets.errors import ConfigError, SourceError
 from prep_assets.pipelines.graph import ASSETS
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import read_quarantine
+from prep_assets_tests.pipelines.workspaces import make
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [
@@ -38,8 +39,8 @@ def test_each_domain_takes_its_own_rows_and_nothing_is_counted_twice(tmp_path: P
     workspace = _workspace(tmp_path, [*ROWS], TWO)
     counts = {}
     for domain in ("math", "python"):
-        raw = ASSETS["sft_raw"].build(workspace, domain).publish().manifest.counts
-        tokens = ASSETS["sft_tokens"].build(workspace, domain).publish().manifest.counts
+        raw = make(workspace, ASSETS["sft_raw"], domain).manifest.counts
+        tokens = make(workspace, ASSETS["sft_tokens"], domain).manifest.counts
         counts[domain] = (raw["read"], tokens["read"], tokens["kept"], tokens["refused"])
     assert counts == {"math": (2, 2, 2, {}), "python": (2, 2, 1, {"records/filtered_by_where": 1})}
 
@@ -49,7 +50,7 @@ def test_a_value_that_no_domain_declares_stops_with_its_count_and_the_nearest(tm
         tmp_path, [*ROWS, {"source": "maths", "instruction": "1?", "output": "1"}, {"instruction": "?", "output": "x"}], TWO
     )
     with pytest.raises(SourceError, match=r"'\(missing\)' \(1 rows\), 'maths' \(1 rows; did you mean 'math'\?\)"):
-        ASSETS["sft_raw"].build(workspace, "math").publish()
+        make(workspace, ASSETS["sft_raw"], "math")
     assert workspace.published("sft_raw", "math") is None
 
 
@@ -78,7 +79,7 @@ def test_a_value_that_only_a_domain_of_other_files_declares_stops(tmp_path: Path
     domains = form.format(name="math", own="x", held="z") + form.format(name="poetry", own="y", held="x")
     workspace = _pieces(tmp_path, domains, x=["math", "poetry", "poetry"], y=["poetry"], z=["math"])
     with pytest.raises(SourceError, match=r"'source' holds values that no domain declares: 'poetry' \(2 rows\)"):
-        ASSETS["sft_raw"].build(workspace, "math").publish()
+        make(workspace, ASSETS["sft_raw"], "math")
 
 
 def test_domains_that_share_some_files_take_every_row_once(tmp_path: Path) -> None:
@@ -87,11 +88,11 @@ def test_domains_that_share_some_files_take_every_row_once(tmp_path: Path) -> No
         for name, files in (("a", "[x.jsonl, y.jsonl]"), ("b", "[./y.jsonl, z.jsonl, gone.jsonl]"))
     )
     workspace = _pieces(tmp_path, domains, x=["a", "a"], y=["a", "b", "b"], z=["b"])
-    assert ASSETS["sft_raw"].build(workspace, "a").publish().manifest.counts["read"] == 3
+    assert make(workspace, ASSETS["sft_raw"], "a").manifest.counts["read"] == 3
     with pytest.raises(SourceError, match=r"gone\.jsonl"):
-        ASSETS["sft_raw"].build(workspace, "b").publish()
+        make(workspace, ASSETS["sft_raw"], "b")
     (tmp_path / "gone.jsonl").write_text('{"source": "b", "instruction": "?", "output": "yes"}\n', "utf-8")
-    assert ASSETS["sft_raw"].build(workspace, "b").publish().manifest.counts["read"] == 4
+    assert make(workspace, ASSETS["sft_raw"], "b").manifest.counts["read"] == 4
 
 
 @pytest.mark.parametrize("role", ["files: [x.jsonl]", "files: [y.jsonl], test_files: ['*.jsonl']"])
@@ -102,10 +103,10 @@ def test_two_domains_that_take_the_same_rows_stop(tmp_path: Path, role: str) -> 
     )
     for name in ("math", "b"):
         with pytest.raises(ConfigError, match=r"domains b and math both take the rows of .*x\.jsonl in which 'source' is 'math'"):
-            ASSETS["sft_raw"].build(workspace, name).publish()
+            make(workspace, ASSETS["sft_raw"], name)
     apart = math + "  b: {files: [y.jsonl], schema: alpaca, domain_key: source, domain_value: math}\n"
     fine = _pieces(tmp_path, apart, x=["math"], y=["math"])
-    assert [ASSETS["sft_raw"].build(fine, name).publish().manifest.counts["read"] for name in ("math", "b")] == [1, 1]
+    assert [make(fine, ASSETS["sft_raw"], name).manifest.counts["read"] for name in ("math", "b")] == [1, 1]
 
 
 def test_a_missing_image_is_a_quarantined_record(tmp_path: Path) -> None:
@@ -117,8 +118,8 @@ def test_a_missing_image_is_a_quarantined_record(tmp_path: Path) -> None:
     workspace = _workspace(tmp_path, rows, domains)
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "there.png").write_bytes(b"not looked at")
-    ASSETS["sft_raw"].build(workspace, "pictures").publish()
-    store = ASSETS["sft_tokens"].build(workspace, "pictures").publish()
+    make(workspace, ASSETS["sft_raw"], "pictures")
+    store = make(workspace, ASSETS["sft_tokens"], "pictures")
     assert (store.manifest.counts["kept"], store.manifest.counts["refused"]) == (1, {"render/missing_image": 1})
     assert store.quarantine is not None
     (refusal,) = read_quarantine(store.quarantine)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from prep_assets.engine import state
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.graph import ASSETS, asset_named, out_of_date, state
+from prep_assets.pipelines.graph import ASSETS, asset_named
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets_tests.pipelines.workspaces import (
     CONFIGS,
@@ -22,6 +23,7 @@ from prep_assets_tests.pipelines.workspaces import (
     domain,
     failing,
     minimal,
+    out_of_date,
     shipped,
     workspace_in,
 )

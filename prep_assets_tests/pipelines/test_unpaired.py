@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.pipelines.graph import EVERY, state
+from prep_assets.engine import state
+from prep_assets.pipelines.graph import EVERY
 from prep_assets.quality.pairs import check_pairs
 from prep_assets.stores.lines import open_lines
 from prep_assets_tests.pipelines.workspaces import build, build_all, domain, failing, jsonl, minimal, refusals, resealed, verdicts

@@ -12,7 +12,11 @@ from typing import Any
 import yaml
 
 from prep_assets.config.models import FAMILIES
-from prep_assets.pipelines.graph import EVERY, assets_of
+from prep_assets.engine import State, plan, run
+from prep_assets.engine.events import Accepted, Refused
+from prep_assets.engine.planning import Step
+from prep_assets.errors import CheckFailed
+from prep_assets.pipelines.graph import EVERY, Asset, assets_of
 from prep_assets.pipelines.proving.checks import CHECKS, run_check
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
@@ -101,8 +105,23 @@ def workspace_in(folder: Path, families: Mapping[str, Any]) -> Workspace:
 
 
 def build(workspace: Workspace, asset: str, partition: str = "") -> Published:
-    """Build one store."""
-    return EVERY[asset].build(workspace, partition).publish()
+    """Build one store from what there is."""
+    return make(workspace, EVERY[asset], partition)
+
+
+def make(workspace: Workspace, asset: Asset, partition: str = "") -> Published:
+    """Build one store, one that is no asset of the graph too; options that the workspace sets are published."""
+    for event in run(workspace, [Step(asset, partition, "missing", "for a test", asked=True)], publish=True):
+        if isinstance(event, Refused):
+            raise event.error or CheckFailed(event.reason)
+        if isinstance(event, Accepted):
+            return event.published
+    raise AssertionError("the engine said nothing")
+
+
+def out_of_date(workspace: Workspace, asset: Asset, partition: str = "") -> list[tuple[Asset, str, State]]:
+    """What the engine would build before this store, and what each is now."""
+    return [(step.asset, step.partition, step.state) for step in plan(workspace, [(asset, partition)]) if not step.asked]
 
 
 def build_all(workspace: Workspace, families: Iterable[str] = FAMILIES) -> dict[tuple[str, str], Published]:

@@ -30,6 +30,8 @@ def publish(place: Place) -> Callable[..., Published]:
         config_key: str = "",
         where: Place = place,
         accept: bool = True,
+        draft: bool = False,
+        again: bool = False,
     ) -> Published:
         def write(payload: Path, quarantine: Path) -> Draft:
             for name, content in files.items():
@@ -40,9 +42,9 @@ def publish(place: Place) -> Callable[..., Published]:
             return Draft({"read": 3, "kept": 2, "refused": {"render/lone_surrogate": 1}}, {"fill_rate": 0.75}, ("parts fit together",))
 
         recipe = {"stage": "tokens", "options": [1, None, "é"]}
-        published = where.propose(key, write, config_key=config_key or key, recipe=recipe, audit=audit)
+        published = where.propose(key, write, config_key=config_key or key, recipe=recipe, audit=audit, draft=draft, again=again)
         if accept:
-            where.accept(published)
+            where.accept(published, {})
         return published
 
     return build

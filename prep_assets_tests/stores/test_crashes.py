@@ -54,7 +54,7 @@ os.fsync = fsync
 point = Place._point
 Place._point = lambda self, name, final: (dies_at(f"point {name}"), point(self, name, final))
 place = Place(Path(root), "sft_tokens", "gsm8k")
-place.accept(place.propose(key, write, config_key=key, recipe={}, audit=lambda payload: dies_at("audit")))
+place.accept(place.propose(key, write, config_key=key, recipe={}, audit=lambda payload: dies_at("audit")), {})
 """
 WRITTEN = b"new" * 100_000 + b"end"
 

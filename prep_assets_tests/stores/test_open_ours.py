@@ -34,7 +34,7 @@ def publish(root: Path, asset: str, partition: str, key: str, storage: Storage, 
         return Draft({}, {}, ())
 
     place = Place(root, asset, partition)
-    place.accept(place.propose(key * 20, write, config_key=key * 20, recipe={}, audit=lambda payload: None))
+    place.accept(place.propose(key * 20, write, config_key=key * 20, recipe={}, audit=lambda payload: None), {})
 
 
 @pytest.mark.parametrize("storage", ["bin", "h5"])

@@ -27,7 +27,7 @@ def propose(root: Path, partition: str, key: str, tokens: list[int]) -> Publishe
 
 def publish(root: Path, partition: str, key: str, tokens: list[int]) -> Published:
     proposed = propose(root, partition, key, tokens)
-    Place(root, "t", partition).accept(proposed)
+    Place(root, "t", partition).accept(proposed, {})
     return proposed
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import CheckFailed, StoreError
+from prep_assets.stores.checked import Result
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Draft, Place, Published, open_published
 
@@ -36,7 +37,8 @@ def test_nothing_but_the_store_is_left(place: Place, publish: Publish) -> None:
     publish(refused=b"{}\n")
     entries = {path.relative_to(place.directory).as_posix() for path in place.directory.iterdir()}
     entries |= {path.relative_to(place.directory).as_posix() for path in (place.directory / "versions").iterdir()}
-    assert entries == {"current", "versions", "versions/.lock", f"versions/{OLD[:20]}", f"versions/{OLD[:20]}.quarantine.jsonl"}
+    beside = {f"versions/{OLD[:20]}{suffix}" for suffix in ("", ".quarantine.jsonl", ".checks.json")}
+    assert entries == {"current", "versions", "versions/.lock", *beside}
 
 
 def test_current_is_a_relative_link_so_that_the_root_can_be_moved(place: Place, publish: Publish, contents: Contents) -> None:
@@ -100,6 +102,81 @@ def test_a_damaged_payload_is_rebuilt(publish: Publish, contents: Contents, dama
     rebuilt.verify()
 
 
+def test_a_damaged_current_store_is_replaced_only_when_its_successor_is_accepted(place: Place, publish: Publish) -> None:
+    """The repair used to go live before its checks, and a kill between two renames left `current` pointing nowhere."""
+    damaged = publish(files={"x.bin": b"12345"})
+    (damaged.directory / "x.bin").write_bytes(b"1234")
+    rebuilt = publish(files={"x.bin": b"12345"}, accept=False)
+    assert (place.directory / "current" / "x.bin").read_bytes() == b"1234"
+    assert place.candidate() == Published(rebuilt.directory.resolve(), rebuilt.manifest)
+    place.accept(rebuilt, {})
+    assert (place.directory / "current" / "x.bin").read_bytes() == b"12345"
+    assert publish(files={"x.bin": b"never"}).directory.resolve() == rebuilt.directory.resolve()
+    assert [path.name for path in place.remove_unused()] == [OLD[:20]]
+    assert publish(files={"x.bin": b"never"}).reused
+
+
+def test_a_store_that_is_sound_and_wrong_can_be_built_again(place: Place, publish: Publish) -> None:
+    """A failed write that published zeros was reused for ever."""
+    publish(files={"x": b"000"})
+    assert publish(files={"x": b"123"}).reused
+    again = publish(files={"x": b"123"}, again=True)
+    assert not again.reused
+    assert (place.directory / "current" / "x").read_bytes() == b"123"
+    assert publish(files={"x": b"123"}).directory.resolve() == again.directory.resolve()
+
+
+def test_building_again_what_is_right_changes_nothing(place: Place, publish: Publish, contents: Contents) -> None:
+    publish(files={"x": b"123"}, refused=b"{}\n")
+    before = contents(place.directory)
+    again = publish(files={"x": b"123"}, refused=b"{}\n", again=True, accept=False)
+    assert not again.reused
+    assert place.candidate() is None
+    assert contents(place.directory) == before
+
+
+def test_a_draft_moves_nothing_but_the_draft(place: Place, publish: Publish) -> None:
+    current, candidate = publish(OLD, {"x": b"old"}), publish("c" * 64, accept=False)
+    draft = publish(NEW, {"x": b"new"}, draft=True, accept=False)
+    assert place.draft() == Published(draft.directory.resolve(), draft.manifest)
+    assert place.current() == Published(current.directory.resolve(), current.manifest)
+    assert place.candidate() == Published(candidate.directory.resolve(), candidate.manifest)
+    assert place.unused() == ()
+
+
+def test_a_draft_does_not_say_of_a_store_that_the_configuration_asks_for_it(publish: Publish) -> None:
+    """The options of a run may give the very store that an older configuration asked for; it stays out of date."""
+    old = publish(OLD, config_key=OLD)
+    publish(OLD, config_key=NEW, draft=True, accept=False)
+    assert Manifest.read(old.directory).config_key == OLD
+
+
+def test_a_store_that_fails_a_check_is_not_accepted(place: Place, publish: Publish) -> None:
+    old = publish(OLD, {"x": b"old"})
+    new = publish(NEW, {"x": b"new"}, accept=False)
+    with pytest.raises(StoreError, match=r"is not published: it fails mask_alignment"):
+        place.accept(new, {"file_hashes": Result(True, ""), "mask_alignment": Result(False, "3 rows")})
+    assert place.current() == Published(old.directory.resolve(), old.manifest)
+
+
+def test_what_checks_said_is_remembered_of_the_content_that_they_looked_at(place: Place, publish: Publish) -> None:
+    published = publish(accept=False)
+    assert published.results is None
+    place.record(published, {"file_hashes": Result(True, "3 files")})
+    place.record(published, {"row_integrity": Result(False, "row 7")})
+    assert published.results == {"file_hashes": Result(True, "3 files"), "row_integrity": Result(False, "row 7")}
+    assert publish(files={"x": b"other"}, again=True, accept=False).results is None
+
+
+def test_what_lies_beside_a_version_that_is_gone_is_removed(place: Place, publish: Publish) -> None:
+    """A kill in the middle of a build or a removal left quarantine files for ever."""
+    versions = publish().directory.parent
+    for name in (f"{NEW[:20]}.quarantine.jsonl", f"{NEW[:20]}.checks.json"):
+        (versions / name).write_bytes(b"{}\n")
+    publish()
+    assert not [path for path in versions.iterdir() if path.name.startswith(NEW[:20])]
+
+
 def test_a_failing_audit_never_publishes(place: Place, publish: Publish, contents: Contents) -> None:
     old = publish(OLD, {"x": b"old"})
     before = contents(place.directory)
@@ -121,7 +198,7 @@ def test_a_candidate_is_not_current_before_it_is_accepted(place: Place, publish:
     assert place.candidate() == Published(new.directory.resolve(), new.manifest)
     again = publish(NEW, {"x": b"never written"}, accept=False)
     assert again == Published(new.directory, new.manifest, reused=True)
-    place.accept(again)
+    place.accept(again, {})
     assert place.current() == Published(new.directory.resolve(), new.manifest)
     assert place.candidate() is None
 
@@ -137,7 +214,7 @@ def test_a_candidate_is_forgotten_when_what_is_current_is_asked_for_again(place:
 def test_accepting_one_store_leaves_the_candidate_of_another_build(place: Place, publish: Publish) -> None:
     first = publish(OLD, accept=False)
     second = publish(NEW, accept=False)
-    place.accept(first)
+    place.accept(first, {})
     assert place.current() == Published(first.directory.resolve(), first.manifest)
     assert place.candidate() == Published(second.directory.resolve(), second.manifest)
 
@@ -255,7 +332,7 @@ def test_a_store_that_was_pruned_is_not_accepted(place: Place, publish: Publish)
     publish(NEW, accept=False)
     place.remove_unused()
     with pytest.raises(StoreError, match=r"sft_tokens\[gsm8k\]: .*aaaa cannot be published.*Materialize the asset again"):
-        place.accept(first)
+        place.accept(first, {})
     found = place.current()
     assert found is not None
     assert found.directory == old.directory.resolve()

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.config.models import FAMILIES, Rl
-from prep_assets.config.models import Export as Configured
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.registry import check_meaning, check_options, export, export_named
 from prep_assets.exports.source import Pairs, Source, open_source
@@ -152,18 +151,13 @@ def _refuse_lost_mask(source: str, format: str, options: Mapping[str, Any]) -> N
             raise lost_mask(format, source)
 
 
-def configured_exports(workspace: Workspace) -> Iterator[Exporting]:
-    """The exports of every family that has a configuration file.
+def family_exports(workspace: Workspace, family: str) -> list[Exporting]:
+    """The exports that a family's configuration asks for.
 
     Raises:
-        ConfigError: every fault in a family's exports.
+        ConfigError: every fault in them.
     """
-    for name in FAMILIES:
-        if (workspace.configs / f"{name}.yaml").is_file():
-            yield from _of_family(workspace, name, workspace.family(FAMILIES[name]).exports)
-
-
-def _of_family(workspace: Workspace, family: str, exports: Mapping[str, Configured]) -> list[Exporting]:
+    exports = workspace.family(FAMILIES[family]).exports
     found, faults = [], []
     for name, each in exports.items():
         try:

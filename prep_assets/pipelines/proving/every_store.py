@@ -21,7 +21,10 @@ def integrity(workspace: Workspace, published: Published) -> Verdict:
     numbers = {"files_checked": len(manifest.files), "bytes_checked": sum(entry["bytes"] for entry in manifest.files.values())}
     try:
         published.verify()
-        if build_key(manifest.recipe) != manifest.build_key or published.directory.name != manifest.build_key[:KEY_LENGTH]:
+        if (
+            build_key(manifest.recipe) != manifest.build_key
+            or published.directory.name.partition("-")[0] != manifest.build_key[:KEY_LENGTH]
+        ):
             raise StoreError(
                 f"{published.directory}/manifest.json: its recipe is not what its build key {manifest.build_key[:KEY_LENGTH]} was made of"
             )

@@ -1,0 +1,134 @@
+"""Every asset with its checks, made from the graph."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import yaml
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.defs.materialize import check_only, materialize
+from prep_assets.defs.options import Nothing, options
+from prep_assets.defs.shown import SHOWN, Shown, shown_export
+from prep_assets.defs.site import Site, domains
+from prep_assets.defs.versions import code_version
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.graph import ASSETS, EVERY, Asset, exports_of, family_assets
+from prep_assets.pipelines.proving.checks import checks_of
+from prep_assets.pipelines.workspace import Workspace
+
+SINGLE_RUN = dg.BackfillPolicy.single_run()
+
+
+def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
+    """The assets of one family.
+
+    A configuration that means nothing gives the same assets, each of which says what is wrong: other families stand as they are.
+    """
+    workspace = site.workspace.open()
+    try:
+        partitions = domains(workspace, family)
+        shown = {**SHOWN, **{each.asset: shown_export(each.source, each.format, each.stream) for each in exports_of(workspace, family)}}
+        return [_asset(site, workspace, asset, shown[name], partitions) for name, asset in family_assets(workspace, family).items()]
+    except PrepAssetsError as error:
+        logging.getLogger("prep_assets").error("%s", error)
+        return [_broken(site, workspace, asset, str(error)) for asset in ASSETS.values() if asset.family == family]
+
+
+def _spec(site: Site, asset: Asset, shown: Shown, **more: Any) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        site.key(asset.name),
+        deps=[*(site.key(name) for name in asset.upstream), *(_foreign(site) if asset.name.endswith("_raw") else ())],
+        group_name=site.group or asset.family,
+        kinds={"python", shown.kind},
+        owners=list(site.owners),
+        tags={"prep_assets/family": asset.family, **site.tags},
+        **more,
+    )
+
+
+def _foreign(site: Site) -> list[dg.AssetKey]:
+    """Assets of the project that source files come from."""
+    return list(dict.fromkeys(key for keys in site.upstream.values() for key in keys))
+
+
+def _asset(site: Site, workspace: Workspace, asset: Asset, shown: Shown, partitions: dg.StaticPartitionsDefinition) -> dg.AssetsDefinition:
+    own_partitions = partitions if asset.partitioned else None
+    columns = {"dagster/column_schema": dg.TableSchema(list(shown.columns))} if shown.columns else {}
+    spec = _spec(
+        site,
+        asset,
+        shown,
+        description=shown.description,
+        code_version=code_version(workspace, asset),
+        metadata=columns,
+        automation_condition=_automation(asset),
+    )
+    Options = options(asset.family) if asset.name in EVERY else Nothing
+
+    @dg.multi_asset(
+        name=site.named(asset.name),
+        specs=[spec],
+        check_specs=[
+            dg.AssetCheckSpec(check.name, asset=spec.key, description=check.description, blocking=True, partitions_def=own_partitions)
+            for check in checks_of(asset.name)
+        ],
+        # so that checks can run alone, without materializing
+        can_subset=True,
+        partitions_def=own_partitions,
+        backfill_policy=SINGLE_RUN,
+        required_resource_keys={site.resource},
+    )
+    def body(context: dg.AssetExecutionContext, config: Options) -> Iterator[Any]:  # type: ignore[valid-type]
+        if context.op_execution_context.selected_asset_keys:
+            yield from materialize(context, config, site, asset)
+        else:
+            yield from check_only(context, site, asset)
+
+    return body
+
+
+def _automation(asset: Asset) -> dg.AutomationCondition[Any] | None:
+    """Rebuild when what an asset is made from has changed and its blocking checks hold. Sources are the sensors' affair.
+
+    `all_deps_blocking_checks_passed` would let a packed table be built as soon as the checks of one domain hold; here all must.
+    """
+    if not asset.upstream:
+        return None
+    condition = dg.AutomationCondition
+    holds = condition.check_passed() | condition.will_be_requested()
+    fails = condition.any_deps_match(condition.any_checks_match(~holds, blocking_only=True)).with_label("any_deps_blocking_checks_failed")
+    return condition.eager() & ~fails
+
+
+def _broken(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.AssetsDefinition:
+    """An asset of a family whose configuration means nothing: it stays in the graph, and says so."""
+    names = _listed_domains(workspace, asset.family) if asset.partitioned else []
+    spec = _spec(site, asset, SHOWN[asset.name], description=f"**The configuration means nothing.**\n\n```\n{fault}\n```")
+
+    @dg.multi_asset(
+        name=site.named(asset.name),
+        specs=[spec],
+        partitions_def=dg.StaticPartitionsDefinition(names) if names else None,
+        backfill_policy=SINGLE_RUN,
+    )
+    def body(context: dg.AssetExecutionContext) -> None:
+        raise dg.Failure(fault, allow_retries=False)
+
+    return body
+
+
+def _listed_domains(workspace: Workspace, family: str) -> list[str]:
+    """The domains that a faulty configuration lists, as far as it can be read."""
+    try:
+        listed = yaml.safe_load((workspace.configs / f"{family}.yaml").read_text("utf-8"))["domains"]
+        dg.StaticPartitionsDefinition(names := [str(name) for name in listed])
+        return names
+    except Exception:
+        return []
+
+
+def families(workspace: Workspace) -> list[str]:
+    """The families that have a configuration file."""
+    return [family for family in FAMILIES if workspace.has(family)]

@@ -1,0 +1,30 @@
+"""Jobs: what sensors and schedules start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import dagster as dg
+
+from prep_assets.defs.site import Site
+from prep_assets.pipelines.graph import Asset, family_assets
+
+SECONDS = 30
+"""Between two looks of a sensor."""
+
+
+def refresh_job(site: Site, family: str) -> Any:
+    """The assets of a family that have a store for each domain: what a changed source file touches directly."""
+    assets = family_assets(site.workspace.open(), family).values()
+    return _job(site, f"refresh_{family}", family, (asset for asset in assets if asset.partitioned))
+
+
+def rebuild_job(site: Site, family: str) -> Any:
+    """All assets of a family."""
+    return _job(site, f"rebuild_{family}", family, family_assets(site.workspace.open(), family).values())
+
+
+def _job(site: Site, name: str, family: str, assets: Iterable[Asset]) -> Any:
+    selection = dg.AssetSelection.assets(*(site.key(asset.name) for asset in assets))
+    return dg.define_asset_job(site.named(name), selection=selection, tags={"prep_assets/family": family})

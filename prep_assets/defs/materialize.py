@@ -1,0 +1,234 @@
+"""A run's step: the engine brings an asset and what it is made from up to date, and its events become Dagster's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+
+from prep_assets.defs.gone import close_gone, sign
+from prep_assets.defs.metadata import check_metadata, data_version, store_metadata
+from prep_assets.defs.options import chosen, publishes
+from prep_assets.defs.provenance import checked_materialization, provenance_tags
+from prep_assets.defs.site import Site
+from prep_assets.engine import plan, run
+from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
+from prep_assets.engine.planning import Step
+from prep_assets.engine.running import check
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.graph import Asset
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.verdict import Verdict
+
+NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
+"""Tags of runs that no person started: in these, a store that is current is not checked again."""
+SHOWN_SUMMARY = 2000
+
+
+def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site, asset: Asset) -> Iterator[Any]:
+    """Bring the partitions of this run up to date. Each store is recorded when it is accepted, so what is done stays done."""
+    sign(context)
+    close_gone(context.instance)
+    workspace = _workspace(context, site)
+    partitions = _partitions(context, workspace, asset)
+    workspace = workspace.overriding(asset.family, chosen(config))
+    recheck = not any(tag in context.run.tags for tag in NOBODY_WAITS)
+    record = _Record(context, site, workspace, asset, partitions)
+    try:
+        steps = plan(workspace, [(asset, partition) for partition in partitions])
+        for event in run(workspace, steps, recheck=recheck, publish=publishes(config)):
+            _log(context, event)
+            yield from record.events(event)
+    except PrepAssetsError as error:
+        yield from record.unchanged()
+        raise _failure(asset, str(error)) from None
+    yield from record.end()
+    if record.reasons:
+        raise _failure(asset, "\n".join(record.reasons))
+
+
+def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> Iterator[Any]:
+    """Run the checks of the stores that there are once more, and build nothing."""
+    workspace = _workspace(context, site)
+    wanted = {key.name for key in context.op_execution_context.selected_asset_check_keys}
+    # a run of checks that names no partition looks at every store that there is
+    named = context.has_partition_key or context.run.tags.get("dagster/asset_partition_range_start") or not asset.partitioned
+    there = [each for each in asset.partitions(workspace) if workspace.place(asset.name, each).exists]
+    every = _partitions(context, workspace, asset) if named else there or list(asset.partitions(workspace))
+    record = _Record(context, site, workspace, asset, every)
+    for partition in every:
+        for event in check(workspace, Step(asset, partition, "current", "", asked=True)):
+            _log(context, event)
+            if isinstance(event, Accepted | Refused):
+                verdicts = event.verdicts or {name: Verdict(False, getattr(event, "reason", "")) for name in wanted}
+                yield from record.checks(event.step, {name: verdict for name, verdict in verdicts.items() if name in wanted})
+
+
+def _workspace(context: dg.AssetExecutionContext, site: Site) -> Workspace:
+    workspace: Workspace = getattr(context.resources, site.resource).open(_Progress(context))
+    return workspace
+
+
+def _partitions(context: dg.AssetExecutionContext, workspace: Workspace, asset: Asset) -> list[str]:
+    partitions = list(context.partition_keys) if asset.partitioned else [""]
+    if not partitions:
+        raise _failure(asset, f"the range holds no partition. Their order is {', '.join(asset.partitions(workspace))}")
+    return partitions
+
+
+def _failure(asset: Asset, text: str) -> dg.Failure:
+    return dg.Failure(text if text.startswith(asset.name) else f"{asset.name}: {text}", allow_retries=False)
+
+
+class _Record:
+    """Turns events of the engine into events of Dagster.
+
+    Dagster records the output of a step by itself, with one data version for all partitions of a range. So where there are several,
+    each partition is recorded once more with a version of its own, which is then its latest.
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext, site: Site, workspace: Workspace, asset: Asset, partitions: list[str]) -> None:
+        self._context, self._site, self._workspace, self._asset = context, site, workspace, asset
+        self._partitions = partitions
+        self._accepted: list[Accepted] = []
+        self._seen: set[tuple[str, str]] = set()
+        self.reasons: list[str] = []
+
+    def events(self, event: Event) -> Iterator[Any]:
+        match event:
+            case Accepted(draft=False) if event.step.asked:
+                self._accepted.append(event)
+            case Accepted() if event.step.asked:
+                yield self._draft(event)
+            case Accepted():
+                yield self._materialization(event)
+                yield from self.checks(event.step, event.verdicts)
+            case Refused():
+                self.reasons.append(event.reason)
+                yield from self.checks(event.step, event.verdicts)
+            case _:
+                pass
+
+    def end(self) -> Iterator[Any]:
+        """Record what was asked for. Nothing is recorded of an asset of which a partition was refused but each partition that was not."""
+        if self.reasons or len(self._partitions) > 1:
+            recorded = [self._materialization(event) for event in self._accepted]
+            if recorded and not self.reasons:
+                for each in recorded:
+                    self._context.add_asset_metadata(each.metadata, asset_key=each.asset_key, partition_key=each.partition)
+                yield dg.MaterializeResult(asset_key=self._site.key(self._asset.name))
+            yield from recorded
+        elif self._accepted:
+            event = self._accepted[0]
+            # what the asset was made from may have been built by this very step, after Dagster noted the versions of its inputs
+            self._context.get_step_execution_context().fetch_external_input_asset_version_info()
+            yield dg.MaterializeResult(
+                asset_key=self._site.key(self._asset.name),
+                metadata=self._metadata(event),
+                data_version=dg.DataVersion(data_version(event.published)),
+            )
+        for event in self._accepted:
+            yield from self.checks(event.step, event.verdicts)
+        yield from self.unchanged()
+
+    def unchanged(self) -> Iterator[dg.AssetCheckEvaluation]:
+        """What is known of the stores that this run was to check and did not touch.
+
+        Dagster plans checks when a run starts, and takes one that says nothing for failed: what is downstream would wait for no reason.
+        """
+        for partition in self._partitions:
+            place = self._workspace.place(self._asset.name, partition)
+            if (self._asset.name, partition) in self._seen or not place.exists:
+                continue
+            try:
+                current = place.current()
+            except PrepAssetsError:
+                continue
+            known = (current.results if current else None) or {}
+            step = Step(self._asset, partition, "current", "", asked=True)
+            yield from self.checks(step, {name: Verdict(*result) for name, result in known.items()})
+
+    def checks(self, step: Step, verdicts: Mapping[str, Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
+        """A result for each check of one store."""
+        if verdicts:
+            self._seen.add((step.asset.name, step.partition))
+        key = self._site.key(step.asset.name)
+        target = checked_materialization(self._context.instance, key, step.partition)
+        for name, verdict in verdicts.items():
+            yield dg.AssetCheckEvaluation(
+                asset_key=key,
+                check_name=name,
+                passed=verdict.passed,
+                severity=dg.AssetCheckSeverity.ERROR,
+                description=verdict.summary[:SHOWN_SUMMARY],
+                metadata=check_metadata(self._workspace, step.asset, verdict),
+                blocking=True,
+                partition=step.partition or None,
+                target_materialization_data=target,
+            )
+
+    def _materialization(self, event: Accepted) -> dg.AssetMaterialization:
+        return dg.AssetMaterialization(
+            self._site.key(event.step.asset.name),
+            partition=event.step.partition or None,
+            metadata=self._metadata(event),
+            tags=provenance_tags(self._context.instance, self._site, self._workspace, event.step, event.published),
+        )
+
+    def _draft(self, event: Accepted) -> dg.AssetObservation:
+        """A draft is seen and not materialized: what is downstream, and what Dagster takes for the asset's version, stay as they are."""
+        return dg.AssetObservation(
+            self._site.key(event.step.asset.name), partition=event.step.partition or None, metadata=self._metadata(event)
+        )
+
+    def _metadata(self, event: Accepted) -> dict[str, Any]:
+        metadata = store_metadata(self._workspace, event.published)
+        if event.overrides:
+            metadata = {"overrides": dg.MetadataValue.json(list(event.overrides)), **metadata}
+        if event.draft:
+            metadata = {"draft": True, **metadata}
+        if event.step.why:
+            metadata["built_because"] = event.step.why
+        if not event.step.asked:
+            metadata["built_for"] = self._asset.name
+        return metadata
+
+
+def _log(context: dg.AssetExecutionContext, event: Event) -> None:
+    """The gist of an event, in the run's log."""
+    match event:
+        case Planned(steps):
+            first = [step for step in steps if not step.asked]
+            if first:
+                named = ", ".join(f"{step.label} ({step.why})" for step in first)
+                context.log.info(f"building first what it is made from: {named}")
+        case Started(step):
+            context.log.info(f"{step.label}: {step.why or 'checked again'}")
+        case Written(step, published):
+            what = "nothing to do, the store is there" if published.reused else "written"
+            context.log.info(f"{step.label}: {what}: {published.directory}")
+        case Checked(step, name, verdict) if not verdict.passed:
+            context.log.error(f"{step.label}: {name} does not hold: {verdict.summary}")
+        case Accepted(step, published, _, overrides, True):
+            changed = ", ".join(overrides)
+            context.log.warning(f"{step.label}: a draft with {changed}; current has not moved. The draft is in {published.directory}")
+        case Accepted(step, published):
+            context.log.info(f"{step.label}: every check holds, published: {published.directory}")
+        case Refused(_, reason):
+            context.log.error(reason)
+        case Skipped(step, because):
+            context.log.error(f"{step.label}: not built, because {because.label} could not be")
+
+
+class _Progress:
+    """Reports long work to the run's log, at each further tenth."""
+
+    def __init__(self, context: dg.AssetExecutionContext) -> None:
+        self._log, self._tenths = context.log, dict[str, int]()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        tenth = 10 * done // total if total else 10
+        if tenth > self._tenths.get(what, 0) and total > 1 << 24:
+            self._log.info(f"{what}: {min(tenth, 10) * 10} %")
+        self._tenths[what] = tenth

@@ -1,0 +1,92 @@
+"""What Dagster shows of a store: counts and metrics (plotted over time), where it is, a look inside; and of a check that fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.defs.mixture import mixture_picture
+from prep_assets.defs.pictures import diff_block, picture
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.graph import EVERY, Asset
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.stores.published import Published
+
+SHOWN_FILES = 20
+SHOWN_TOKENS = 600
+SHARE = "share_"
+
+
+def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]:
+    """Metadata of a materialization."""
+    manifest = published.manifest
+    numbers = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
+    rows = numbers.get("rows", numbers.get("kept"))
+    refused = dict(manifest.counts.get("refused", {}))
+    metadata: dict[str, Any] = {
+        **({"dagster/row_count": rows} if rows is not None else {}),
+        **dict(sorted(numbers.items())),
+        "refused_records": sum(refused.values()),
+        "path": dg.MetadataValue.path(str(published.directory)),
+        "content_hash": data_version(published),
+        "build_key": manifest.build_key[:20],
+        "reused": published.reused,
+        "bytes": sum(entry["bytes"] for entry in manifest.files.values()),
+    }
+    if refused:
+        metadata["refused_by_reason"] = dg.MetadataValue.json(refused)
+        metadata["quarantine"] = dg.MetadataValue.path(str(published.quarantine))
+    return {**metadata, **_mixture(published), **_look_inside(workspace, published)}
+
+
+def data_version(published: Published) -> str:
+    """The data version of a store: it follows its content and nothing else."""
+    return published.manifest.content_hash[:32]
+
+
+def _mixture(published: Published) -> dict[str, Any]:
+    shares = {key.removeprefix(SHARE): value for key, value in published.manifest.metrics.items() if key.startswith(SHARE)}
+    if not shares:
+        return {}
+    asked = published.manifest.recipe["packing"]["weights"]
+    return {"mixture": dg.MetadataValue.md(mixture_picture(shares, asked or {}))}
+
+
+def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:
+    if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
+        return {}
+    from prep_assets.pipelines.preview_row import Preview
+    from prep_assets.pipelines.previews import preview
+
+    try:
+        shown = preview(workspace, published, 0)
+    except PrepAssetsError:
+        return {}
+    if isinstance(shown, Preview):
+        return {"preview": dg.MetadataValue.md(diff_block(shown)), "preview_row": dg.MetadataValue.md(picture(shown))}
+    # a source may have many thousands of files, and metadata is a row of the event log
+    return {"preview": dg.MetadataValue.json({key: each[:SHOWN_FILES] if isinstance(each, list) else each for key, each in shown.items()})}
+
+
+def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict) -> dict[str, Any]:
+    """Metadata of a check: its figures, and where it fails, the row that fails most plainly, with its tokens as they are."""
+    return {**verdict.numbers, **(_worst_row(workspace, asset, verdict.worst) if verdict.worst and not verdict.passed else {})}
+
+
+def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, Any]:
+    text = {"worst_row": dg.MetadataValue.text(f"{worst.where}: {worst.note}")}
+    if not worst.ids:
+        return text
+    try:
+        vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.family]))
+    except PrepAssetsError:
+        return text
+    from prep_assets.pipelines.preview_row import Preview, token_texts
+
+    ids = worst.ids[:SHOWN_TOKENS]
+    texts = tuple(token_texts(vocabulary, [each])[0] if 0 <= each < vocabulary.size else f"⟨id {each}⟩" for each in ids)
+    shown = Preview(f"{worst.where}: {worst.note}", texts, worst.weights[:SHOWN_TOKENS], tuple(range(len(texts))), ())
+    return {"worst_row": dg.MetadataValue.md(diff_block(shown)), "worst_row_tokens": dg.MetadataValue.md(picture(shown))}

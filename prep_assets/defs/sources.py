@@ -1,0 +1,107 @@
+"""A sensor per family that watches its source files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import dagster as dg
+
+from prep_assets.config.models import FAMILIES, Domain
+from prep_assets.defs.gone import close_gone
+from prep_assets.defs.jobs import SECONDS, refresh_job
+from prep_assets.defs.lost import lost_stores
+from prep_assets.defs.site import Site, domains
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.files import SourceFile, fingerprint
+from prep_assets.stores.manifest import digest
+
+LOST = ":lost"
+"""Where the cursor remembers what is lost; no domain has such a name."""
+
+
+def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
+    """The sensor of one family. It also notices stores that are gone, and closes runs whose process is."""
+    partitions = domains(site.workspace.open(), family).get_partition_keys()
+
+    @dg.sensor(
+        name=site.named(f"{family}_sources"),
+        job=refresh_job(site, family),
+        minimum_interval_seconds=SECONDS,
+        description=f"Watches the sources in configs/{family}.yaml: a new or changed file rebuilds its domain once it has stopped growing.",
+    )
+    def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        workspace = site.workspace.open()
+        close_gone(context.instance)
+        before = json.loads(context.cursor or "{}")
+        found = look(workspace, family, context.cursor, partitions=partitions)
+        events, gone = lost_stores(site, workspace, context.instance, family, set(before.get(LOST, ())))
+        cursor = {**json.loads(found.cursor or "{}"), LOST: sorted(gone)}
+        return found._replace(asset_events=[*events], cursor=json.dumps(cursor, sort_keys=True))
+
+    return watch
+
+
+def look(
+    workspace: Workspace,
+    family: str,
+    cursor: str | None,
+    sign: Callable[[SourceFile], str] = fingerprint,
+    partitions: Collection[str] | None = None,
+) -> dg.SensorResult:
+    """Compare the source files with what the cursor remembers.
+
+    The cursor holds, for each domain, the content hash that was last asked to be built (``done``) and the files' signs at the last look
+    (``seen``). A domain is rebuilt when its files look the same on two looks in a row, so one that is being written waits, and when their
+    content differs from what was built, so a file that was only touched does not count.
+
+    Args:
+        sign: cheap sign of a file's change; an empty one means that there is none, and the content is hashed at each look.
+        partitions: the domains that the code location has loaded; another one waits until it is loaded again. `None`: all.
+    """
+    before: dict[str, Any] = json.loads(cursor) if cursor else {}
+    now: dict[str, Any] = {}
+    requests, notes = [], []
+    for name, domain in workspace.family(FAMILIES[family]).domains.items():
+        known = before.get(name, {})
+        if partitions is not None and name not in partitions:
+            notes.append(f"{name}: new in the configuration, waits until the code location is reloaded")
+            continue
+        try:
+            now[name] = _look_at(workspace, domain, known, sign)
+        except PrepAssetsError as error:
+            notes.append(f"{name}: {error}")
+            now[name] = {**known, "seen": None}
+            continue
+        if "settled" not in now[name]:
+            notes.append(f"{name}: new or changed, waits for the next look")
+        content = now[name]["done"]
+        if content != known.get("done") and not _is_pinned(workspace, family, name, content):
+            # a run key is remembered for ever: it carries the content, and a number for content that comes back
+            now[name]["asked"] += 1
+            requests.append(dg.RunRequest(run_key=f"{family}:{name}:{content[:32]}:{now[name]['asked']}", partition_key=name))
+    skip = None if requests else "; ".join(notes) or "no new or changed source files"
+    return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(now, sort_keys=True))
+
+
+def _look_at(workspace: Workspace, domain: Domain, known: Mapping[str, Any], sign: Callable[[SourceFile], str]) -> dict[str, Any]:
+    """What to remember of a domain. Its files have ``settled`` when they look as they did the last time; only then are they hashed, once."""
+    files = (*workspace.files(domain), *workspace.test_files(domain))
+    seen = {file.url: sign(file) for file in files}
+    memory = {"done": known.get("done"), "asked": known.get("asked", 0), "seen": seen}
+    if known.get("seen") != seen:
+        return memory
+    if known.get("settled") != seen or not all(seen.values()):
+        memory["done"] = digest([pin.identity for pin in workspace.pins(files)])
+    return {**memory, "settled": seen}
+
+
+def _is_pinned(workspace: Workspace, family: str, name: str, content: str) -> bool:
+    """Whether the raw asset already holds exactly this content."""
+    raw = workspace.published(f"{family}_raw", name)
+    if raw is None:
+        return False
+    recipe = raw.manifest.recipe
+    return digest([*recipe["files"], *recipe["test_files"]]) == content

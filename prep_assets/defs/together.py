@@ -1,0 +1,32 @@
+"""All definitions of a site."""
+
+from __future__ import annotations
+
+import warnings
+
+from dagster._utils.warnings import BetaWarning, PreviewWarning
+
+# backfill policies and partitioned checks are marked as beta, and each use would say so on every command; these have no public name
+warnings.filterwarnings("ignore", category=BetaWarning)
+warnings.filterwarnings("ignore", category=PreviewWarning)
+
+import dagster as dg  # noqa: E402
+
+from prep_assets.defs.assets import families, family_definitions  # noqa: E402
+from prep_assets.defs.refresh import automation, schedules, sensors, sound  # noqa: E402
+from prep_assets.defs.site import Site  # noqa: E402
+
+
+def definitions(site: Site, only: tuple[str, ...] = ()) -> dg.Definitions:
+    """Assets with their checks, sensors and schedules of the families that have a configuration file, or of some of them."""
+    workspace = site.workspace.open()
+    chosen = [family for family in families(workspace) if not only or family in only]
+    whole = sound(site, chosen)
+    return dg.Definitions(
+        assets=[asset for family in chosen for asset in family_definitions(site, family)],
+        sensors=[*sensors(site, whole), automation(site)],
+        schedules=schedules(site, whole),
+        resources={site.resource: site.workspace},
+        # steps share one process: a run of many small steps is not dominated by starting interpreters
+        executor=dg.in_process_executor,
+    )

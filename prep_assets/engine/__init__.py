@@ -1,0 +1,11 @@
+"""The engine: brings stores up to date, runs their checks, and publishes those for which all of them hold. It knows nothing of Dagster.
+
+`state` says what a store is, `plan` what would be built and why, `build` builds it; `run` does the same as a stream of events.
+"""
+
+from prep_assets.engine.building import BuildFailed, Built, build
+from prep_assets.engine.planning import Step, plan
+from prep_assets.engine.running import run
+from prep_assets.engine.standing import Look, Standing, State, state
+
+__all__ = ["BuildFailed", "Built", "Look", "Standing", "State", "Step", "build", "plan", "run", "state"]

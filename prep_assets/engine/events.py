@@ -1,0 +1,103 @@
+"""What the engine tells while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prep_assets.engine.planning import Step
+from prep_assets.errors import PrepAssetsError
+from prep_assets.quality.verdict import Verdict
+from prep_assets.stores.published import Published
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What will be done, in this order."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Work on a store begins."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a piece of work is.
+
+    Attributes:
+        what: in words.
+        done, total: in bytes, records or rows.
+    """
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A store is written and audited, or found sound where it was (`published.reused`). Its checks are next."""
+
+    step: Step
+    published: Published
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A check has run."""
+
+    step: Step
+    check: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A store holds and can be used.
+
+    Attributes:
+        published: the store; `published.reused` where it was there already.
+        verdicts: of each check; of a store that was there and not looked at again, what they said before.
+        overrides: what options of one run changed against the configuration file, e.g. ``packing.row_len``.
+        draft: whether it is a draft, so that `current` has not moved.
+    """
+
+    step: Step
+    published: Published
+    verdicts: Mapping[str, Verdict]
+    overrides: tuple[str, ...] = ()
+    draft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A store could not be built, or fails a check; `current` has not moved.
+
+    Attributes:
+        reason: what is wrong, where, the numbers and the remedy.
+        verdicts: of each check, where it came so far.
+        published: the store that fails, where it was written.
+        error: what stopped the build, where it was not a check.
+    """
+
+    step: Step
+    reason: str
+    verdicts: Mapping[str, Verdict]
+    published: Published | None = None
+    error: PrepAssetsError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A store is not built, because something that it is made from could not be."""
+
+    step: Step
+    because: Step
+
+
+Event = Planned | Started | Progress | Written | Checked | Accepted | Refused | Skipped

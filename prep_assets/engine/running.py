@@ -1,0 +1,154 @@
+"""Carrying out a plan: each store is built, checked, and accepted or refused. This is the only way by which a store becomes current."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
+from prep_assets.engine.planning import Step
+from prep_assets.engine.standing import failures
+from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.pipelines.graph import upstream_of
+from prep_assets.pipelines.proving.checks import Check, checks_of, run_check
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.stores.checked import Result
+from prep_assets.stores.published import Published
+
+
+def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, publish: bool = False) -> Iterator[Event]:
+    """Carry out a plan. A store that is refused stops what is made from it, and nothing else.
+
+    Args:
+        workspace: with this run's options, which apply to the stores asked for.
+        recheck: run the checks of stores that are current, too.
+        publish: make what this run's options give current; else it is a draft.
+    """
+    plan = tuple(steps)
+    yield Planned(plan)
+    worker = _Worker(workspace, recheck=recheck, publish=publish)
+    failed: dict[tuple[str, str], Step] = {}
+    for step in plan:
+        cause = next((failed[key] for key in _inputs(workspace, step) if key in failed), None)
+        if cause is not None:
+            failed[step.asset.name, step.partition] = cause
+            yield Skipped(step, cause)
+            continue
+        for event in worker.carry_out(step):
+            if isinstance(event, Refused):
+                failed[step.asset.name, step.partition] = step
+            yield event
+
+
+def _inputs(workspace: Workspace, step: Step) -> Iterator[tuple[str, str]]:
+    for above, partition in upstream_of(workspace, step.asset, step.partition):
+        yield above.name, partition
+
+
+class _Worker:
+    def __init__(self, workspace: Workspace, *, recheck: bool, publish: bool) -> None:
+        self._workspace, self._recheck, self._publish = workspace, recheck, publish
+        self._sound: set[tuple[str, str]] = set()
+
+    def carry_out(self, step: Step) -> Iterator[Event]:
+        """Build, check, and accept or refuse one store."""
+        workspace = self._workspace if step.asked else self._workspace.plain
+        verdicts: dict[str, Verdict] = {}
+        published: Published | None = None
+        try:
+            if not step.why and not self._recheck and (current := workspace.published(step.asset.name, step.partition)):
+                yield Accepted(step, _reused(current), {name: Verdict(*result) for name, result in (current.results or {}).items()})
+                return
+            yield Started(step)
+            if step.why:
+                yield from self._check_inputs(workspace, step)
+            build = step.asset.build(workspace, step.partition)
+            draft = bool(build.overrides) and not self._publish
+            published = build.propose(draft=draft, again=step.again)
+            if published.reused and failures(published):
+                # its files are what its manifest says, and yet a check did not hold: only what is written again is worth another look
+                published = build.propose(draft=draft, again=True)
+            yield Written(step, published)
+            known = published.results or {}
+            for check in checks_of(step.asset.name):
+                if published.reused and not self._recheck and check.name in known:
+                    verdicts[check.name] = Verdict(*known[check.name])
+                    continue
+                verdicts[check.name] = verdict_of(check, workspace, published)
+                yield Checked(step, check.name, verdicts[check.name])
+            yield self._conclude(step, published, verdicts, build.overrides, draft=draft)
+        except (PrepAssetsError, OSError) as fault:
+            error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {type(fault).__name__}: {fault}")
+            text = str(error)
+            yield Refused(step, text if text.startswith(step.label) else f"{step.label}: {text}", verdicts, published, error)
+
+    def _conclude(
+        self, step: Step, published: Published, verdicts: Mapping[str, Verdict], overrides: tuple[str, ...], *, draft: bool
+    ) -> Accepted | Refused:
+        place = self._workspace.place(step.asset.name, step.partition)
+        results = {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()}
+        failed = {name: result for name, result in results.items() if not result.passed}
+        if failed or draft:
+            place.record(published, results)
+        if failed:
+            reasons = "\n".join(f"  {name}: {result.summary}" for name, result in failed.items())
+            said = f"{step.label}: not published, because it fails its checks. The store is left in {published.directory}\n{reasons}"
+            return Refused(step, said, verdicts, published)
+        if not draft:
+            place.accept(published, results)
+            self._sound.add((step.asset.name, step.partition))
+        return Accepted(step, published, verdicts, overrides, draft)
+
+    def _check_inputs(self, workspace: Workspace, step: Step) -> Iterator[Event]:
+        """Compare what a store is about to be made from with its manifest. What is damaged is built again first."""
+        for above, partition in upstream_of(workspace, step.asset, step.partition):
+            key = (above.name, partition)
+            published = workspace.published(*key)
+            if key in self._sound or published is None:
+                continue
+            try:
+                published.verify()
+            except StoreError as error:
+                why = "damaged: " + str(error).splitlines()[-1].strip()
+                for event in self.carry_out(Step(above, partition, "broken", why, asked=False)):
+                    if isinstance(event, Refused):
+                        raise StoreError(event.reason) from error
+                    yield event
+            self._sound.add(key)
+
+
+def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:
+    """The verdict of a check. One that cannot be carried out does not hold, whatever a damaged store makes a reader raise."""
+    try:
+        return run_check(check, workspace, published)
+    except Exception as error:
+        said = f"the check could not be carried out ({type(error).__name__}: {error})"
+        return Verdict(False, said, {}, Worst(str(published.directory), said))
+
+
+def _reused(published: Published) -> Published:
+    return Published(published.directory, published.manifest, reused=True)
+
+
+def check(workspace: Workspace, step: Step) -> Iterator[Event]:
+    """Run every check on a published store once more, build nothing, and write down what they say."""
+    verdicts: dict[str, Verdict] = {}
+    place = workspace.place(step.asset.name, step.partition)
+    try:
+        published = place.current()
+    except StoreError as error:
+        yield Refused(step, str(error), {})
+        return
+    if published is None:
+        yield Refused(step, f"{step.label} has no store", {})
+        return
+    for each in checks_of(step.asset.name):
+        verdicts[each.name] = verdict_of(each, workspace, published)
+        yield Checked(step, each.name, verdicts[each.name])
+    with suppress(OSError):  # a folder that can only be read
+        place.record(published, {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()})
+    if all(verdict.passed for verdict in verdicts.values()):
+        yield Accepted(step, _reused(published), verdicts)
+    else:
+        yield Refused(step, f"{step.label} fails its checks", verdicts, published)

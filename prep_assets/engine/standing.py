@@ -1,0 +1,133 @@
+"""What a store is at this moment: missing, out of date, damaged, doubted or current; and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from prep_assets.errors import StoreError
+from prep_assets.pipelines.graph import Asset, upstream_of
+from prep_assets.pipelines.proving.checks import checks_of
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.stores.checked import Result
+from prep_assets.stores.manifest import build_key, differences
+from prep_assets.stores.published import Place, Published
+
+State = Literal["missing", "broken", "stale", "failed", "unchecked", "current"]
+"""``missing``: never built. ``broken``: its manifest cannot be read. ``stale``: its recipe, or what it is made from, has changed.
+
+``failed``: a check did not hold when it last ran. ``unchecked``: not every check has run. ``current``: none of these.
+"""
+SHOWN = 4
+"""Differences of a recipe that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a store is.
+
+    Attributes:
+        state: see `State`.
+        why: the reason, in a few words; empty where it is current.
+        published: the store that `current` points to; `None` where there is none that can be read.
+        overrides: what is not as the configuration file says, because a run that set options was asked to publish.
+        inherited: the overrides of what it is made from, each with its store.
+        failed: the checks of the published store that do not hold.
+        candidate: a newer store that is not published, and the checks that it fails.
+        draft: the store that a run with options of its own made last.
+    """
+
+    state: State
+    why: str = ""
+    published: Published | None = None
+    overrides: tuple[str, ...] = ()
+    inherited: tuple[str, ...] = ()
+    failed: Mapping[str, Result] = field(default_factory=dict)
+    candidate: Published | None = None
+    draft: Published | None = None
+
+    @property
+    def refused(self) -> Mapping[str, Result]:
+        """The checks that the candidate fails."""
+        return failures(self.candidate)
+
+
+def state(workspace: Workspace, asset: Asset, partition: str = "") -> State:
+    """The state of one store."""
+    return Look(workspace).at(asset, partition).state
+
+
+def failures(published: Published | None) -> Mapping[str, Result]:
+    """What the checks that a store failed said when they last ran."""
+    results = (published.results if published else None) or {}
+    return {name: result for name, result in results.items() if not result.passed}
+
+
+class Look:
+    """One look at the stores of a workspace, as the configuration files ask for them. Each store is looked at once."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace.plain
+        self._seen: dict[tuple[str, str], Standing] = {}
+
+    def at(self, asset: Asset, partition: str) -> Standing:
+        """What a store is.
+
+        Raises:
+            PrepAssetsError: what it is made from cannot be looked at, e.g. a source file that is gone.
+        """
+        key = (asset.name, partition)
+        if key not in self._seen:
+            self._seen[key] = self._look(asset, partition)
+        return self._seen[key]
+
+    def _look(self, asset: Asset, partition: str) -> Standing:
+        place = self._workspace.place(asset.name, partition)
+        try:
+            published = place.current()
+        except StoreError as error:
+            return Standing("broken", str(error), candidate=_pointed(place, "candidate"), draft=_pointed(place, "draft"))
+        candidate, draft = _pointed(place, "candidate"), _pointed(place, "draft")
+        if published is None:
+            return Standing("missing", "no store yet", candidate=candidate, draft=draft)
+        above = {
+            self._workspace.place(each.name, key).label: self.at(each, key) for each, key in upstream_of(self._workspace, asset, partition)
+        }
+        behind = [f"{label} is {standing.state}" for label, standing in above.items() if standing.state != "current"]
+        if behind:
+            why = behind[0] + (f", and {len(behind) - 1} more" if len(behind) > 1 else "")
+            return Standing("stale", why, published, (), (), failures(published), candidate, draft)
+        recipe = asset.recipe(self._workspace, partition)
+        now, why = _state(asset, published, recipe)
+        overrides = _overrides(published, recipe) if now != "stale" else ()
+        inherited = tuple(f"{label}: {each}" for label, standing in above.items() for each in (*standing.overrides, *standing.inherited))
+        return Standing(now, why, published, overrides, inherited, failures(published), candidate, draft)
+
+
+def _state(asset: Asset, published: Published, recipe: Mapping[str, Any]) -> tuple[State, str]:
+    if published.manifest.config_key != build_key(recipe):
+        return "stale", _changed(differences(published.manifest.recipe, recipe))
+    if failed := failures(published):
+        return "failed", f"fails {', '.join(failed)}"
+    unseen = [check.name for check in checks_of(asset.name) if check.name not in (published.results or {})]
+    return ("unchecked", f"not checked yet: {', '.join(unseen)}") if unseen else ("current", "")
+
+
+def _overrides(published: Published, recipe: Mapping[str, Any]) -> tuple[str, ...]:
+    """What an accepted store has that the configuration file does not say."""
+    return () if published.manifest.build_key == published.manifest.config_key else differences(recipe, published.manifest.recipe)
+
+
+def _changed(keys: tuple[str, ...]) -> str:
+    if not keys:
+        return "built from other options"
+    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    return f"changed: {', '.join(keys[:SHOWN])}{more}"
+
+
+def _pointed(place: Place, name: Literal["candidate", "draft"]) -> Published | None:
+    try:
+        return place.candidate() if name == "candidate" else place.draft()
+    except StoreError:
+        return None

@@ -1,0 +1,52 @@
+"""What the checks of a store said, in a file beside it: `versions/<build key>.checks.json`.
+
+It is not part of the store, whose bytes do not depend on who looked at it, and it counts for the very content that was looked at only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+CHECKS = ".checks.json"
+
+
+class Result(NamedTuple):
+    """What one check said.
+
+    Attributes:
+        passed: whether it holds.
+        summary: one sentence with numbers.
+    """
+
+    passed: bool
+    summary: str
+
+
+def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | None:
+    """By name, what the checks of the store in `directory` said of this content; `None` where they never looked at it."""
+    try:
+        found = json.loads(_beside(directory).read_text("utf-8"))
+        if found["content_hash"] != content_hash:
+            return None
+        return {name: Result(bool(passed), str(summary)) for name, (passed, summary) in found["checks"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def write_results(directory: Path, content_hash: str, results: Mapping[str, Result]) -> None:
+    """Write it down, in one step; what is written already stays."""
+    if read_results(directory, content_hash) == results:
+        return
+    path = _beside(directory)
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    text = json.dumps({"content_hash": content_hash, "checks": {name: list(result) for name, result in results.items()}}, indent=1)
+    fresh.write_text(text + "\n", "utf-8")
+    fresh.replace(path)
+
+
+def _beside(directory: Path) -> Path:
+    return directory.with_name(directory.name + CHECKS)
