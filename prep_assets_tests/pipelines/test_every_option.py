@@ -193,7 +193,7 @@ def _from_hub(workspace: Workspace, family: str) -> Any:
         raise PrepAssetsError(f"asked for {revision}")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prep_assets.tokenization.vocabulary.load_vocabulary", load)
+        patch.setattr("prep_assets.pipelines.tokenizers.folder_of", load)
         try:
             return workspace.vocabulary(workspace.family(FAMILIES[family]))
         except PrepAssetsError as error:
@@ -210,6 +210,23 @@ FROM: Mapping[str, tuple[str, dict[str, Any], str]] = {
     "preference": ("preferences", {"exports": {"e": {"from": "preference_tokens", "to": "hf_arrow"}}}, ""),
     "rl": ("rl_prompts", {"exports": {"e": {"from": "rl_groups", "to": "hf_arrow"}}}, ""),
 }
+
+
+def _reader(workspace: Workspace, family: str) -> Any:
+    """Which of the two readers opens the tokenizer's files."""
+
+    def reads(name: str) -> Callable[..., Any]:
+        def read(*args: Any) -> Any:
+            raise PrepAssetsError(name)
+
+        return read
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("from_file", "from_transformers"):
+            patch.setattr(f"prep_assets.pipelines.tokenizers.{name}", reads(name))
+        with pytest.raises(PrepAssetsError) as caught:
+            workspace.vocabulary(workspace.family(FAMILIES[family]))
+        return str(caught.value)
 
 
 def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
@@ -231,6 +248,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
     return {
         "tokenizer": By("@fewer_merges"),
         "tokenizer_revision": Doing("0" * 40, _from_hub, {"tokenizer": "somebody/something"}),
+        "tokenizer_loader": Doing("transformers", _reader),
         "domains.*.files": By([second[family]]),
         "domains.*.schema": By(other, lines, stops="walk_schemas" if lines else ""),
         "domains.*.options": By(options[family]),
@@ -293,6 +311,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         **of_all("pretrain"),
         **of_images("pretrain"),
         "test_fraction": By(0.4),
+        "bos": By("true"),
         "preprocessing.min_chars": By(5),
         "preprocessing.max_chars": By(60),
         "preprocessing.fim.rate": By(0.5),
