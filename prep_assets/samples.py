@@ -140,10 +140,26 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """The token ids that a model sampled for a group.
+
+    Attributes:
+        responses: ids of each response.
+        prompt: ids of the prompt; `None` where the template gives them.
+        logprobs: of each response, the log-probability of each of its tokens; `None` where the source has none.
+    """
+
+    responses: tuple[tuple[int, ...], ...]
+    prompt: tuple[int, ...] | None = None
+    logprobs: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A prompt with several responses and a reward for each (offline GRPO).
 
     Attributes:
+        sampled: the token ids of a rollout, which are stored as they are; `None` where the texts are tokenized.
         tools, documents, template_options: as of a `Sample`.
     """
 
@@ -153,6 +169,7 @@ class Group:
     tools: tuple[Mapping[str, Any], ...] = ()
     documents: tuple[Mapping[str, Any], ...] = ()
     template_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    sampled: Sampled | None = None
 
 
 Example = Sample | Pair | Prompt | Group

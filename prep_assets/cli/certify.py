@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,14 +28,19 @@ def certify(
     from prep_assets.templates.certify import certify as certified
     from prep_assets.templates.chat_template import load_template
     from prep_assets.templates.written import bind
-    from prep_assets.tokenization.load import load_vocabulary
+    from prep_assets.tokenization.agreement import agreement
+    from prep_assets.tokenization.load import folder_of, from_file
 
-    vocabulary = load_vocabulary(tokenizer, base=Path.cwd(), revision=revision)
+    folder = folder_of(tokenizer, base=Path.cwd(), revision=revision)
+    vocabulary = from_file(tokenizer, folder)
     loaded = load_template(template, vocabulary, base=Path.cwd())
     bind(vocabulary, loaded)
     if against is not None:
         raise typer.Exit(int(report_against(loaded, against, vocabulary, as_json=as_json)))
-    certificate = certified(loaded)
+    certificate = certified(loaded, vocabulary)
+    read_otherwise = agreement(vocabulary, folder).fault
+    if read_otherwise:
+        certificate = replace(certificate, findings=(*certificate.findings, f"others read this tokenizer otherwise: {read_otherwise}"))
     faults = certificate.faults(train_on_eos="turn", train_headers=False)
     console = out()
     if as_json:
@@ -42,8 +48,11 @@ def certify(
     else:
         shown = table("", "", title=f"{template} with {tokenizer}")
         for field, value in certificate.as_dict().items():
-            shown.add_row(field.replace("_", " "), _said(value))
+            if field != "findings":
+                shown.add_row(field.replace("_", " "), _said(value))
         console.print(shown)
+        for finding in certificate.findings:
+            console.print(f"finding: {finding}", style="yellow", soft_wrap=True, markup=False, highlight=False)
         for fault in faults:
             console.print(fault, style="red", soft_wrap=True)
     if faults:

@@ -54,6 +54,21 @@ RULES = (
         lambda family: family.truncation != "end",
         "only truncation: end cuts answers off at their end. Leave it out, or set truncation: end",
     ),
+    Rule(
+        "expand",
+        lambda family: family.train_turns == "last",
+        "only the last answer is trained, so there is one example anyway. Leave it out, or set train_turns: all",
+    ),
+    Rule(
+        "expand",
+        lambda family: family.train_on_eos == "all",
+        "train_on_eos: all would train the stop tokens of history again in each example. Leave it out, or set train_on_eos: turn",
+    ),
+    Rule(
+        "expand",
+        lambda family: family.truncation == "end",
+        "truncation: end would cut away the answers that examples are made for. Leave it out, or set truncation: turns, start or drop",
+    ),
     *(
         Rule(
             f"preprocessing.fim.{name}",

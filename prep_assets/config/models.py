@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from prep_assets.config.meaning import faults
 from prep_assets.config.reasoning_tags import REASONING_TAGS
@@ -45,6 +45,8 @@ def _is_numeric(hint: Any) -> bool:
 DomainName = Annotated[str, AfterValidator(_domain_name)]
 ExportName = Annotated[str, AfterValidator(_export_name)]
 Action = Literal["train", "mask"]
+Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
+"""YAML's true and false are meant by their words."""
 
 
 class Model(BaseModel):
@@ -226,6 +228,9 @@ class Pretrain(Images, Family):
         default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text."
     )
     preprocessing: Documents = Documents()
+    bos: Bos = Field(
+        default="auto", description="Whether documents begin with the begin-of-text token; auto: where the tokenizer itself writes it."
+    )
 
 
 Form = Literal["auto", "text", "messages"]
@@ -271,6 +276,11 @@ class Sft(Images, Chat):
         default="turn", description="Which stop tokens are trained: after trained turns, after the last of them, after every turn, or none."
     )
     train_turns: Literal["all", "last"] = Field(default="all", description="Train all turns that `mask` says, or only the last of them.")
+    expand: Literal["none", "turns"] = Field(
+        default="none",
+        description="turns: a record whose reasoning the template leaves out of history becomes one example for each answer, history as the model "
+        "sees it.",
+    )
     train_thinking: bool = Field(default=True, description="Train reasoning inside a trained turn.")
     train_tool_calls: bool = Field(default=True, description="Train tool calls inside a trained turn.")
     train_headers: bool = Field(default=False, description="Train what the template writes before a trained turn, e.g. its role header.")

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import Block, rows, sides
 from prep_assets.exports.groups import group_blocks
 from prep_assets.exports.options import Count, TokenId
 from prep_assets.exports.registry import Progress, exporter
 from prep_assets.exports.source import Pairs
-from prep_assets.stores.groups import GroupStore
+from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import BinWriter, TokenStore
 
@@ -93,6 +94,8 @@ def _pairs(source: Pairs, out: Path, progress: Progress) -> None:
 
 
 def _groups(source: GroupStore, out: Path, progress: Progress) -> None:
+    if LOGPROBS in source.responses.arrays:
+        raise ConfigError("AstrAI's files have no place for log-probabilities. Export these groups as hf_arrow")
     folder = out / "shard_0000"
     folder.mkdir()
     dtypes = {"prompts": "int32", "responses": "int32", "masks": "int32", "rewards": "float32"}

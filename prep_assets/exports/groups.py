@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.exports.blocks import RECORDS, Ints
-from prep_assets.stores.groups import GroupStore
+from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.tokens import TokenStore
 
 
@@ -24,6 +24,7 @@ class GroupBlock:
     Attributes:
         prompts: int[…], tokens of the prompts. prompt_lengths: int64[N].
         responses: int[…], tokens of the responses. masks: bool[…] of the same length. response_lengths: int64[M].
+        logprobs: float32[…], of each token of the responses; `None` where the store has none.
         rewards: float32[M]. sizes: int64[N], responses of each group.
         done: groups read with this block and before it.
     """
@@ -36,6 +37,7 @@ class GroupBlock:
     rewards: npt.NDArray[np.float32]
     sizes: Ints
     done: int
+    logprobs: npt.NDArray[np.float32] | None = None
 
     @property
     def group_lengths(self) -> Ints:
@@ -53,7 +55,8 @@ def group_blocks(source: GroupStore) -> Iterator[GroupBlock]:
         responses, response_lengths = _part(source.responses, low, high, "tokens")
         masks, _ = _part(source.responses, low, high, "loss_mask")
         rewards, sizes = _part(source.rewards, first, stop, "rewards")
-        yield GroupBlock(prompts, prompt_lengths, responses, masks != 0, response_lengths, rewards, sizes, stop)
+        logprobs = _part(source.responses, low, high, LOGPROBS)[0] if LOGPROBS in source.responses.arrays else None
+        yield GroupBlock(prompts, prompt_lengths, responses, masks != 0, response_lengths, rewards, sizes, stop, logprobs)
 
 
 def _part(store: TokenStore, first: int, stop: int, key: str) -> tuple[npt.NDArray[Any], Ints]:

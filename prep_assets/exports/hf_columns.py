@@ -103,11 +103,13 @@ def pairs(blocks: Mapping[str, Block], layout: str) -> dict[str, Any]:
 
 
 def groups(block: GroupBlock) -> dict[str, Any]:
-    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks``, and ``rewards`` as float32."""
+    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks`` (and ``logprobs`` where there are some), and ``rewards`` as float32."""
     import pyarrow as pa
 
     borders = np.concatenate([[0], np.cumsum(block.sizes)]).astype(np.int32)
-    nested = {"responses": (block.responses, "int32"), "masks": (block.masks, "int8")}
+    nested: dict[str, tuple[Any, str]] = {"responses": (block.responses, "int32"), "masks": (block.masks, "int8")}
+    if block.logprobs is not None:
+        nested["logprobs"] = (block.logprobs, "float32")
     lists = {
         key: pa.ListArray.from_arrays(borders, ragged(values, block.response_lengths, dtype)) for key, (values, dtype) in nested.items()
     }

@@ -42,6 +42,7 @@ def _schema(rows: Rows, path: Path) -> Any:
     schema, first = pa.schema([]), 1
     for batch in _batches(rows()):
         for line, row in enumerate(batch, first):
+            refuse_weights(row, line, path)
             _note(row, "", line, kinds, path)
         names = dict.fromkeys(key for row in batch for key in row)
         try:
@@ -57,6 +58,21 @@ def _schema(rows: Rows, path: Path) -> Any:
     if not len(schema):
         raise ConfigError(f"{path}: no line has a field, so there are no columns")
     return schema
+
+
+def refuse_weights(row: dict[str, Any], line: int, path: Path) -> None:
+    """Raises:
+    ConfigError: a message of the line has a loss weight, which no trainer reads from text: all of the message would be trained.
+    """
+    for key, value in row.items():
+        for message in value if isinstance(value, list) else ():
+            content = message.get("content") if isinstance(message, dict) else None
+            parts = [message, *(content if isinstance(content, list) else ())] if isinstance(message, dict) else []
+            if any(isinstance(part, dict) and "loss_weight" in part for part in parts):
+                raise ConfigError(
+                    f"{path} line {line:,}: {key} has a loss_weight, which no trainer reads from text, and all of it would be trained. Export the "
+                    "tokens (preference_tokens), which have a mask"
+                )
 
 
 def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], path: Path) -> None:

@@ -14,7 +14,8 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Example, Pair, Record
-from prep_assets.schemas.registry import Convert, convert_with, own_code_hash
+from prep_assets.schemas.own_code import own_code_hash
+from prep_assets.schemas.registry import Convert, convert_with
 
 _SORTED = msgspec.json.Encoder(order="sorted")
 _PACKED = msgspec.msgpack.Encoder(order="sorted")

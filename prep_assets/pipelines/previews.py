@@ -16,7 +16,7 @@ from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.tokens import TokenStore, open_tokens
 
 
 def streams_of(asset: str, partition: str) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def _origin(workspace: Workspace, domain: str, record: int, table: str) -> str:
     if tokens is None:
         return f"{domain} record {record:,}"
     store = open_tokens(tokens.directory, "dev" if table == "sft_dev_packed" else "train")
-    return record_name(workspace, "sft_raw", domain, int(store.file[record]), int(store.row[record]))
+    return record_name(workspace, "sft_raw", domain, int(store.file[record]), int(store.row[record])) + _answer(store, record)
 
 
 def _record(workspace: Workspace, published: Published, row: int, stream: str, limit: int) -> Preview:
@@ -98,9 +98,15 @@ def _record(workspace: Workspace, published: Published, row: int, stream: str, l
     vocabulary = workspace.vocabulary(workspace.family(FAMILIES[family]))
     where = f"line {int(store.row[row])}"
     if partition:
-        where = record_name(workspace, f"{family}_raw", partition, int(store.file[row]), int(store.row[row]))
+        where = record_name(workspace, f"{family}_raw", partition, int(store.file[row]), int(store.row[row])) + _answer(store, row)
     title = f"{asset} {stream} record {row:,} of {len(store):,}: {len(store.record(row, 'tokens')):,} tokens, from {where}"
     return Preview(title, token_texts(vocabulary, ids.tolist()), tuple(weights), tuple(range(len(ids))), ((0, where),))
+
+
+def _answer(store: TokenStore, record: int) -> str:
+    """Which answer of its source row a record ends with, where that row became several."""
+    number, count = store.part(record)
+    return f", answer {number} of {count}" if count > 1 else ""
 
 
 def _line(published: Published, row: int, name: str) -> dict[str, Any]:

@@ -65,7 +65,8 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
         read = from_transformers if family.tokenizer_loader == "transformers" else from_file
         vocabulary = read(family.tokenizer, folder)
         found = None
-        if family.tokenizer_loader == "auto":
+        # a converted file is proven whatever the configuration chooses
+        if family.tokenizer_loader == "auto" or vocabulary.file != "tokenizer.json":
             refuse_disagreement(vocabulary, folder, cache)
             found = agreement(vocabulary, folder, cache)
         _OPENED[key] = Opened(vocabulary, folder, found)
@@ -94,5 +95,6 @@ def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:
 
 def _last_changes(directory: Path) -> _Changes:
     """Name, size and time of change of the files of a local tokenizer: a process that runs for days must notice another one."""
-    found = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+    folder = directory.parent if directory.is_file() else directory
+    found = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)

@@ -1,23 +1,24 @@
-"""Tokenization identity of conversations: the tokens are those of the render, and its control tokens are those that the template wrote.
+"""Tokenization identity of conversations: the tokens of every row are the reference tokenizer's for a fresh render of its source.
 
-Every row is decoded and compared with a fresh render, and its control tokens are counted: as many as the render shows, less those that somebody
-typed into the content. Some rows are tokenized again by transformers' way, the whole render at once.
+The render is cut at the control tokens that the template wrote, and only there; the reference library tokenizes what lies between as ordinary text.
+Ids that decode to the same text and are not the tokenizer's own for it are found as well as wrong ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.quality.reference_ids import ReferenceIds, reference_ids
 from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-REFERENCE_FIRST, REFERENCE_EVERY = 200, 50
-"""The first rows, and after them every so many, are tokenized again as a whole."""
+BATCH_CHARACTERS = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,62 +29,76 @@ class Conversation:
         id: its record id.
         ids: its token ids.
         text: a fresh render of it.
-        controls: control tokens that the template wrote.
+        controls: characters (start, end) of the control tokens that the template wrote, ascending.
         typed: control tokens that the content holds as text.
-        whole: whether nothing of it was cut off by truncation.
+        left: the ids that truncation must have left; `None` where it is whole.
     """
 
     id: str
     ids: npt.NDArray[np.integer[Any]]
     text: str
-    controls: int
+    controls: tuple[tuple[int, int], ...]
     typed: int
-    whole: bool = True
+    left: npt.NDArray[np.integer[Any]] | None = None
 
 
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
-    """Check every row; the verdict shows the first that fails."""
-    control = np.array(sorted(vocabulary.control.values()), np.int64)
-    numbers = {"rows_decoded": 0, "rows_tokenized_again": 0, "rows_cut": 0, "control_tokens_in_content": 0}
-    for number, row in enumerate(rows):
-        numbers["control_tokens_in_content"] += row.typed
-        if not row.whole:
-            numbers["rows_cut"] += 1
-            continue
-        fault = _decoded(row, vocabulary) or _controls(row, control)
-        numbers["rows_decoded"] += 1
-        if fault is None and not row.typed and (number < REFERENCE_FIRST or number % REFERENCE_EVERY == 0):
+    """Tokenize every row again and compare; the verdict shows the first that differs."""
+    reference = reference_ids(vocabulary)
+    numbers = {"rows_tokenized_again": 0, "control_tokens_in_content": 0}
+    for batch in _batches(rows):
+        numbers["control_tokens_in_content"] += sum(row.typed for row in batch)
+        again = expected_ids([row for row in batch if row.left is None], vocabulary, reference)
+        for row in batch:
+            expected = next(again) if row.left is None else row.left
             numbers["rows_tokenized_again"] += 1
-            fault = _again(row, vocabulary)
-        if fault is not None:
-            return Verdict(False, f"{row.id}: {fault}", numbers, Worst(row.id, fault, tuple(row.ids.tolist())))
-    summary = f"{numbers['rows_decoded']:,} rows decode to their render, {numbers['rows_tokenized_again']:,} equal the reference's ids"
-    return Verdict(True, summary, numbers)
+            if not np.array_equal(row.ids, expected):
+                fault = _difference(row.ids, expected, vocabulary)
+                return Verdict(False, f"{row.id}: {fault}", numbers, Worst(row.id, fault, tuple(row.ids.tolist())))
+    return Verdict(True, f"{numbers['rows_tokenized_again']:,} rows have the reference tokenizer's ids of their render", numbers)
 
 
-def _decoded(row: Conversation, vocabulary: Vocabulary) -> str | None:
-    if vocabulary.token_bytes is None:
-        return None
-    found = vocabulary.decode(row.ids)
-    if vocabulary.prefix_space != "never" and not row.text.startswith(" "):
-        found = found.removeprefix(" ")
-    if found == row.text:
-        return None
-    at = next((i for i, (a, b) in enumerate(zip(found, row.text, strict=False)) if a != b), min(len(found), len(row.text)))
-    low = max(0, at - 20)
-    return f"decodes to …{found[low : at + 40]!r}…, the render is …{row.text[low : at + 40]!r}… (character {at:,})"
+def _batches(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
+    batch: list[Conversation] = []
+    characters = 0
+    for row in rows:
+        batch.append(row)
+        characters += len(row.text)
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
-def _controls(row: Conversation, control: npt.NDArray[np.int64]) -> str | None:
-    found = int(np.isin(row.ids, control).sum())
-    return None if found == row.controls else f"{found} control tokens, the template writes {row.controls}"
+def expected_ids(rows: Sequence[Conversation], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.int64]]:
+    """The reference's ids of each whole row: its control tokens, and what lies between them as ordinary text."""
+    texts: list[str] = []
+    begins: list[bool] = []
+    items: list[list[int]] = []  # of each row: ids of control tokens, and -1 for the next of `texts`
+    for row in rows:
+        own: list[int] = []
+        last = 0
+        for start, end in (*row.controls, (len(row.text),) * 2):
+            if start > last:
+                texts.append(row.text[last:start])
+                begins.append(last == 0)
+                own.append(-1)
+            if end > start:
+                own.append(vocabulary.control[row.text[start:end]])
+            last = end
+        items.append(own)
+    flat = reference.encode(texts, np.asarray(begins, bool))
+    segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
+    for own in items:
+        parts = [next(segments) if item < 0 else [item] for item in own]
+        yield np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 
-def _again(row: Conversation, vocabulary: Vocabulary) -> str | None:
-    vocabulary.backend.encode_special_tokens = False
-    ids = vocabulary.backend.encode(row.text, add_special_tokens=False).ids
-    return (
-        None
-        if ids == row.ids.tolist()
-        else f"{len(row.ids):,} ids differ from the {len(ids):,} of the reference tokenizer for the whole render"
-    )
+def _difference(found: npt.NDArray[Any], expected: npt.NDArray[Any], vocabulary: Vocabulary) -> str:
+    shorter = min(len(found), len(expected))
+    differing = np.flatnonzero(found[:shorter] != expected[:shorter])
+    at = int(differing[0]) if len(differing) else shorter
+    near = [vocabulary.decode(ids[max(0, at - 5) : at + 5]) for ids in (found, expected)]
+    lengths = f"{len(found):,} ids, the reference tokenizer gives {len(expected):,}"
+    return f"{lengths}; from token {at:,} on they differ: …{near[0]!r}…, the render has …{near[1]!r}…"

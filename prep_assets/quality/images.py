@@ -36,17 +36,6 @@ def check_images(store: TokenStore | PackedStore, token: int) -> Verdict:
     return Verdict(True, f"{len(store.images):,} images stand where the image token does, untrained", numbers)
 
 
-def check_only_images_masked(store: TokenStore, *, block: int = 1 << 22) -> Verdict:
-    """Pretraining: where there is a loss mask at all, nothing but tokens of images is left out of the loss."""
-    mask = store.arrays.get("loss_mask")
-    if mask is None:
-        return Verdict(True, "every token is trained", {})
-    masked = sum(int((np.asarray(mask[first : first + block]) == 0).sum()) for first in range(0, store.tokens, block))
-    of_images = int(np.sum(store.images.length))
-    summary = f"{masked:,} tokens are not trained, {of_images:,} are of images"
-    return Verdict(masked == of_images, summary, {"masked_tokens": masked}, None if masked == of_images else Worst("loss_mask", summary))
-
-
 class _EndToEnd:
     """The rows of a table as one array, read in slices; -1 in the padding, which may be of the image token."""
 

@@ -1,13 +1,14 @@
-"""Mask alignment: trained tokens decode to exactly the trained texts, each with the token that ends its turn, and to nothing else.
+"""Mask alignment: trained tokens decode to exactly the trained texts, each with the tokens that end its turn, and to nothing else.
 
-The mask was made from character offsets of a render. This check goes the other way and shares no code with it: it cuts each record at the
-borders of its mask, decodes every trained run with the tokenizer's own decoder, and compares with the texts of the source.
+The mask was made from character offsets of a render with marks. This check goes the other way and shares no code with it: it cuts each record where
+the weight of its mask changes, decodes every trained run with the tokenizer's own decoder, and compares with the texts of the source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -17,14 +18,18 @@ from prep_assets.quality.trained_texts import Expected
 from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-Cut = Literal["none", "start", "end", "turns"]
-"""What truncation may have taken from a row: nothing, tokens at its start or end, or whole turns from the oldest."""
+Cut = Literal["none", "start", "end"]
+"""Where truncation took tokens away, perhaps amid a text."""
+
+
+BROKEN = "\ufffd"
+"""What a decoder shows for a part of a character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record to be proven: its id, token ids and loss mask (both 1-D and equally long), what must be trained, and what may be
-    missing of it."""
+    """One record to be proven: its id, token ids and loss mask (both 1-D and equally long), what must be trained of what truncation has left,
+    and where it was cut."""
 
     id: str
     ids: npt.NDArray[np.integer]
@@ -48,9 +53,6 @@ def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512
             if fault is not None:
                 failed += 1
                 worst = worst or Worst(row.id, fault, tuple(row.ids.tolist()), tuple(row.mask.astype(float).tolist()))
-    if worst is None and len(stops) > 1:
-        failed = min(stops.values())
-        worst = Worst("all rows", f"turns end with different control tokens: {stops}")
     numbers = {"rows_checked": checked, "rows_failed": failed, "trained_tokens": trained}
     if worst is None:
         return Verdict(
@@ -60,7 +62,8 @@ def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512
 
 
 def _ends(stops: dict[str, int]) -> str:
-    return f"their stop token {next(iter(stops))!r}" if stops else "no stop token"
+    listed = ", ".join(map(repr, sorted(stops)))
+    return f"their stop token{'s' if len(stops) > 1 else ''} {listed}" if stops else "no stop token"
 
 
 def _batches(rows: Iterable[Row], size: int) -> Iterable[list[Row]]:
@@ -75,9 +78,11 @@ def _batches(rows: Iterable[Row], size: int) -> Iterable[list[Row]]:
 
 
 def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
-    """Start and end of each run of trained tokens."""
-    edges = np.flatnonzero(np.diff((mask != 0).astype(np.int8), prepend=0, append=0))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    """Start and end of each run of trained tokens of one weight."""
+    weights = mask.astype(np.float32)
+    edges = np.flatnonzero(np.diff(weights)) + 1
+    bounds = [0, *edges.tolist(), len(weights)] if len(weights) else []
+    return [(start, end) for start, end in pairwise(bounds) if weights[start]]
 
 
 def _decode_runs(rows: Sequence[Row], vocabulary: Vocabulary) -> list[str]:
@@ -89,58 +94,33 @@ def _compare(
 ) -> str | None:
     if len(row.ids) != len(row.mask):
         return f"{len(row.ids):,} tokens, {len(row.mask):,} mask values"
-    wanted = _wanted(row, len(decoded))
-    if len(decoded) != len(wanted):
-        return f"{len(decoded)} trained stretches, the source has {len(wanted)} trained texts; trained: {[text[:60] for text in decoded]}"
-    for i, ((start, end), found, expected) in enumerate(zip(runs, decoded, wanted, strict=True)):
-        cut_off = row.cut == "end" and i == len(wanted) - 1 and end == len(row.ids)
-        cut_on = row.cut == "start" and i == 0 and start == 0
-        text = found
-        stop = next((token for token in vocabulary.control if found.endswith(token)), None) if expected.stops else None
-        if expected.stops and stop is None and not cut_off:
-            return f"the trained text ends {found[-40:]!r}, without the token that ends the turn"
-        if stop is not None:
-            text = found.removesuffix(stop)
-            stops[stop] = stops.get(stop, 0) + 1
-        if not _same(text.strip(), expected.text.strip(), cut_off=cut_off and (bool(text) or stop is not None), cut_on=cut_on):
-            return f"trained {_difference(text.strip(), expected.text.strip())}"
-        if (
-            not cut_on
-            and text[:1].isspace()
-            and not expected.text[:1].isspace()
-            and vocabulary.decode(row.ids[start : start + 1]).isspace()
-        ):
+    if len(decoded) != len(row.expected):
+        shown = [text[:60] for text in decoded]
+        return f"{len(decoded)} trained stretches, the source has {len(row.expected)} trained texts; trained: {shown}"
+    for i, ((start, end), found, expected) in enumerate(zip(runs, decoded, row.expected, strict=True)):
+        wanted = expected.text
+        if row.cut == "end" and i == len(runs) - 1 and end == len(row.ids):
+            # the cut may go through a character, and a stop token may have taken the place of the rest
+            found, wanted = (
+                text.removesuffix(expected.stop).rstrip(BROKEN) + expected.stop * text.endswith(expected.stop) for text in (found, wanted)
+            )
+        if row.cut == "start" and i == 0 and start == 0:
+            found, wanted = found.lstrip(BROKEN), wanted.lstrip(BROKEN)
+        weight = float(row.mask[start])
+        if np.float32(weight) != np.float32(expected.weight):
+            return f"loss weight {weight:g} on {expected.text[:40]!r}, to which the source gives {expected.weight:g}"
+        if expected.stop and not found.rstrip().endswith(expected.stop):
+            return f"the trained text ends {found[-40:]!r}, without {expected.stop!r}, which ends the turn"
+        if found.strip() != wanted.strip():
+            return f"trained {_difference(found.strip(), wanted.strip())}"
+        if expected.stop:
+            stops[expected.stop] = stops.get(expected.stop, 0) + 1
+        blank = found[:1].isspace() and not expected.text[:1].isspace() and (i or row.cut != "start")
+        if blank and vocabulary.decode(row.ids[start : start + 1]).isspace():
             return f"the template's white space before {expected.text[:40]!r} is trained"
-        if (fault := _weights_fault(row.mask[start:end], expected)) is not None:
-            return fault
+        if found[-1:].isspace() and not expected.text[-1:].isspace() and vocabulary.decode(row.ids[end - 1 : end]).isspace():
+            return f"the template's white space after {expected.text[-40:]!r} is trained"
     return None
-
-
-def _wanted(row: Row, runs: int) -> tuple[Expected, ...]:
-    """The stretches that truncation has left: the first ones of a row whose end was cut, the last ones where the start or old turns went."""
-    if row.cut == "none" or runs > len(row.expected):
-        return row.expected
-    return row.expected[:runs] if row.cut == "end" else row.expected[len(row.expected) - runs :]
-
-
-def _same(found: str, expected: str, *, cut_off: bool, cut_on: bool) -> bool:
-    """Whether two texts are equal; a cut may have left only the beginning or the end of the expected one.
-
-    A cut can go through a character, of which the decoder then shows a replacement character.
-    """
-    if found == expected:
-        return True
-    if cut_off:
-        return expected.startswith(found.rstrip("\ufffd"))
-    return cut_on and expected.endswith(found.lstrip("\ufffd"))
-
-
-def _weights_fault(weights: npt.NDArray[np.generic], expected: Expected) -> str | None:
-    foreign = np.setdiff1d(weights.astype(np.float32), np.asarray(expected.weights, np.float32))
-    if not len(foreign):
-        return None
-    meant = ", ".join(f"{weight:g}" for weight in expected.weights)
-    return f"loss weight {foreign[0]:g} on {expected.text[:40]!r}, to which the source gives {meant}"
 
 
 def _difference(found: str, expected: str) -> str:

@@ -78,7 +78,11 @@ def _is_empty(value: Any) -> bool:
     """Whether a string, or the last of some messages, says nothing and calls nothing."""
     if isinstance(value, str):
         return not value.strip()
-    return not value or not (value[-1].get("content", "").strip() or value[-1].get("tool_calls"))
+    if not value:
+        return True
+    content = value[-1].get("content", "")
+    text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    return not (text.strip() or value[-1].get("tool_calls"))
 
 
 def _fault(row: Mapping[str, Any]) -> str | None:

@@ -14,9 +14,10 @@ from prep_assets.stores.tokens import TokenStore
 BLOCK = 1 << 22
 
 
-def check_records(store: TokenStore, *, vocabulary_size: int, eos_id: int | None = None) -> Verdict:
+def check_records(store: TokenStore, *, vocabulary_size: int, eos_id: int | None = None, bos_id: int | None = None) -> Verdict:
     """A ragged token store: records that are not empty, ids inside the vocabulary, a mask (where there is one) of weights in [0, 1] with
-    something trained in every record; with `eos_id`, exactly one end-of-text token in each record, its last."""
+    something trained in every record; with `eos_id`, exactly one end-of-text token in each record, its last; with `bos_id`, one begin-of-text
+    token, its first."""
     lengths = np.diff(store.ends, prepend=0)
     numbers = {"records": len(store), "tokens": store.tokens}
     if len(lengths) and lengths.min() < 1:
@@ -25,7 +26,7 @@ def check_records(store: TokenStore, *, vocabulary_size: int, eos_id: int | None
     for low, high in _record_blocks(store.ends):
         begin, end = int(starts[low]), int(store.ends[high - 1])
         ids, at = np.asarray(store.arrays["tokens"][begin:end]), starts[low:high] - begin
-        fault = _ids_fault(ids, at, vocabulary_size, eos_id)
+        fault = _ids_fault(ids, at, vocabulary_size) or _ends_fault(ids, at, eos_id, bos_id)
         if fault is None and "loss_mask" in store.arrays:
             fault = _mask_fault(np.asarray(store.arrays["loss_mask"][begin:end]), at)
         if fault is not None:
@@ -44,23 +45,26 @@ def _record_blocks(ends: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     return blocks
 
 
-def _ids_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], size: int, eos: int | None) -> tuple[int, str] | None:
+def _ids_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], size: int) -> tuple[int, str] | None:
     outside = (ids < 0) | (ids >= size)
-    if outside.any():
-        at = int(outside.argmax())
-        return _record_of(starts, at), f"id {int(ids[at])} is outside the vocabulary of {size:,}"
-    if eos is None:
+    if not outside.any():
         return None
-    is_eos = ids == eos
+    at = int(outside.argmax())
+    return _record_of(starts, at), f"id {int(ids[at])} is outside the vocabulary of {size:,}"
+
+
+def _ends_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], eos: int | None, bos: int | None) -> tuple[int, str] | None:
+    """The first record that does not hold its begin-of-text and end-of-text tokens once each, at its ends. They may be one and the same token."""
     last = np.append(starts[1:], len(ids)) - 1
-    ends_with, count = is_eos[last], np.add.reduceat(is_eos.astype(np.int64), starts)
-    wrong = ~ends_with | (count != 1)
-    if wrong.any():
-        record = int(wrong.argmax())
-        return (
-            record,
-            f"{int(count[record])} end-of-text tokens, {'the last token is one' if ends_with[record] else 'the last token is none'}",
-        )
+    for token, places, name, where in ((bos, starts, "begin", "first"), (eos, last, "end", "last")):
+        if token is None:
+            continue
+        is_token = ids == token
+        in_place, count = is_token[places], np.add.reduceat(is_token.astype(np.int64), starts)
+        wrong = ~in_place | (count != (2 if bos == eos else 1))
+        if wrong.any():
+            record = int(wrong.argmax())
+            return record, f"{int(count[record])} {name}-of-text tokens, the {where} token is {'one' if in_place[record] else 'none'}"
     return None
 
 
@@ -129,4 +133,9 @@ def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: in
     if wrong.any():
         at = int(wrong.argmax())
         return f"row {int(row[at]):,}: a piece at {int(offset[at])} of {int(length[at])} tokens, where {int(expected[at])} was the next free place"
+    source, record, start = documents["source"], documents["record"], documents["start"]
+    follows = ~first & (source == np.roll(source, 1)) & (record == np.roll(record, 1)) & (start == np.roll(start + length, 1))
+    if follows.any():
+        at = int(follows.argmax())
+        return f"row {int(row[at]):,}: a border at place {int(offset[at])}, inside record {int(record[at]):,} of its domain"
     return None

@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.quality.reference_ids import ReferenceIds, reference_ids
 from prep_assets.quality.token_bytes import unproven_id
 from prep_assets.quality.verdict import Verdict, Worst
-from prep_assets.tokenization.engines import Flat, ReferenceEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-REFERENCE_EVERY = 50
-"""Every so many documents are tokenized again by the reference library; the first ones always are."""
-REFERENCE_FIRST = 200
 BATCH_CHARACTERS = 1 << 22
 
 
@@ -38,22 +35,20 @@ class Text:
     parts: tuple[str, ...] = ()
 
 
-def prove_texts(
-    texts: Iterable[Text], vocabulary: Vocabulary, reference: ReferenceEngine, rest: ReferenceEngine | None = None, *, batch: int = 256
-) -> Verdict:
-    """Decode every document; tokenize a sample of them again with the reference library.
+def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, *, batch: int = 256) -> Verdict:
+    """Tokenize every document again with the reference library, and decode it.
 
     The first documents are decoded by the tokenizer's own decoder. Once that would take longer than to decode each id of the vocabulary with
     it, this is done, and all other documents are compared with the bytes of their ids. A tokenizer that normalizes text gives other text
     back, so that its documents are not decoded.
 
-    Parts of a document that was cut follow a control token, so they are tokenized again by `rest`, each for itself.
+    Parts of a document that was cut follow a control token, so each is tokenized for itself.
     """
     decoded = compared = cut = tokens = 0
     table: tuple[Any, ...] | None = None
-    for first, some in _batches(texts, batch):
-        sample = [text for i, text in enumerate(some, first) if i < REFERENCE_FIRST or i % REFERENCE_EVERY == 0]
-        for text, ids in zip(sample, _again(sample, reference, rest or reference), strict=True):
+    reference = reference_ids(vocabulary)
+    for some in _batches(texts, batch):
+        for text, ids in zip(some, _again(some, reference), strict=True):
             compared += 1
             if not np.array_equal(ids, text.ids):
                 return _failed(text, f"{len(text.ids):,} ids differ from the reference's {len(ids):,}", decoded, compared)
@@ -66,35 +61,35 @@ def prove_texts(
             decoded += len(some)
         cut += sum(bool(text.parts) for text in some)
         tokens += sum(len(text.ids) for text in some)
-    summary = f"{decoded:,} documents decode to their text, {compared:,} equal the reference tokenizer's ids"
+    summary = f"{compared:,} documents have the reference tokenizer's ids, {decoded:,} decode to their text"
     if cut:
         summary += f"; {cut:,} are cut for fill-in-the-middle"
     return Verdict(True, summary, {"documents_decoded": decoded, "documents_compared": compared, "documents_cut": cut})
 
 
-def _batches(texts: Iterable[Text], size: int) -> Iterator[tuple[int, list[Text]]]:
-    """Batches of at most `size` documents and about `BATCH_CHARACTERS`, each with the number of its first document."""
+def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
+    """Batches of at most `size` documents and about `BATCH_CHARACTERS`."""
     some: list[Text] = []
-    first = characters = 0
-    for number, text in enumerate(texts):
+    characters = 0
+    for text in texts:
         some.append(text)
         characters += len(text.text)
         if len(some) == size or characters >= BATCH_CHARACTERS:
-            yield first, some
-            some, first, characters = [], number + 1, 0
+            yield some
+            some, characters = [], 0
     if some:
-        yield first, some
+        yield some
 
 
-def _again(texts: Sequence[Text], reference: ReferenceEngine, rest: ReferenceEngine) -> Iterator[npt.NDArray[np.integer]]:
-    """Each document's ids by the reference library, which uses all processors when it is given many."""
-    whole = iter(_split(reference.encode([text.text for text in texts if not text.parts])))
-    for text in texts:
-        yield rest.encode(text.parts).ids if text.parts else next(whole)
-
-
-def _split(flat: Flat) -> list[npt.NDArray[np.uint32]]:
-    return [flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist())]
+def _again(texts: Sequence[Text], reference: ReferenceIds) -> Iterator[npt.NDArray[np.integer]]:
+    """Each document's ids by the reference library."""
+    parts = [text.parts or (text.text,) for text in texts]
+    counts = np.fromiter(map(len, parts), np.int64, len(parts))
+    whole = np.array([not text.parts for text in texts])
+    flat = reference.encode([part for each in parts for part in each], np.repeat(whole, counts))
+    bounds = flat.offsets[np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])]
+    for start, end in pairwise(bounds.tolist()):
+        yield flat.ids[start:end]
 
 
 def _byte_table(vocabulary: Vocabulary) -> tuple[Any, ...]:

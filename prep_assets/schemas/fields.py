@@ -43,6 +43,11 @@ def as_list(value: object, where: str) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else wrong_type(value, where, "an array")
 
 
+def as_integer(value: object, where: str) -> int:
+    """`value` as an integer. A boolean is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else wrong_type(value, where, "an integer")
+
+
 def as_number(value: object, where: str) -> float:
     """`value` as a finite float. A boolean is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float):

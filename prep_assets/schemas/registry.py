@@ -10,20 +10,18 @@ A row that does not fit raises `Refused`; `None` also refuses it, with the reaso
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import Example
+from prep_assets.samples import Example, Group, Pair, Sample
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 
 Convert = Callable[[Mapping[str, Any]], Example | None]
@@ -146,21 +144,6 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
             raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
 
 
-def own_code_hash(name: str) -> str | None:
-    """sha256 of the source file of a user's schema ``package.module:function``.
-
-    `None` for a shipped schema, whose version is ours, and for a module without a source file, of which loading it speaks.
-    """
-    if ":" not in name:
-        return None
-    try:
-        spec = importlib.util.find_spec(name.rpartition(":")[0])
-    except (ImportError, ValueError):
-        return None
-    source = Path(spec.origin) if spec is not None and spec.origin else None
-    return hashlib.sha256(source.read_bytes()).hexdigest() if source is not None and source.is_file() else None
-
-
 def _own_function(path: str, options: dict[str, Any]) -> Convert:
     try:
         function = _own_code(path)
@@ -218,4 +201,19 @@ def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
         raise Refused("schema_error", f"{type(error).__name__}: {error}", stage="schema") from error
     if example is None:
         raise Refused("skipped_by_schema", "the schema returned None", stage="schema")
+    _refuse_hidden(example)
     return example
+
+
+def _refuse_hidden(example: Example) -> None:
+    """Refuse (``not_attended``) a region that is shown and not attended to: no store and no trainer's format holds such an attention mask."""
+    parts = [*example.turns] if isinstance(example, Sample) else [*example.prompt]
+    if isinstance(example, Pair):
+        parts += [*example.chosen, *example.rejected]
+    elif isinstance(example, Group):
+        parts += [turn for response in example.responses for turn in response]
+    for turn in parts:
+        for region in turn.regions:
+            if not region.attend and not region.drop:
+                detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to, and no store has an attention mask. "
+                raise Refused("not_attended", detail + "Drop it (semantic_drop_mask), or attend to it", stage="schema")

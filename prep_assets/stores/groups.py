@@ -1,7 +1,7 @@
 """Scored groups on disk: prompts, their responses, and a reward for each response, as three streams (see `tokens`).
 
     prompts     tokens               a record for each group
-    responses   tokens, loss_mask    a record for each response, those of a group one after another
+    responses   tokens, loss_mask    a record for each response, those of a group one after another; with logprobs, float32, where the source has them
     rewards     rewards, float32     a record for each group, of one value for each response: its index says whose a response is
 
 ``prompts.index`` says besides which domain each group is from: ``source.npy``, a number in ``sources.json``. `open_store` reads the three as
@@ -25,6 +25,7 @@ from prep_assets.errors import StoreError
 from prep_assets.stores.tokens import StorageFormat, TokenStore, open_tokens, record_writer
 
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
+LOGPROBS = "logprobs"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +38,8 @@ class Scored:
         masks: of each, 1 where a token is trained.
         rewards: float32[G].
         source, file, row: numbers of its domain, of the file there, and of the row there.
+        logprobs: of each response, float32 for each of its tokens; `None` where there are none.
+        retokenized: of sampled responses, how many get other ids when they are decoded and encoded again; `None` where texts were tokenized.
     """
 
     prompt: npt.NDArray[Any]
@@ -46,15 +49,26 @@ class Scored:
     source: int
     file: int
     row: int
+    logprobs: tuple[npt.NDArray[np.float32], ...] | None = None
+    retokenized: int | None = None
 
 
 class GroupWriter:
     """Writes groups. A context manager: what an exception leaves behind has no index and cannot be opened."""
 
     def __init__(
-        self, storage: StorageFormat, directory: Path, dtype: str, sources: Sequence[str], *, max_tokens_per_shard: int = 100_000_000
+        self,
+        storage: StorageFormat,
+        directory: Path,
+        dtype: str,
+        sources: Sequence[str],
+        *,
+        max_tokens_per_shard: int = 100_000_000,
+        logprobs: bool = False,
     ) -> None:
-        dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: {"tokens": dtype, "loss_mask": "uint8"}, REWARDS: {REWARDS: "float32"}}
+        answers = {"tokens": dtype, "loss_mask": "uint8", **({LOGPROBS: "float32"} if logprobs else {})}
+        dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: answers, REWARDS: {REWARDS: "float32"}}
+        self._answers = {"tokens": "responses", "loss_mask": "masks", **({LOGPROBS: LOGPROBS} if logprobs else {})}
         directory.mkdir(parents=True, exist_ok=True)
         self._writers = {
             name: record_writer(storage, directory, name, each, max_tokens_per_shard=max_tokens_per_shard) for name, each in dtypes.items()
@@ -80,10 +94,10 @@ class GroupWriter:
             return
         sizes = np.array([len(group.responses) for group in groups], np.int64)
         files, rows = np.array([(group.file, group.row) for group in groups], np.int64).T
-        responses, masks = ([part for group in groups for part in getattr(group, name)] for name in ("responses", "masks"))
+        answers = {key: [part for group in groups for part in getattr(group, name)] for key, name in self._answers.items()}
         prompts = [group.prompt for group in groups]
         self._write(PROMPTS, {"tokens": prompts}, files, rows)
-        self._write(RESPONSES, {"tokens": responses, "loss_mask": masks}, np.repeat(files, sizes), np.repeat(rows, sizes))
+        self._write(RESPONSES, answers, np.repeat(files, sizes), np.repeat(rows, sizes))
         self._write(REWARDS, {REWARDS: [group.rewards for group in groups]}, files, rows)
         self._source += [group.source for group in groups]
 

@@ -206,6 +206,24 @@ class TokenStore:
         start = int(self.ends[i - 1]) if i else 0
         return np.asarray(self.arrays[key][start : int(self.ends[i])])
 
+    @property
+    def begins_row(self) -> npt.NDArray[np.bool_]:
+        """bool[n], whether a record is the first of those from its source row, which are neighbours."""
+        changes = (np.diff(self.file) != 0) | (np.diff(self.row) != 0)
+        return np.concatenate([np.ones(min(1, len(self)), bool), changes])
+
+    def part(self, i: int) -> tuple[int, int]:
+        """Which of the records from one source row a record is, counted from 1, and how many there are. They are neighbours."""
+        low = high = i
+        while low and self._is_sibling(low - 1, i):
+            low -= 1
+        while high + 1 < len(self) and self._is_sibling(high + 1, i):
+            high += 1
+        return i - low + 1, high - low + 1
+
+    def _is_sibling(self, i: int, j: int) -> bool:
+        return bool(self.row[i] == self.row[j] and self.file[i] == self.file[j])
+
 
 def record_writer(
     storage: StorageFormat, directory: Path, name: str, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000

@@ -14,7 +14,9 @@ from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.conversation import messages, pieces
+from prep_assets.templates.findings import findings
 from prep_assets.templates.rendering import render
+from prep_assets.tokenization.vocabulary import Vocabulary
 
 _Q1, _A1 = turn(USER, "What is the capital of Peru?"), turn(ASSISTANT, "It is Lima.")
 _Q2, _A2 = turn(USER, "And of Chile?"), turn(ASSISTANT, "It is Santiago.")
@@ -51,6 +53,7 @@ class Certificate:
         tools: ``rendered`` or ``not rendered``: schemas, calls and results all appear.
         generation_tags: whether it marks what the model generates for transformers.
         proofs: derivations of the mask that it allows.
+        findings: what those who train or serve the model have to know, as sentences.
     """
 
     template: str
@@ -68,10 +71,11 @@ class Certificate:
     tools: str = "not rendered"
     generation_tags: bool = False
     proofs: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """All fields, as JSON."""
-        return {**asdict(self), "proofs": list(self.proofs)}
+        return {**asdict(self), "proofs": list(self.proofs), "findings": list(self.findings)}
 
     def faults(self, *, train_on_eos: str, train_headers: bool) -> list[str]:
         """Why the template cannot support a policy; empty where it can."""
@@ -92,8 +96,8 @@ class Certificate:
         return found
 
 
-def certify(template: ChatTemplate) -> Certificate:
-    """Render the probes and look."""
+def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Certificate:
+    """Render the probes and look. With the tokenizer there are findings about the two together."""
     try:
         plain = _text(template, _Q1, _A1)
     except PrepAssetsError:
@@ -103,8 +107,7 @@ def certify(template: ChatTemplate) -> Certificate:
     system, default = _system(template)
     tags = re.search(r"\{%-?\s*generation\s*-?%\}", template.source) is not None
     grows = _grows(template)
-    proofs = ["offsets of one render", "decoding of trained tokens"]
-    proofs += ["growth by turns"] if grows else []
+    proofs = ["offsets of one render", "the render built anew", "decoding of trained tokens"]
     proofs += ["generation tags"] if tags else []
     return Certificate(
         template.name,
@@ -122,6 +125,7 @@ def certify(template: ChatTemplate) -> Certificate:
         tools="rendered" if _tools(template) else "not rendered",
         generation_tags=tags,
         proofs=tuple(proofs),
+        findings=findings(template, vocabulary) if vocabulary is not None else (),
     )
 
 

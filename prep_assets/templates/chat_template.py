@@ -10,19 +10,16 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import Refused, TemplateError, nearest
+from prep_assets.templates.clock import FROZEN_CLOCK
 from prep_assets.templates.form import MessageForm, find_form
 from prep_assets.templates.written import marks, probe_renders
 from prep_assets.tokenization.vocabulary import Vocabulary
-
-FROZEN_CLOCK = datetime(2024, 7, 26)
-"""What ``strftime_now`` shows: the day that Llama 3.1's own template falls back to."""
 
 Message = Mapping[str, Any]
 _QUESTION = ({"role": "user", "content": "What is 2 + 2?"},)

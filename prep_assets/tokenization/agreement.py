@@ -1,4 +1,4 @@
-"""Whether what `transformers.AutoTokenizer` makes of a folder is the published ``tokenizer.json``.
+"""Whether others read a tokenizer as we do: `transformers.AutoTokenizer` a ``tokenizer.json``, its own library any other file.
 
 The class that a ``tokenizer_config.json`` names may replace the pre-tokenizer or the normalizer of the file: in transformers 5 SmolLM's digits
 are no longer split. Both readings decode to the text, so nothing else can notice. Where the definitions are equal there is nothing to compare;
@@ -11,17 +11,19 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.edge_set import edge_set, typed
-from prep_assets.tokenization.load import from_transformers
+from prep_assets.tokenization.load import from_transformers, is_tokenizer_json, published_file
+from prep_assets.tokenization.other_files import library_of
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 _DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
 """The parts of a ``tokenizer.json`` that ids of a text depend on."""
+_SUFFIXES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".yaml")
 _NAMES = ("bos_token", "eos_token", "pad_token")
 
 
@@ -41,9 +43,10 @@ class Agreement:
 
 
 def agreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -> Agreement:
-    """Compare a published tokenizer with what transformers makes of its folder.
+    """Compare a published tokenizer with what transformers makes of its folder; one that was converted, with the library of its file.
 
     Args:
+        folder: of the tokenizer, or its file.
         cache: folder for verdicts, by the content of the tokenizer's files and the versions of both libraries.
     """
     kept = None if cache is None else cache / f"tokenizer-{_key(folder)}.json"
@@ -52,7 +55,8 @@ def agreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -
             return Agreement(**json.loads(kept.read_text("utf-8")))
         except (ValueError, TypeError):
             kept.unlink(missing_ok=True)
-    found = _compare(vocabulary, folder)
+    path = published_file(folder)
+    found = _compare(vocabulary, path.parent) if is_tokenizer_json(path) else converted(vocabulary, path)
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(asdict(found)), "utf-8")
@@ -67,7 +71,8 @@ def refuse_disagreement(vocabulary: Vocabulary, folder: Path, cache: Path | None
     """
     found = agreement(vocabulary, folder, cache)
     if found.fault:
-        raise ConfigError(f"tokenizer {vocabulary.name!r}: {found.fault}. {REMEDY}")
+        remedy = REMEDY if is_tokenizer_json(published_file(folder)) else "Use the tokenizer.json that is published with it"
+        raise ConfigError(f"tokenizer {vocabulary.name!r}: {found.fault}. {remedy}")
 
 
 REMEDY = (
@@ -110,6 +115,27 @@ def _compare(vocabulary: Vocabulary, folder: Path) -> Agreement:
     return Agreement(f"{versions} replaces its {', '.join(changed)}; equal on {len(texts):,} edge texts", same=False)
 
 
+def converted(vocabulary: Vocabulary, path: Path) -> Agreement:
+    """Compare a converted tokenizer with the library that its file was made for.
+
+    Raises:
+        ConfigError: the library is not installed, and nothing else can prove the conversion.
+    """
+    package, opened = library_of(path)
+    try:
+        encode = opened()
+    except ImportError as error:
+        raise ConfigError(f"{path} is compared with {package}, which is not installed ({error}). pip install {package}") from error
+    vocabulary.backend.encode_special_tokens = True
+    texts = (*edge_set(), *typed(list(vocabulary.control)[:100]))
+    ours, theirs = vocabulary.backend.encode_batch(list(texts), add_special_tokens=False), encode(texts)
+    for text, a, b in zip(texts, ours, theirs, strict=True):
+        if a.ids != list(b):
+            fault = f"{path} cannot be converted exactly: {text[:60]!r} has ids {_few(a.ids)}, and {_few(b)} by {package}"
+            return Agreement("differs", fault, False)
+    return Agreement(f"{package} {version(package)} gives the same ids to {len(texts):,} edge texts")
+
+
 def _said(part: Any) -> Any:
     """A part of a ``tokenizer.json`` without what it leaves open: null, "" and false mean the same there."""
     return {key: value for key, value in part.items() if value not in (None, "", False)} if isinstance(part, dict) else part
@@ -124,12 +150,22 @@ def _named_otherwise(one: Vocabulary, other: Vocabulary) -> str:
     return ""
 
 
-def _key(folder: Path) -> str:
-    found = hashlib.sha256(json.dumps([version("transformers"), version("tokenizers")]).encode())
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".json", ".jinja", ".model", ".txt")):
-        found.update(path.relative_to(folder).as_posix().encode())
-        found.update(hashlib.sha256(path.read_bytes()).digest())
+def _key(place: Path) -> str:
+    """A hash of the files that decide a tokenizer and of the libraries that read them."""
+    path = published_file(place)
+    packages = ["transformers", "tokenizers", *([] if is_tokenizer_json(path) else [library_of(path)[0]])]
+    found = hashlib.sha256(json.dumps([path.name, *map(_version, packages)]).encode())
+    for each in sorted(each for each in path.parent.rglob("*") if each.is_file() and each.suffix in _SUFFIXES):
+        found.update(each.relative_to(path.parent).as_posix().encode())
+        found.update(hashlib.sha256(each.read_bytes()).digest())
     return found.hexdigest()[:24]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _few(ids: Sequence[int]) -> str:

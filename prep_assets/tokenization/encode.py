@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -178,6 +179,14 @@ class Encoder:
                     steps[-1] = (span.end if weight else stop, stops[span.turn])
                     steps.append((turn_end, 0.0))
         return steps
+
+    def trained(self, rendered: Rendered) -> list[tuple[int, int, float]]:
+        """Characters (start, end) of a render that are trained, and their loss weight, ascending."""
+        steps = [*self._steps(rendered, list(self._template_controls(rendered))), (len(rendered.text), 0.0)]
+        positions, weights = zip(*steps, strict=True)
+        breaks, values = _changes(np.asarray(positions, np.int64), np.asarray(weights, np.float64))
+        ends = [*breaks[1:].tolist(), len(rendered.text)]
+        return [each for each in zip(breaks.tolist(), ends, values.tolist(), strict=True) if each[2]]
 
     # -- tokens and their bytes ---------------------------------------------------------------------------------------------------------
 
@@ -392,7 +401,7 @@ def _stop_after(rendered: Rendered, span: Span, controls: Sequence[tuple[int, in
     return span.end, span.end
 
 
-def _changes(breaks: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def _changes(breaks: npt.NDArray[np.int64], weights: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """The same step function with a break only where its value changes; of several breaks at one position the last counts."""
     decides = np.append(breaks[1:] != breaks[:-1], True)[: len(breaks)]
     breaks, weights = breaks[decides], weights[decides]

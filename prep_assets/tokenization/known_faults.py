@@ -21,7 +21,7 @@ _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 """What the default patterns begin with. Tekken's own pattern splits no contractions; it tells upper from lower case."""
 
 
-def refuse_known_faults(vocabulary: Vocabulary, folder: Path) -> None:
+def refuse_known_faults(vocabulary: Vocabulary, path: Path) -> None:
     """Stop at a tokenizer that is known to be wrong.
 
     Raises:
@@ -31,7 +31,7 @@ def refuse_known_faults(vocabulary: Vocabulary, folder: Path) -> None:
     is_tekken = vocabulary.size == _TEKKEN_SIZE and all(added.get(number) == text for number, text in enumerate(_TEKKEN_BEGINS))
     if is_tekken and any(_CONTRACTIONS in pattern for pattern in vocabulary.patterns):
         raise ConfigError(
-            f"tokenizer {vocabulary.name!r}: {folder / 'tokenizer.json'} has Mistral's Tekken vocabulary and the pattern of another tokenizer "
+            f"tokenizer {vocabulary.name!r}: {path} has Mistral's Tekken vocabulary and the pattern of another tokenizer "
             f"({_CONTRACTIONS}…), as a faulty conversion wrote it: words such as eBay and NaOH get other ids than in training "
             "(huggingface/transformers pull request 42131). Use the model's own tekken.json, or a tokenizer.json that was published after the mend"
         )

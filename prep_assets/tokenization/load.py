@@ -1,7 +1,8 @@
-"""Opening a tokenizer. The reference is the published ``tokenizer.json`` itself; what stands beside it gives names and templates."""
+"""Opening a tokenizer. The reference is the published file itself; what stands beside it gives names and templates."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.beside import DEFAULT, chat_templates, special_tokens
 from prep_assets.tokenization.known_faults import refuse_known_faults
+from prep_assets.tokenization.other_files import convert, other_file
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Loader = Literal["file", "transformers"]
@@ -34,13 +36,13 @@ def load_vocabulary(tokenizer: str, *, base: Path | None = None, revision: str |
 
 
 def folder_of(tokenizer: str, *, base: Path | None = None, revision: str | None = None) -> Path:
-    """The folder of a tokenizer; one of a hub repository is fetched, or found in the cache.
+    """The folder of a tokenizer, or its file where one is named; a hub repository is fetched, or found in the cache.
 
     Raises:
         ConfigError: there is neither.
     """
     local = (base or Path.cwd()) / tokenizer
-    if local.is_dir():
+    if local.exists():
         return local
     from huggingface_hub import snapshot_download
 
@@ -50,26 +52,51 @@ def folder_of(tokenizer: str, *, base: Path | None = None, revision: str | None 
         raise ConfigError(f"tokenizer {tokenizer!r}: neither the directory {local} nor a hub repository that opens: {error}") from error
 
 
-def from_file(name: str, folder: Path) -> Vocabulary:
-    """The published ``tokenizer.json`` of a folder.
+def published_file(place: Path) -> Path:
+    """The file that defines a tokenizer: the one that is named, else a folder's ``tokenizer.json``, else another that can be converted.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    if place.is_file():
+        return place
+    path = place / "tokenizer.json"
+    other = None if path.is_file() else other_file(place)
+    if other is None and not path.is_file():
+        found = ", ".join(sorted(each.name for each in place.iterdir())) or "nothing"
+        raise ConfigError(
+            f"no tokenizer.json in {place}, which holds {found}. Name the folder of a published tokenizer, or set "
+            "tokenizer_loader: transformers to take what AutoTokenizer makes of these files"
+        )
+    return other or path
+
+
+def from_file(name: str, place: Path) -> Vocabulary:
+    """The published file of a folder, or the one that is named. What is no ``tokenizer.json`` is converted; `agreement` proves it.
 
     Raises:
         ConfigError: there is none, it does not open, or it is known to be wrong.
     """
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        found = ", ".join(sorted(each.name for each in folder.iterdir())) or "nothing"
-        raise ConfigError(
-            f"tokenizer {name!r}: no tokenizer.json in {folder}, which holds {found}. Name the folder of a published tokenizer, or set "
-            "tokenizer_loader: transformers to take what AutoTokenizer makes of these files"
-        )
     from tokenizers import Tokenizer
 
+    path = published_file(place)
+    names: dict[str, str] = {}
     try:
-        backend = Tokenizer.from_file(str(path))
+        if is_tokenizer_json(path):
+            backend = Tokenizer.from_file(str(path))
+        else:
+            spec, names = convert(path)
+            backend = Tokenizer.from_str(json.dumps(spec))
+    except ConfigError:
+        raise
     except Exception as error:  # the library raises bare Exception
         raise ConfigError(f"{path} is no tokenizer that the tokenizers library reads: {error}") from error
-    return _vocabulary(name, folder, backend, special_tokens(folder), chat_templates(folder))
+    return _vocabulary(name, path, backend, {**names, **special_tokens(path.parent)}, chat_templates(path.parent))
+
+
+def is_tokenizer_json(path: Path) -> bool:
+    """Whether a file is a ``tokenizer.json`` and no Tekken."""
+    return path.suffix == ".json" and not path.name.startswith("tekken")
 
 
 def from_transformers(name: str, folder: Path) -> Vocabulary:
@@ -82,6 +109,7 @@ def from_transformers(name: str, folder: Path) -> Vocabulary:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer
 
+    folder = folder.parent if folder.is_file() else folder
     try:
         loaded = AutoTokenizer.from_pretrained(str(folder), use_fast=True, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # classes of tokenizers raise what they like on files that they do not understand
@@ -91,13 +119,15 @@ def from_transformers(name: str, folder: Path) -> Vocabulary:
         raise ConfigError(f"tokenizer {name!r} has no fast backend (tokenizer.json); convert it with transformers first")
     special = {name: str(text) for name, text in loaded.special_tokens_map.items() if isinstance(text, str)}
     template = loaded.chat_template
-    return _vocabulary(name, folder, backend, special, {DEFAULT: template} if isinstance(template, str) else dict(template or {}))
+    return _vocabulary(
+        name, folder / "tokenizer.json", backend, special, {DEFAULT: template} if isinstance(template, str) else dict(template or {})
+    )
 
 
-def _vocabulary(name: str, folder: Path, backend: Any, special: dict[str, str], templates: dict[str, str]) -> Vocabulary:
+def _vocabulary(name: str, path: Path, backend: Any, special: dict[str, str], templates: dict[str, str]) -> Vocabulary:
     backend.no_truncation()
     backend.no_padding()
     only = templates.get(DEFAULT) if len(templates) < 2 else None
-    vocabulary = Vocabulary(name, backend, special, only, templates={} if only else templates)
-    refuse_known_faults(vocabulary, folder)
+    vocabulary = Vocabulary(name, backend, special, only, templates={} if only else templates, file=path.name)
+    refuse_known_faults(vocabulary, path)
     return vocabulary

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, THINKING, TOOL_CALL
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, THINKING, TOOL_CALL, Region
 from prep_assets.templates.rendering import Span
 
 Action = Literal["train", "mask"]
@@ -37,20 +37,21 @@ class MaskPolicy:
 
     def weights(self, spans: Sequence[Span]) -> list[float]:
         """Loss weight of each region of a conversation: its own where the source gives one, else its role's."""
-        weights = [self._weight(span) for span in spans]
+        weights = [self.weight(span.role, span.region) for span in spans]
         if self.turns == "all":
             return weights
         last = max((span.turn for span, weight in zip(spans, weights, strict=True) if weight), default=-1)
         return [weight if span.turn == last else 0.0 for span, weight in zip(spans, weights, strict=True)]
 
-    def _weight(self, span: Span) -> float:
-        if span.region.kind == IMAGE:  # placeholders are no tokens to predict
+    def weight(self, role: str, region: Region) -> float:
+        """Loss weight of a region in a turn of `role`, before `turns` leaves only the last one trained."""
+        if region.kind == IMAGE:  # placeholders are no tokens to predict
             return 0.0
-        if (span.region.kind == THINKING and not self.thinking) or (span.region.kind == TOOL_CALL and not self.tool_calls):
+        if (region.kind == THINKING and not self.thinking) or (region.kind == TOOL_CALL and not self.tool_calls):
             return 0.0
-        if span.region.loss_weight is not None:
-            return float(span.region.loss_weight)
-        return 1.0 if self.roles.get(span.role, self.default) == "train" else 0.0
+        if region.loss_weight is not None:
+            return float(region.loss_weight)
+        return 1.0 if self.roles.get(role, self.default) == "train" else 0.0
 
     def stop_weights(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, float]:
         """For each turn, the loss weight of the stop token that ends it: that of the turn's last region that is no image, as the policy allows."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
+from prep_assets.tokenization.byte_level import ALPHABET
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Vocabulary:
         special: names and texts of the special tokens (``eos_token`` …), as chat templates see them.
         chat_template: the tokenizer's own Jinja template, or `None`.
         templates: its own templates by name, where it has several; then `chat_template` is `None`.
+        file: name of the file that it was read from.
         written: added tokens that a chat template writes: control tokens, whether or not they are marked special.
     """
 
@@ -33,6 +35,7 @@ class Vocabulary:
     special: dict[str, str]
     chat_template: str | None
     templates: Mapping[str, str] = field(default_factory=dict)
+    file: str = "tokenizer.json"
     written: tuple[str, ...] = ()
 
     def with_control(self, written: Iterable[str]) -> Vocabulary:
@@ -74,6 +77,15 @@ class Vocabulary:
             ConfigError: the tokenizer declares none.
         """
         return self._id_of("eos_token")
+
+    @cached_property
+    def bos_id(self) -> int:
+        """Id of the begin-of-text token.
+
+        Raises:
+            ConfigError: the tokenizer declares none.
+        """
+        return self._id_of("bos_token")
 
     @cached_property
     def pad_id(self) -> int:
@@ -153,7 +165,7 @@ def _byte_decoder(spec: dict[str, Any]) -> Any:
         return None
     kinds = {part["type"]: part for part in _parts(spec.get("decoder"))}
     if "ByteLevel" in kinds:
-        alphabet = {char: byte for byte, char in enumerate(_byte_level_alphabet())}
+        alphabet = {char: byte for byte, char in enumerate(ALPHABET)}
         return lambda text: bytes(map(alphabet.__getitem__, text))
     if "ByteFallback" in kinds:
         return _byte_fallback
@@ -171,10 +183,3 @@ def _byte_fallback(text: str) -> bytes:
     if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
         return bytes([int(text[3:5], 16)])
     return text.replace("▁", " ").encode()
-
-
-def _byte_level_alphabet() -> list[str]:
-    """GPT-2's printable stand-in for each byte: itself where printable, else the next code point from 256 on."""
-    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    stand_ins = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(stand_ins)) for byte in range(256)]

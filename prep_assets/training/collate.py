@@ -50,6 +50,17 @@ def unshifted_labels(items: Sequence[dict[str, Tensor]]) -> list[Tensor]:
     return [item.get("labels", item["input_ids"]) for item in items]
 
 
+def document_lengths(item: dict[str, Tensor]) -> Tensor:
+    """int64[k]: tokens in each document, from ``seq_lengths``, else from where ``position_ids`` begin at 0 again; one document without either."""
+    if "seq_lengths" in item:
+        return item["seq_lengths"]
+    size = len(item["input_ids"])
+    if "position_ids" not in item:
+        return torch.tensor([size])
+    begins = torch.nonzero(item["position_ids"] == 0).flatten()
+    return torch.cat([begins[begins > 0], torch.tensor([size])]).diff(prepend=torch.zeros(1, dtype=torch.int64))
+
+
 def _used(item: dict[str, Tensor]) -> int:
     """Tokens before the padding that a packed row ends with."""
     return int(item["seq_lengths"].sum()) if "seq_lengths" in item else len(item["input_ids"])
@@ -57,13 +68,14 @@ def _used(item: dict[str, Tensor]) -> int:
 
 @dataclass(frozen=True)
 class Pad:
-    """Right-pads ``input_ids`` and ``labels`` (unshifted; the inputs themselves where no item has any).
+    """Right-pads ``input_ids`` and ``labels`` (unshifted; the inputs themselves where no item has any), one document a row.
 
     Batch: ``input_ids, labels`` int64[B, L], ``attention_mask`` int64[B, L], 1 on tokens and 0 on padding, also on what a packed row ends
     with (after its ``seq_lengths``); ``position_ids`` where items have them.
 
     Raises:
-        ConfigError: items that have ``loss_mask`` or ``target_ids`` and no ``labels``, as windows do.
+        ConfigError: items that have ``loss_mask`` or ``target_ids`` and no ``labels``, as windows do; an item with several documents, which
+            would attend to each other, since this mask has no borders: `PaddingFree` keeps them apart.
 
     Attributes:
         pad_id: what fills the inputs.
@@ -74,11 +86,17 @@ class Pad:
     multiple_of: int = 1
 
     def __call__(self, items: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-        inputs = [item["input_ids"] for item in items]
+        inputs, labels = [item["input_ids"] for item in items], unshifted_labels(items)
+        for number, item in enumerate(items):
+            if (count := len(document_lengths(item))) > 1:
+                raise ConfigError(
+                    f"item {number} holds {count} documents, which would attend to each other under a mask of ones. Use PaddingFree, or data "
+                    "sets of one document a row"
+                )
         width = -(-max(len(row) for row in inputs) // self.multiple_of) * self.multiple_of
         batch = {
             "input_ids": padded(inputs, self.pad_id, width=width),
-            "labels": padded(unshifted_labels(items), IGNORE, width=width),
+            "labels": padded(labels, IGNORE, width=width),
             "attention_mask": padded([inputs[0].new_ones(_used(item)) for item in items], 0, width=width),
         }
         if "position_ids" in items[0]:
@@ -90,28 +108,31 @@ class Pad:
 class PaddingFree:
     """Lays all documents of a batch end to end, for kernels of variable length (FlashAttention). Padding of packed rows is left out.
 
-    Items have ``input_ids``, ``labels`` (unshifted) and, where they hold several documents, ``seq_lengths``.
+    Items have ``input_ids``, ``labels`` (unshifted) and, where they hold several documents, ``seq_lengths`` or ``position_ids`` that say so.
 
     Batch of T tokens in D documents: ``input_ids, labels, position_ids`` int64[1, T], positions from 0 in each document, and -100 at each
-    document's first label; ``cu_seqlens`` int32[D + 1]; ``max_seqlen`` int, the longest document.
+    document's first label; ``cu_seqlens`` int32[D + 1]; ``max_seqlen`` int, the longest document; and both under the names that models of
+    transformers take: ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q``, ``max_length_k``. There is no attention mask: one of ones would
+    switch off what transformers does with restarting positions.
 
     Raises:
         ConfigError: as `Pad`.
     """
 
     def __call__(self, items: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
-        lengths = torch.cat([item.get("seq_lengths", torch.tensor([len(item["input_ids"])])) for item in items])
+        lengths = torch.cat([document_lengths(item) for item in items])
         used = [_used(item) for item in items]
         tokens = torch.cat([item["input_ids"][:stop] for item, stop in zip(items, used, strict=True)])
         labels = torch.cat([row[:stop] for row, stop in zip(unshifted_labels(items), used, strict=True)])
         ends = lengths.cumsum(0)
+        borders = torch.cat([torch.zeros(1, dtype=torch.int32), ends.to(torch.int32)])
         positions = torch.arange(len(tokens)) - torch.repeat_interleave(ends - lengths, lengths)
         return {
             "input_ids": tokens[None],
             "labels": torch.where(positions == 0, IGNORE, labels)[None],
             "position_ids": positions[None],
-            "cu_seqlens": torch.cat([torch.zeros(1, dtype=torch.int32), ends.to(torch.int32)]),
-            "max_seqlen": int(lengths.max()),
+            **dict.fromkeys(("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"), borders),
+            **dict.fromkeys(("max_seqlen", "max_length_q", "max_length_k"), int(lengths.max())),
         }
 
 

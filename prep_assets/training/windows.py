@@ -10,7 +10,10 @@ import numpy.typing as npt
 from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.open import Store
+
+BLOCK = 1 << 16
 
 
 class SequenceDataset(Dataset[dict[str, Tensor]]):
@@ -24,6 +27,11 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
 
     def __init__(self, store: Store, window_size: int, stride: int | None = None) -> None:
         store.require(self.required)
+        if "loss_mask" in store.keys and "loss_mask" not in self.required:
+            raise ConfigError(
+                f"{store.path} has a loss_mask, and these windows would train every token. Use train_type 'sft', or leave the mask out on "
+                "purpose: open_store(path, keys=['sequence'])"
+            )
         self.store, self.windows = store, store.windows(window_size, stride)
         self._count, self._stride, self._more = len(self.windows), self.windows.stride, window_size + 1
         self._arrays = tuple(store.array(key) for key in self.required)
@@ -50,9 +58,22 @@ class SftDataset(SequenceDataset):
     Item: as `SequenceDataset`, ``loss_mask`` bool[W], shifted like the targets (float32 where the store has floating-point weights), and
     ``position_ids`` int64[W] of the inputs. A target at position 0 begins a document and would be predicted from another one, so it is not
     in the loss.
+
+    Raises:
+        StoreError: all positions are 0.
     """
 
     required: ClassVar[tuple[str, ...]] = ("sequence", "loss_mask", "position_ids")
+
+    def __init__(self, store: Store, window_size: int, stride: int | None = None) -> None:
+        super().__init__(store, window_size, stride)
+        positions = self._arrays[2]
+        # the first block has another position than 0 wherever positions mean anything
+        if len(positions) > 1 and not any(np.any(positions[at : at + BLOCK]) for at in range(0, len(positions), BLOCK)):
+            raise StoreError(
+                f"{store.path}: position_ids are 0 at each of {len(positions):,} tokens, so that none would be trained: a token at 0 begins a "
+                "document. Write them so that they begin at 0 in each document only"
+            )
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         begin = self._begin(i)

@@ -22,18 +22,18 @@ SOURCED = {"file_hashes", "accounting", "selection"}
 # asset → family, what it is made from, whether it is partitioned, checks
 GRAPH: dict[str, tuple[str, set[str], bool, set[str]]] = {
     "pretrain_raw": ("pretrain", set(), True, RAW_CHECKS),
-    "pretrain_tokens": ("pretrain", {"pretrain_raw"}, True, {*SOURCED, "row_integrity", "tokenization_identity"}),
+    "pretrain_tokens": ("pretrain", {"pretrain_raw"}, True, {*SOURCED, "row_integrity", "mask_alignment", "tokenization_identity"}),
     "sft_raw": ("sft", set(), True, RAW_CHECKS),
     "sft_tokens": ("sft", {"sft_raw"}, True, {*TOKEN_CHECKS, "selection"}),
     "sft_template": ("sft", set(), False, {"file_hashes", "policy_supported"}),
-    "sft_packed": ("sft", {"sft_tokens"}, False, PACKED_CHECKS),
+    "sft_packed": ("sft", {"sft_tokens"}, False, {*PACKED_CHECKS, "mixture"}),
     "preference_raw": ("preference", set(), True, RAW_CHECKS),
-    "preferences": ("preference", {"preference_raw"}, False, {*SOURCED, "pair_sanity"}),
-    "preference_tokens": ("preference", {"preferences"}, False, TOKEN_CHECKS),
+    "preferences": ("preference", {"preference_raw"}, False, {*SOURCED, "pair_sanity", "source_match"}),
+    "preference_tokens": ("preference", {"preferences"}, False, {*TOKEN_CHECKS, "selection"}),
     "rl_raw": ("rl", set(), True, RAW_CHECKS),
-    "rl_prompts": ("rl", {"rl_raw"}, False, {*SOURCED, "gold_answers"}),
-    "arithmetic_prompts": ("rl", set(), False, {"file_hashes", "gold_answers"}),
-    "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {"file_hashes", "accounting", "row_integrity"}),
+    "rl_prompts": ("rl", {"rl_raw"}, False, {*SOURCED, "gold_answers", "source_match"}),
+    "arithmetic_prompts": ("rl", set(), False, {"file_hashes", "gold_answers", "source_match"}),
+    "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {*SOURCED, "row_integrity", "tokenization_identity"}),
 }
 
 graph = defs.resolve_asset_graph()

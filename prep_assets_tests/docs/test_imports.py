@@ -103,6 +103,27 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
     assert [found for found in IMPORTS if found.package in HEAVY and found.top and found.here != "training"] == []
 
 
+FACTS = {"templates.form", "templates.clock", "tokenization.vocabulary", "tokenization.engines"}
+"""What proofs may know of the rooms that made what they prove: what a template's messages look like, its clock, and the reference tokenizer."""
+MADE_IT = {"templates", "tokenization", "schemas", "pipelines", "packing", "exports"}
+
+
+def shares_code(found: Import) -> bool:
+    """Whether a proof uses code of what it proves."""
+    return found.here == "quality" and found.there in MADE_IT and found.module.removeprefix("prep_assets.") not in FACTS
+
+
+def test_proofs_share_no_code_with_what_they_prove() -> None:
+    assert [f"{found.file} imports {found.module}" for found in IMPORTS if shares_code(found)] == []
+
+
+def test_a_proof_that_uses_the_renderer_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "quality" / "mask.py"
+    path.parent.mkdir()
+    path.write_text("def f():\n    from prep_assets.templates.conversation import messages", "utf-8")
+    assert [shares_code(found) for found in imports_of(path, tmp_path)] == [True]
+
+
 @pytest.mark.parametrize(
     ("file", "line"),
     [

@@ -14,7 +14,11 @@ from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipelines.proving.checks import CHECKS
 from prep_assets.pipelines.graph import ASSETS
+from prep_assets.quality.document_mutations import DOCUMENT_MUTATIONS
+from prep_assets.quality.ledger_mutations import SHELF_MUTATIONS
+from prep_assets.quality.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
 from prep_assets.quality.mutations import MUTATIONS
+from prep_assets.quality.reward_mutations import REWARD_MUTATIONS
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, code, label, read
 
@@ -115,7 +119,9 @@ def test_the_page_of_checks_has_every_check_of_every_asset() -> None:
 
 def test_the_page_of_checks_has_every_mutation_of_the_selftest() -> None:
     page = read(DOCS / "checks.md")
-    assert [f"| {each.name} | `{each.caught_by}` |" for each in MUTATIONS if f"| {each.name} | `{each.caught_by}` |" not in page] == []
+    named = [(each.name, each.caught_by) for each in (*MUTATIONS, *PAIR_MUTATIONS, *PROMPT_MUTATIONS, *DOCUMENT_MUTATIONS)]
+    named += [(each.name, "selection") for each in SHELF_MUTATIONS] + [(each.name, "rewards") for each in REWARD_MUTATIONS]
+    assert [f"| {name} | `{check}` |" for name, check in named if f"| {name} | `{check}` |" not in page] == []
 
 
 def test_the_page_of_refresh_has_every_sensor_and_schedule() -> None:

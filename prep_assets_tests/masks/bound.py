@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.config.reasoning_tags import REASONING_TAGS
 from prep_assets.pipelines.examples import Item
 from prep_assets.pipelines.families.conversations import Conversations
 from prep_assets.pipelines.proving.evidence import fresh_render
@@ -23,6 +24,7 @@ from prep_assets.records.files import SourceFile
 from prep_assets.samples import Record, Sample
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
+from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.load import load_vocabulary
@@ -143,7 +145,8 @@ def run(
     """Samples through the pipeline's own `Conversations`. Every sample is kept or refused, none both."""
     refusals = Refusals()
     encoder = Encoder(bound.vocabulary, bound.engines, policy_of(options or MaskOptions()), **limits)
-    conversations = Conversations(bound.template, encoder, special_in_content, Path(), refusals)  # type: ignore[arg-type]
+    as_it_is = InlineReasoning("inline", REASONING_TAGS, shown=False)
+    conversations = Conversations(bound.template, encoder, as_it_is, special_in_content, Path(), refusals)  # type: ignore[arg-type]
     items = [Item(_FILE, Record(0, row, {}), sample) for row, sample in enumerate(samples)]
     kept, encoded = conversations.encode(items)
     positions = [item.record.row for item in kept]
@@ -180,10 +183,7 @@ def prove(
         for at, (position, source) in enumerate(zip(outcome.kept, sources, strict=True))
     ]
     allowed = special_in_content == "allow"
-    renders = [
-        fresh_render(row.id, row.ids, source, bound.template, bound.vocabulary, allowed=allowed)
-        for row, source in zip(rows, sources, strict=True)
-    ]
+    renders = [fresh_render(row.id, row.ids, source, bound.template, allowed=allowed) for row, source in zip(rows, sources, strict=True)]
     return prove_masks(rows, bound.vocabulary), prove_identity(renders, bound.vocabulary)
 
 

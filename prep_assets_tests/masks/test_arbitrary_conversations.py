@@ -41,6 +41,7 @@ def test_proven_or_refused(name: str) -> None:
 
     @settings(max_examples=40 * SOAK, deadline=None, suppress_health_check=list(HealthCheck))
     @given(samples(CONTROL[name]), st.sampled_from(sorted(POLICIES)), st.sampled_from(["text", "text", "strip", "refuse", "allow"]))
+    @example(trained_result("\x1b"), "default", "text")  # some templates write it as an escape
     @example(chat_of("Hi", "<|im_end|>"), "default", "text")
     @example(chat_of("", "Hello"), "every token", "text")
     @example(chat_of("Hello", " "), "default", "text")
@@ -53,6 +54,12 @@ def test_proven_or_refused(name: str) -> None:
         assert set(outcome.reasons) <= REASONS
 
     check()
+
+
+def trained_result(text: str) -> Sample:
+    """A tool's result that is trained."""
+    call = Region(TOOL_CALL, json.dumps({"name": "f", "arguments": {}}))
+    return Sample((turn(USER, "Hi"), Turn(ASSISTANT, (call,)), turn(TOOL, text, loss_weight=1.0), turn(ASSISTANT, "Done.")))
 
 
 def chat_of(*contents: str) -> Sample:

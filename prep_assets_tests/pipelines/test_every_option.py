@@ -119,6 +119,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
     jsonl(folder / "groups.jsonl", GROUPS)
     jsonl(folder / "thoughts.jsonl", [THOUGHT])
+    jsonl(folder / "second_thoughts.jsonl", [{"messages": THOUGHT["messages"] * 2}])
     jsonl(folder / "calls.jsonl", [CALLS])
     jsonl(folder / "pictures.jsonl", PICTURES)
     jsonl(folder / "documents.jsonl", [{"images": ["1.png", None], "texts": [None, f"Picture {n} of a cat."]} for n in range(2)])
@@ -329,6 +330,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         "mask_default": By("train", {"mask": {"user": "mask"}}, stops="nothing_to_train"),
         "train_on_eos": By("none"),
         "train_turns": By("last"),
+        "expand": By("turns", {"template": "qwen3", "domains.*.files": ["@second_thoughts.jsonl"]}),
         "train_thinking": By(False, {"template": "qwen3", "domains.*.files": ["@thoughts.jsonl"]}),
         "train_tool_calls": By(False, {"template": "qwen3", "domains.*.files": ["@calls.jsonl"]}),
         "train_headers": By(True),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.pipelines.proving.checks import CHECKS, run_check
-from prep_assets.quality.gold import check_golds, second_reading, worked_out
+from prep_assets.quality.gold import CONVERTED, check_golds, second_reading, stands_in, worked_out
 from prep_assets_tests.pipelines.workspaces import build, domain, minimal, resealed, workspace_in
 
 
@@ -78,6 +78,30 @@ def test_golds_are_compared_exactly() -> None:
     assert dict(verdict.numbers) == {"golds_checked": 4, "golds_agreed": 2}
     assert verdict.worst is not None and verdict.worst.where == "c"
     assert not check_golds([rows[3]]).passed, "a gold that is off in its last digit"
+
+
+def test_golds_that_no_other_code_finds_are_counted_apart() -> None:
+    """They were counted as agreeing with a second reading, which the same converter had made."""
+    verdict = check_golds([("a", "p", 3, Fraction(3)), ("b", "p", "worked out", CONVERTED)])
+    assert verdict.passed
+    assert dict(verdict.numbers) == {"golds_checked": 2, "golds_agreed": 1, "golds_converted_again": 1}
+    assert "1 are their schema's own" in verdict.summary
+    assert not check_golds([("b", "p", "worked out", None)]).passed
+
+
+@pytest.mark.parametrize(
+    ("gold", "row", "stands"),
+    [
+        ("Lima", {"question": "Capital?", "answer": " Lima\n"}, True),
+        ("1234", {"reward_model": {"ground_truth": "1,234"}}, True),
+        ("0.5", {"answers": ["x", 0.50]}, True),
+        ("Lima", {"answer": "Lima or Quito"}, False),
+        ("1", {"checked": True, "answer": None}, False),
+        ("12", {"answer": "13"}, False),
+    ],
+)
+def test_a_gold_that_stands_in_its_row(gold: str, row: dict[str, object], stands: bool) -> None:
+    assert stands_in(gold, row) is stands
 
 
 def test_every_gold_of_gsm8k_agrees_and_every_corrupted_one_is_caught(real_data: Path, tmp_path: Path) -> None:

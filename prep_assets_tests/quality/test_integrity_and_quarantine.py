@@ -164,15 +164,15 @@ def test_a_quarantine_that_does_not_fit_the_counts(refusing: tuple[Workspace, Pu
     workspace, published = refusing
     path = quarantine_file(published)
     path.write_text("".join(line + "\n" for line in change(path.read_text().splitlines())))
-    assert failing(workspace, published) == ["file_hashes", "accounting"]
-    assert failing(workspace, resealed(published)) == ["accounting"]
+    assert failing(workspace, published) == ["file_hashes", "accounting", "selection"]
+    assert failing(workspace, resealed(published)) == ["accounting", "selection"]
 
 
 def test_a_quarantine_that_is_gone(refusing: tuple[Workspace, Published]) -> None:
     workspace, published = refusing
     quarantine_file(published).unlink()
-    assert failing(workspace, published) == ["file_hashes", "accounting"]
-    assert failing(workspace, resealed(published)) == ["accounting"]
+    assert failing(workspace, published) == ["file_hashes", "accounting", "selection"]
+    assert failing(workspace, resealed(published)) == ["accounting", "selection"]
 
 
 def test_a_record_that_the_schema_refuses_cannot_be_in_the_store(refusing: tuple[Workspace, Published]) -> None:

@@ -211,6 +211,18 @@ def other_origin(stream: str) -> Spoil:
     return spoil
 
 
+def foreign_row(stream: str) -> Spoil:
+    """Record 5 claims a row that its source does not have."""
+
+    def spoil(published: Published) -> None:
+        path = published.directory / f"{stream}.index" / "row.npy"
+        rows = np.load(path)
+        rows[5] = 10_000
+        np.save(path, rows)
+
+    return spoil
+
+
 # -- packed -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +338,53 @@ def last_row_lost(published: Published) -> None:
     corruption.documents(published, **{field: lambda values: values[kept] for field in fields})
 
 
+def on_positions(change: Any) -> Spoil:
+    """Change the position ids of the table: `change(ids of a row)`."""
+
+    def spoil(published: Published) -> None:
+        table = corruption.packed(published, "position_ids")
+        table[:] = np.apply_along_axis(change, 1, np.array(table))
+        table.flush()  # type: ignore[attr-defined]
+
+    return spoil
+
+
+def with_false_border(published: Published) -> None:
+    """A document of the table is two, and position ids begin anew inside it."""
+    folder = published.directory / "sft_packed.documents"
+    fields = {field: np.load(folder / f"{field}.npy") for field in ("row", "row_offset", "length", "source", "record", "start")}
+    piece = int(fields["length"].argmax())
+    size = int(fields["length"][piece])
+    first, second = size // 2, size - size // 2
+    cut = {field: np.insert(values, piece + 1, values[piece]) for field, values in fields.items()}
+    cut["length"][[piece, piece + 1]] = first, second
+    cut["row_offset"][piece + 1] += first
+    cut["start"][piece + 1] += first
+    corruption.documents(published, **{field: lambda _, field=field: cut[field] for field in cut})
+    positions = corruption.packed(published, "position_ids")
+    place = int(fields["row_offset"][piece]) + first
+    positions[int(fields["row"][piece]), place : place + second] = np.arange(second)
+    positions.flush()  # type: ignore[attr-defined]
+
+
+def document_as_padding(published: Published) -> None:
+    """The last document of a row is padding instead, and the manifest counts it as left out."""
+    folder = published.directory / "sft_packed.documents"
+    fields = {field: np.load(folder / f"{field}.npy") for field in ("row", "row_offset", "length", "source", "record", "start")}
+    row = fields["row"]
+    piece = next(at for at in range(1, len(row)) if row[at] == row[at - 1] and (at + 1 == len(row) or row[at + 1] != row[at]))
+    here = int(row[piece]), slice(int(fields["row_offset"][piece]), int(fields["row_offset"][piece] + fields["length"][piece]))
+    trained = int((corruption.packed(published, "loss_mask")[here] != 0).sum())
+    for key, value in (("sequence", PAD), ("loss_mask", 0), ("position_ids", 0)):
+        table = corruption.packed(published, key)
+        table[here] = value
+        table.flush()  # type: ignore[attr-defined]
+    corruption.documents(published, **{field: lambda values: np.delete(values, piece) for field in fields})
+    length = int(fields["length"][piece])
+    by = {"tokens": -length, "trained_tokens": -trained, "tokens_left_out": length}
+    corruption.counts(published, **{key: lambda value, step=step: value + step for key, step in by.items()})
+
+
 # -- lines ------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -354,6 +413,35 @@ def without_field(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     del rows[3]["rejected"]
     return rows
 
+
+def sides_swapped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every worse answer is called the better one."""
+    return [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
+
+
+def one_swapped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*rows[:4], *sides_swapped(rows[4:5]), *rows[5:]]
+
+
+def next_lines(field: str) -> Any:
+    """Every line has the field of the next one."""
+    return lambda rows: [{**row, field: following[field]} for row, following in zip(rows, [*rows[1:], rows[0]], strict=True)]
+
+
+def cut(row: dict[str, Any]) -> str:
+    return str(row["chosen"][: len(row["chosen"]) // 2])
+
+
+def random_ids(ids: npt.NDArray[Any], _: Any) -> npt.NDArray[Any]:
+    return np.random.default_rng(0).integers(10, 500, len(ids)).astype(ids.dtype)
+
+
+def reversed_lines(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return rows[::-1]
+
+
+AS_TEXT: dict[str, Any] = {"gold": lambda row: str(row["gold"])}
+WHOLE: dict[str, Any] = {"gold": lambda row: int(row["gold"])}
 
 # -- groups -----------------------------------------------------------------------------------------------------------------------------
 
@@ -536,6 +624,17 @@ MUTATIONS = [
     Mutation("empty piece", "sft_packed", "row_integrity", on_documents(length=lambda v: v * 0)),
     Mutation("pieces out of order", "sft_packed", "row_integrity", pieces_swapped),
     Mutation("a row without a piece", "sft_packed", "row_integrity", on_documents(row=lambda v: np.minimum(v, v.max() - 1))),
+    Mutation("position ids run on", "sft_packed", "row_integrity", on_positions(lambda row: np.arange(len(row)))),
+    Mutation("position ids all zero", "sft_packed", "row_integrity", on_positions(np.zeros_like)),
+    Mutation("position ids from 1", "sft_packed", "row_integrity", on_positions(lambda row: row + 1)),
+    Mutation("a border inside a document", "sft_packed", "row_integrity", with_false_border),
+    Mutation("a document replaced by padding", "sft_packed", "mixture", document_as_padding),
+    Mutation("another record", "sft_packed", "mixture", on_documents(record=at(3, 1))),
+    Mutation("a piece cut short", "sft_packed", "mixture", on_documents(length=at(-1, -1))),
+    *(
+        Mutation(f"{key} wrong", "sft_packed", "mixture", lambda p, key=key: corruption.counts(p, **{key: lambda value: value + 1}))
+        for key in ("tokens_left_out", "tokens_in_untrained_rows", "dev_tokens_left_out")
+    ),
     Mutation("last row lost", "sft_packed", "accounting", last_row_lost),
     *(
         Mutation(f"{key} wrong", "sft_packed", "accounting", lambda p, key=key: corruption.counts(p, **{key: lambda value: value + 1}))
@@ -559,6 +658,50 @@ MUTATIONS = [
     Mutation("gold in the test file", "rl_prompts", "gold_answers", on_row("rl_prompts_test", 0, **OFF_BY_ONE)),
     Mutation("golds swapped", "rl_prompts", "gold_answers", lambda p: corruption.lines(p, "rl_prompts_train", swapped_golds)),
     Mutation("question changed", "arithmetic_prompts", "gold_answers", on_row("arithmetic_prompts", 0, prompt="What is 1 + 1000?")),
+    Mutation("one pair swapped", "preferences", "source_match", lambda p: corruption.lines(p, "preferences", one_swapped)),
+    Mutation("all pairs swapped", "preferences", "source_match", lambda p: corruption.lines(p, "preferences", sides_swapped)),
+    Mutation("held-out pairs swapped", "preferences", "source_match", lambda p: corruption.lines(p, "preferences_test", sides_swapped)),
+    Mutation("a foreign prompt", "preferences", "source_match", on_row("preferences", 7, prompt="What is the capital of Peru?")),
+    Mutation("prompts of the next pair", "preferences", "source_match", lambda p: corruption.lines(p, "preferences", next_lines("prompt"))),
+    Mutation("a truncated answer", "preferences", "source_match", on_row("preferences", 3, chosen=cut)),
+    Mutation("a space more", "preferences", "source_match", on_row("preferences", 3, rejected=lambda row: row["rejected"] + " ")),
+    Mutation("pairs of another row", "preferences", "source_match", other_origin("preferences")),
+    Mutation("a prompt altered", "rl_prompts", "source_match", on_row("rl_prompts_train", 5, prompt=lambda row: row["prompt"] + " Hurry.")),
+    Mutation("prompts shifted", "rl_prompts", "source_match", lambda p: corruption.lines(p, "rl_prompts_train", next_lines("prompt"))),
+    Mutation("golds shifted", "rl_prompts", "source_match", lambda p: corruption.lines(p, "rl_prompts_train", next_lines("gold"))),
+    Mutation("a held-out prompt altered", "rl_prompts", "source_match", on_row("rl_prompts_test", 0, prompt="What is 1 + 1?")),
+    *(
+        Mutation(f"gold as {name}", asset, "source_match", on_row(file, 9, **change))
+        for asset, file in (("rl_prompts", "rl_prompts_train"), ("arithmetic_prompts", "arithmetic_prompts"))
+        for name, change in (("text", AS_TEXT), ("a whole number", WHOLE))
+    ),
+    Mutation("gold as text", "rl_prompts", "gold_answers", on_row("rl_prompts_train", 9, **AS_TEXT)),
+    Mutation(
+        "another right question", "arithmetic_prompts", "source_match", on_row("arithmetic_prompts", 3, prompt="What is 1 + 1?", gold=2.0)
+    ),
+    Mutation(
+        "questions shifted", "arithmetic_prompts", "source_match", lambda p: corruption.lines(p, "arithmetic_prompts", reversed_lines)
+    ),
+    *(
+        Mutation(f"{name} ({stream})", "rl_tokens", "tokenization_identity", on_tokens(stream, change))
+        for stream in ("prompts", "arithmetic")
+        for name, change in (("random ids", random_ids), ("tokens swapped", swapped_tokens), ("token replaced", put(4, 300)))
+    ),
+    Mutation("another prompt's row", "rl_tokens", "tokenization_identity", other_origin("prompts")),
+    *(
+        Mutation("a row that is not there", asset, "selection", foreign_row(stream), partition)
+        for asset, stream, partition in (
+            ("pretrain_tokens", "docs_train", "docs"),
+            ("sft_tokens", "train", "chats"),
+            ("preferences", "preferences", ""),
+            ("rl_prompts", "rl_prompts_train", ""),
+            ("rl_groups", "prompts", ""),
+        )
+    ),
+    *(
+        Mutation("a line lost", asset, "selection", lambda p, stream=stream: corruption.records(p, stream, lambda rows: rows[1:]))
+        for asset, stream in (("preference_tokens", "chosen"), ("rl_tokens", "prompts"), ("rl_tokens", "arithmetic"))
+    ),
     *(Mutation(n, "rl_groups", "mask_alignment", on_mask("responses", c)) for n, c in RESPONSE_MASKS.items()),
     Mutation("answer token replaced", "rl_groups", "mask_alignment", on_tokens("test/responses", put(0, 300))),
     Mutation("all zeros", "rl_groups", "row_integrity", on_mask("responses", lambda _, mask: mask * 0)),

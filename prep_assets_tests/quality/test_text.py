@@ -36,7 +36,7 @@ def many(vocabulary: Vocabulary) -> tuple[Text, ...]:
 
 
 def prove(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[bool, str]:
-    verdict = prove_texts(texts, vocabulary, ReferenceEngine(vocabulary.spec))
+    verdict = prove_texts(texts, vocabulary)
     assert not verdict.passed or verdict.numbers["documents_decoded"] == len(texts)
     return verdict.passed, verdict.worst.where if verdict.worst else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,16 @@ def stream(tmp_path: Path) -> Path:
     for key, array in arrays.items():
         (folder / f"{key}.bin").write_bytes(array.tobytes())
     (folder / "meta.json").write_text(json.dumps({key: {"shape": [50], "dtype": "int32"} for key in arrays}))
+    return folder.parent
+
+
+@pytest.fixture
+def text(stream: Path) -> Path:
+    """The same tokens without mask and positions: a pretraining stream."""
+    folder = stream.with_name("text") / "shard_0000"
+    folder.mkdir(parents=True)
+    shutil.copy(stream / "shard_0000" / "sequence.bin", folder)
+    (folder / "meta.json").write_text(json.dumps({"sequence": {"shape": [50], "dtype": "int32"}}))
     return folder.parent
 
 

@@ -80,8 +80,8 @@ def test_weights_beside_a_mask_stay_weights() -> None:
 
 @pytest.mark.parametrize("collate", [Pad(), PaddingFree()])
 @pytest.mark.parametrize(("kind", "lost"), [("sft", "loss_mask and target_ids"), ("seq", "target_ids")])
-def test_windows_are_not_trained_whole(stream: Path, collate: Pad | PaddingFree, kind: str, lost: str) -> None:
-    items = list(DatasetFactory.load(kind, stream, 8))
+def test_windows_are_not_trained_whole(stream: Path, text: Path, collate: Pad | PaddingFree, kind: str, lost: str) -> None:
+    items = list(DatasetFactory.load(kind, {"seq": text, "sft": stream}[kind], 8))
     with pytest.raises(ConfigError, match=f"items have input_ids.*: {lost} would be lost"):
         collate(items)
     assert default_collate(items)["target_ids"].tolist() == [item["target_ids"].tolist() for item in items]
@@ -95,7 +95,33 @@ def test_labels_of_some_items_only(collate: Pad | PaddingFree) -> None:
 
 
 def test_the_padding_inside_packed_rows_is_not_attended(table: Path) -> None:
-    batch = Pad(multiple_of=ROW_LEN + 3)(list(PackedDataset(table)))
-    expected = [[int(place < sum(row)) for place in range(ROW_LEN + 3)] for row in LENGTHS]
+    alone = [item for item in PackedDataset(table) if len(item["seq_lengths"]) == 1]
+    batch = Pad(multiple_of=ROW_LEN + 3)(alone)
+    expected = [[int(place < sum(row)) for place in range(ROW_LEN + 3)] for row in LENGTHS if len(row) == 1]
     assert batch["attention_mask"].tolist() == expected
     assert batch["attention_mask"].dtype == torch.int64
+
+
+def test_rows_of_several_documents_are_not_padded(table: Path) -> None:
+    """Their documents attended to each other: a mask of ones has no borders in it."""
+    several = [item for item in PackedDataset(table) if len(item["seq_lengths"]) > 1]
+    with pytest.raises(ConfigError, match=r"item 0 holds 2 documents, which would attend to each other.*PaddingFree"):
+        Pad()(several)
+    # nor where positions alone say so, as in rows of MDS files
+    bare = [{key: item[key][: int(item["seq_lengths"].sum())] for key in ("input_ids", "labels", "position_ids")} for item in several]
+    with pytest.raises(ConfigError, match="item 0 holds 2 documents"):
+        Pad()(bare)
+    whole, positions = PaddingFree()(several), PaddingFree()(bare)
+    assert all(torch.equal(torch.as_tensor(whole[key]), torch.as_tensor(positions[key])) for key in whole)
+
+
+def test_padding_free_has_transformers_names(table: Path) -> None:
+    """`cu_seqlens` alone is taken by no model of transformers: documents attended to each other with FlashAttention."""
+    from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
+
+    batch = PaddingFree()(list(PackedDataset(table)))
+    taken = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}
+    assert taken <= set(FlashAttentionKwargs.__annotations__) and taken <= set(batch)
+    for end in "qk":
+        assert torch.equal(batch[f"cu_seq_lens_{end}"], batch["cu_seqlens"])
+        assert batch[f"max_length_{end}"] == batch["max_seqlen"] == max(map(max, LENGTHS))

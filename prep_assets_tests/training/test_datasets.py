@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place, Published
-from prep_assets.training import DatasetFactory, PackedDataset, share_memory
+from prep_assets.training import DatasetFactory, PackedDataset, SequenceDataset, share_memory
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
 
-def test_seq(stream: Path) -> None:
-    dataset = DatasetFactory.load("seq", stream, 8, stride=5)
+def test_seq(text: Path) -> None:
+    dataset = DatasetFactory.load("seq", text, 8, stride=5)
     assert len(dataset) == (50 - 1 - 8) // 5 + 1
     for i in (0, 3, len(dataset) - 1):
         item = dataset[i]
@@ -44,34 +44,48 @@ def test_sft(stream: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["seq", "sft"])
-def test_data_sets_end(stream: Path, kind: str) -> None:
-    dataset = DatasetFactory.load(kind, stream, 16)
+def test_data_sets_end(stream: Path, text: Path, kind: str) -> None:
+    dataset = DatasetFactory.load(kind, {"seq": text, "sft": stream}[kind], 16)
     assert len(list(dataset)) == len(dataset) == 3
     assert dataset[-1]["input_ids"].tolist() == dataset[2]["input_ids"].tolist()
     with pytest.raises(IndexError):
         dataset[3]
 
 
-def test_too_short_is_empty(stream: Path) -> None:
-    assert len(DatasetFactory.load("seq", stream, 50)) == 0
-    assert len(DatasetFactory.load("seq", stream, 49)) == 1
+def test_positions_that_are_all_0_are_refused(stream: Path) -> None:
+    """Every token would begin a document, and none be trained."""
+    path = stream / "shard_0000" / "position_ids.bin"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(StoreError, match="position_ids are 0 at each of 50 tokens, so that none would be trained"):
+        DatasetFactory.load("sft", stream, 8)
 
 
-def test_what_is_given_out_cannot_change_the_store(stream: Path) -> None:
-    dataset = DatasetFactory.load("seq", stream, 8)
+def test_windows_without_a_mask_refuse_a_stream_that_has_one(stream: Path) -> None:
+    with pytest.raises(ConfigError, match="has a loss_mask, and these windows would train every token"):
+        DatasetFactory.load("seq", stream, 8)
+    assert len(SequenceDataset(open_store(stream, keys=["sequence"]), 8)) == 6
+
+
+def test_too_short_is_empty(text: Path) -> None:
+    assert len(DatasetFactory.load("seq", text, 50)) == 0
+    assert len(DatasetFactory.load("seq", text, 49)) == 1
+
+
+def test_what_is_given_out_cannot_change_the_store(text: Path) -> None:
+    dataset = DatasetFactory.load("seq", text, 8)
     dataset[0]["input_ids"].fill_(7)
     assert dataset[0]["input_ids"].tolist() == list(range(100, 108))
 
 
-def test_missing_keys_and_wrong_words(stream: Path) -> None:
+def test_missing_keys_and_wrong_words(stream: Path, text: Path) -> None:
     with pytest.raises(KeyError, match="Required: chosen, rejected"):
         DatasetFactory.load("dpo", stream)
     with pytest.raises(ConfigError, match="did you mean 'sft'"):
         DatasetFactory.load("stf", stream, 8)
     with pytest.raises(ConfigError, match="needs window_size"):
-        DatasetFactory.load("seq", stream)
+        DatasetFactory.load("seq", text)
     with pytest.raises(ConfigError, match="at least 1"):
-        DatasetFactory.load("seq", stream, 8, stride=0)
+        DatasetFactory.load("seq", text, 8, stride=0)
 
 
 def test_dpo(tmp_path: Path) -> None:
@@ -225,8 +239,8 @@ def test_weights_are_weights_in_every_window(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["seq", "sft"])
-def test_windows_travel_as_their_path(stream: Path, kind: str) -> None:
-    dataset = DatasetFactory.load(kind, stream, 8, stride=3)
+def test_windows_travel_as_their_path(stream: Path, text: Path, kind: str) -> None:
+    dataset = DatasetFactory.load(kind, {"seq": text, "sft": stream}[kind], 8, stride=3)
     data = pickle.dumps(dataset)
     assert len(data) < 500
     assert len(pickle.loads(data)) == len(dataset)

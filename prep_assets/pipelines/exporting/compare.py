@@ -18,7 +18,7 @@ from prep_assets.exports.source import Pairs, Source
 from prep_assets.pipelines.exporting.readers import READERS
 from prep_assets.pipelines.exporting.rows import Tokens
 from prep_assets.quality.verdict import Verdict, Worst
-from prep_assets.stores.groups import GroupStore
+from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -71,8 +71,10 @@ def _lines(source: Lines, wanted: set[int]) -> dict[int, dict[str, Any]]:
 
 def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tuple[Tokens, ...]:
     if isinstance(source, GroupStore):
-        responses = [_answer(source.responses, number) for number in source.responses_of(row)]
-        return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, Tokens(source.rewards.record(row, "rewards")))
+        numbers, rewards = source.responses_of(row), Tokens(source.rewards.record(row, "rewards"))
+        responses = [_answer(source.responses, number) for number in numbers]
+        logprobs = [Tokens(source.responses.record(number, LOGPROBS)) for number in numbers] if LOGPROBS in source.responses.arrays else []
+        return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, rewards, *logprobs)
     if isinstance(source, Pairs):
         return (_record(source.chosen, row), _record(source.rejected, row))
     if isinstance(source, TokenStore):

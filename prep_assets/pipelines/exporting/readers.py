@@ -41,7 +41,8 @@ def _hf_row(row: dict[str, Any], image_dir: str | None) -> Any:
         return tuple(Tokens(np.array(row[f"{side}_ids"])) for side in ("chosen", "rejected"))
     if "prompt_ids" in row:
         responses = [Tokens(np.array(ids), np.array(mask) != 0) for ids, mask in zip(row["responses"], row["masks"], strict=True)]
-        return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)))
+        logprobs = [Tokens(np.array(each, np.float32)) for each in row.get("logprobs") or ()]
+        return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)), *logprobs)
     if "chosen_input_ids" in row:
         return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in ("chosen", "rejected"))
     if "input_ids" not in row:

@@ -11,9 +11,11 @@ from pathlib import Path
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipelines.examples import Item
 from prep_assets.pipelines.images import ImageFiles, shown_images
-from prep_assets.quality.trained_texts import MaskOptions, expected_texts
+from prep_assets.quality.agreement import disagreement
+from prep_assets.quality.trained_texts import MaskOptions, derive
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import IMAGE, Sample
+from prep_assets.templates.answers import left_out, one_per_answer
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
 from prep_assets.templates.reasoning import InlineReasoning
@@ -32,6 +34,8 @@ class Conversations:
         special_in_content: what happens to control tokens that are typed in content.
         images: folder that paths of images are relative to; `None`: only URLs are accepted.
         quarantine: where refused records go.
+        expand: whether a record becomes one example for each answer where its reasoning would be left out of history.
+        reasoning_left_out: how many turns of the kept records lost their reasoning so far.
         control_tokens: how many control tokens were found in contents so far.
         images_cut_away: how many images truncation took from the kept records so far.
     """
@@ -42,7 +46,9 @@ class Conversations:
     special_in_content: SpecialInContent
     images: Path | None
     quarantine: Quarantine
+    expand: bool = False
     control_tokens: int = 0
+    reasoning_left_out: int = 0
     images_cut_away: int = 0
 
     @cached_property
@@ -56,22 +62,43 @@ class Conversations:
         at: list[Item] = []
         for item in items:
             try:
-                sample, count = treat(self._sample(item), self._pattern, self.special_in_content)
-                self.control_tokens += count
-                rendered.append(self._render(sample))
-                at.append(item)
+                renders = self._renders(item)
             except Refused as refusal:
                 item.refuse(self.quarantine, refusal)
+            else:
+                rendered += [each for _, each in renders]
+                at += [replace(item, example=sample) for sample, _ in renders]
         encoded = self.encoder.encode(rendered)
         if self.encoder.truncation == "turns" and any(refusal.reason == "too_long" for _, refusal in encoded.refused):
             rendered = [self._shortened(item, whole) for item, whole in zip(at, self._marked_long(rendered, encoded), strict=True)]
             encoded = self.encoder.encode(rendered)
-        for position, fault in encoded.refused:
-            at[position].refuse(self.quarantine, fault)
+        whole = self._refuse_records(at, encoded)
+        if len(whole) != len(encoded.kept):
+            rendered, at = [rendered[i] for i in whole], [at[i] for i in whole]
+            encoded = self.encoder.encode(rendered)
         kept = [at[int(position)] for position in encoded.kept]
         shown = sum(len(shown_images(item.example.turns)) for item in kept if isinstance(item.example, Sample))
         self.images_cut_away += shown - len(encoded.images)
+        for position in encoded.kept if not self.expand else ():
+            example = at[int(position)].example
+            self.reasoning_left_out += left_out(example, rendered[int(position)]) if isinstance(example, Sample) else 0
         return kept, encoded
+
+    def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:
+        """The examples of a record, each with its render: one, or with `expand` one for each answer where the template drops reasoning."""
+        sample, count = treat(self._sample(item), self._pattern, self.special_in_content)
+        self.control_tokens += count
+        if self.expand and left_out(sample, render(sample, self.template)):
+            return [(part, self._render(part)) for part in one_per_answer(sample, self.encoder.policy.weight)]
+        return [(sample, self._render(sample))]
+
+    def _refuse_records(self, at: Sequence[Item], encoded: Encoded) -> list[int]:
+        """Put the record of each refused example into quarantine, once, and give the positions of the examples of all other records."""
+        faults: dict[int, Refused] = {}
+        for position, fault in encoded.refused:
+            if faults.setdefault(id(at[position].record), fault) is fault:
+                at[position].refuse(self.quarantine, fault)
+        return [position for position, item in enumerate(at) if id(item.record) not in faults]
 
     def _sample(self, item: Item) -> Sample:
         if not isinstance(item.example, Sample):
@@ -89,10 +116,14 @@ class Conversations:
         if self.special_in_content == "allow":
             self._refuse_typed_images(sample)
         try:
-            expected_texts(sample, self._options, self.template, rendered=rendered.text)
-        except CheckFailed as error:  # such as reasoning that is not where a growing render has it
+            derived = derive(sample, self._options, self.template, rendered=rendered.text)
+        except CheckFailed as error:  # such as a template that treats a text otherwise than another in its place
             raise Refused("mask_not_provable", str(error), stage="render") from error
-        return replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+        rendered = replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+        differs = disagreement(derived, rendered.text, self.encoder.trained(rendered))
+        if differs is not None:
+            raise Refused("mask_not_provable", differs, stage="render")
+        return rendered
 
     def _refuse_typed_images(self, sample: Sample) -> None:
         """Where typed control tokens are let through, one that stands for images would be an image that nobody has."""
@@ -128,7 +159,8 @@ class Conversations:
         rendered, is_long = whole
         if not is_long:
             return rendered
-        sample, _ = treat(self._sample(item), self._pattern, self.special_in_content)
+        assert isinstance(item.example, Sample)
+        sample = item.example
         few, many = 1, len(rounds(sample)) - 1
         found = rendered
         while few <= many:

@@ -2,6 +2,9 @@
 
 Messages are TRL's and transformers': ``{role, content}`` with ``reasoning_content``, ``tool_calls``, ``name`` and ``tool_call_id`` where a turn has
 them. A file holds one form only.
+
+An answer, or a part of one, that is not trained has ``loss_weight`` 0: on the message where all of it weighs the same, else on the text parts that
+its content then is. Strings cannot say so, and such a row needs messages.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -100,10 +104,40 @@ def _more_than_text(turns: Sequence[Turn], columns: Mapping[str, Any]) -> str | 
         return f"the row has {' and '.join(columns)}"
     if len(turns) != 1 or turns[0].role not in (USER, ASSISTANT, PROMPT, COMPLETION):
         return f"turns {[each.role for each in turns]}"
+    if turns[0].role in ANSWERS and set(_weights(turns[0])) != {1.0}:
+        return f"a turn of role {turns[0].role} with loss weights {_weights(turns[0])}"
     structure = [region.kind for region in turns[0].regions if region.kind in (THINKING, TOOL_CALL) and not region.drop]
     if structure:
         return f"a {structure[0]} region in a turn of role {turns[0].role}"
     return f"a turn of role {turns[0].role} with the name {turns[0].name!r}" if turns[0].name is not None else None
+
+
+ANSWERS = (ASSISTANT, COMPLETION)
+
+
+def refuse_fractions(turns: Sequence[Turn], stage: str) -> None:
+    """Refuse (``fractional_weight``) answers with a weight that is neither 0 nor 1, which the mask of an answer cannot hold."""
+    weights = [weight for turn in turns if turn.role in ANSWERS for weight in _weights(turn)]
+    if not set(weights) <= {0.0, 1.0}:
+        raise Refused("fractional_weight", f"loss weights {weights}; the mask of an answer has 0 and 1 only", stage=stage)
+
+
+def _weights(turn: Turn) -> list[float]:
+    return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in turn.regions if not region.drop]
+
+
+def _weight_columns(turn: Turn, shown: Sequence[Region], kinds: Sequence[str]) -> Columns:
+    """What a message says of its weights: nothing where all of it is trained, as answers are."""
+    weights = _weights(turn)
+    if turn.role not in ANSWERS or set(weights) <= {1.0}:
+        return {}
+    if len(set(weights)) == 1:
+        return {"loss_weight": weights[0]}
+    if set(kinds) != {TEXT}:
+        detail = f"weights {weights} inside a message with reasoning or calls; only parts of text can have weights of their own"
+        raise Refused("weights_differ", detail, stage="pair")
+    parts = zip(shown, weights, strict=True)
+    return {"content": [{"type": "text", "text": region.text, "loss_weight": weight} for region, weight in parts]}
 
 
 def _message(turn: Turn) -> Columns:
@@ -119,6 +153,7 @@ def _message(turn: Turn) -> Columns:
         message["reasoning_content"] = texts[THINKING]
     if calls:
         message["tool_calls"] = calls
+    message |= _weight_columns(turn, shown, kinds)
     named = {"name": turn.name, "tool_call_id": turn.tool_call_id}
     return message | {key: value for key, value in named.items() if value is not None}
 
@@ -133,7 +168,12 @@ def says_something(value: str | Sequence[Mapping[str, Any]]) -> bool:
     """Whether a string, or the last of some messages, has any text or a tool call."""
     if isinstance(value, str):
         return bool(value.strip())
-    return bool(value) and bool(value[-1]["content"].strip() or value[-1].get("tool_calls"))
+    return bool(value) and bool(_content(value[-1]).strip() or value[-1].get("tool_calls"))
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 def turns_of(value: str | Sequence[Mapping[str, Any]], role: str) -> tuple[Turn, ...]:
@@ -146,8 +186,14 @@ def turns_of(value: str | Sequence[Mapping[str, Any]], role: str) -> tuple[Turn,
 def _turn(message: Mapping[str, Any]) -> Turn:
     thought = [Region(THINKING, message["reasoning_content"])] if "reasoning_content" in message else []
     calls = [_region(call) for call in message.get("tool_calls", ())]
-    text = [Region(TEXT, message["content"])] if message["content"] or not calls else []
-    return Turn(message["role"], (*thought, *text, *calls), message.get("name"), message.get("tool_call_id"))
+    if isinstance(message["content"], str):
+        text = [Region(TEXT, message["content"])] if message["content"] or not calls else []
+    else:
+        text = [Region(TEXT, part["text"], part["loss_weight"]) for part in message["content"]]
+    regions = (*thought, *text, *calls)
+    if "loss_weight" in message:
+        regions = tuple(replace(region, loss_weight=message["loss_weight"]) for region in regions)
+    return Turn(message["role"], regions, message.get("name"), message.get("tool_call_id"))
 
 
 def _region(call: Mapping[str, Any]) -> Region:

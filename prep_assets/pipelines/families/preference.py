@@ -158,7 +158,7 @@ def tokens_build(workspace: Workspace, _: str = "") -> Build:
         directory = open_published(workspace.stores, PAIRS, remedy=materialize_command(PAIRS)).directory
         lines, encoder = (
             open_lines(directory, TRAIN),
-            Encoder(vocabulary, workspace.engines(family), answer_policy(), family.preprocessing.max_seq_len),
+            pair_encoder(workspace),
         )
         dtype, shard = ids_dtype(family, vocabulary), family.output.max_tokens_per_shard
         counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
@@ -173,7 +173,7 @@ def tokens_build(workspace: Workspace, _: str = "") -> Build:
             }
             for first, batch in _batches(lines):
                 counts["read"] += len(batch)
-                kept, sides = _encode_pairs(workspace, batch, first, encoder, quarantine)
+                kept, sides = encode_pairs(workspace, batch, first, encoder, quarantine)
                 counts["kept"] += len(kept)
                 for side in SIDES:
                     ids, mask, lengths = sides[side]
@@ -202,6 +202,12 @@ def _only_unpaired(workspace: Workspace) -> bool:
     return labelled > 0 and not counts["train"] + counts["test"]
 
 
+def pair_encoder(workspace: Workspace) -> Encoder:
+    """What tokenizes the sides of pairs."""
+    family = workspace.family(Preference)
+    return Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), family.preprocessing.max_seq_len)
+
+
 def answer_policy() -> MaskPolicy:
     """Loss on a region that says so itself, on nothing else: the answers carry weight 1, the prompt weight 0."""
     return MaskPolicy({}, "mask")
@@ -219,7 +225,7 @@ def _batches(lines: Lines) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         yield first, batch
 
 
-def _encode_pairs(
+def encode_pairs(
     workspace: Workspace, batch: list[dict[str, Any]], first: int, encoder: Encoder, quarantine: Quarantine
 ) -> tuple[list[int], dict[str, tuple[Any, Any, Any]]]:
     """Pairs of which both sides are kept, and the arrays of each side."""

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from prep_assets.errors import Refused
-from prep_assets.pipelines.families.message_rows import Columns, RowForm, extra_columns, sample_of, says_something, turns_of, written
+from prep_assets.pipelines.families.message_rows import (
+    Columns,
+    RowForm,
+    extra_columns,
+    refuse_fractions,
+    sample_of,
+    says_something,
+    turns_of,
+    written,
+)
 from prep_assets.pipelines.images import refuse_images
 from prep_assets.samples import ASSISTANT, COMPLETION, USER, Pair, Sample, Turn
 
@@ -31,6 +40,8 @@ def preference_row(example: object, form: RowForm) -> Columns:
 
 def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:
     refuse_images([turn for turns in parts.values() for turn in turns], "pair")
+    parts = {part: turns if part != "prompt" else [_weighted(turn, None) for turn in turns] for part, turns in parts.items()}
+    refuse_fractions([turn for turns in parts.values() for turn in turns], "pair")
     row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}
     for part, value in row.items():
         if not says_something(value):
@@ -39,11 +50,15 @@ def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -
 
 
 def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
-    """The conversation of one side of a pair: the prompt with weight 0, the answer with weight 1."""
+    """The conversation of one side of a pair: the prompt with weight 0, the answer with weight 1, but for what of it has another weight."""
     prompt = [_weighted(turn, 0.0) for turn in turns_of(row["prompt"], USER)]
-    answer = [_weighted(turn, float(turn.role in (ASSISTANT, COMPLETION))) for turn in turns_of(row[side], ASSISTANT)]
+    answer = [_as_answer(turn) if turn.role in (ASSISTANT, COMPLETION) else _weighted(turn, 0.0) for turn in turns_of(row[side], ASSISTANT)]
     return sample_of(row, [*prompt, *answer])
 
 
-def _weighted(turn: Turn, weight: float) -> Turn:
+def _as_answer(turn: Turn) -> Turn:
+    return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=1.0) for r in turn.regions))
+
+
+def _weighted(turn: Turn, weight: float | None) -> Turn:
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))

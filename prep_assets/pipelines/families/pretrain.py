@@ -19,7 +19,7 @@ from prep_assets.pipelines.ahead import ahead
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import held_out, reading_recipe
 from prep_assets.pipelines.families.documents import Documents, Sizes, read_documents
-from prep_assets.pipelines.families.image_documents import DTYPES, ImagesFound, stop_at_images, write_image_documents
+from prep_assets.pipelines.families.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
 from prep_assets.pipelines.images import stored_image_id
 from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.sources import domain_of
@@ -31,6 +31,7 @@ from prep_assets.samples import Example, Sample
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import RecordWriter, record_writer
 from prep_assets.templates.rendering import render
+from prep_assets.tokenization.ends import chosen, ends_of
 from prep_assets.tokenization.engines import Flat
 from prep_assets.tokenization.fill_in_the_middle import FillInTheMiddle, sentinels_of
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -60,6 +61,7 @@ def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
         # without a rate nothing is cut, and the other options of fim mean nothing
         "preprocessing": family.preprocessing.model_dump(exclude=None if family.preprocessing.fim.rate else {"fim"}),
         "output": family.output.model_dump(),
+        "bos": ends_of(workspace.vocabulary(family), family.bos).bos is not None,
         "test_fraction": family.test_fraction,
         **({"image": image_placeholder(family)} if family.image_token else {}),
     }
@@ -72,16 +74,18 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
     names, image = streams(workspace, name), stored_image_id(workspace, family)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
-        try:
-            return _write(payload, quarantine_path, has_images=False)
-        except ImagesFound:
-            for left in payload.iterdir():
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            quarantine_path.unlink(missing_ok=True)
-            return _write(payload, quarantine_path, has_images=True)
+        mask: str | None = None
+        while True:
+            try:
+                return _write(payload, quarantine_path, mask)
+            except NeedsMask as needed:
+                mask = needed.dtype
+                for left in payload.iterdir():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                quarantine_path.unlink(missing_ok=True)
 
-    def _write(payload: Path, quarantine_path: Path, *, has_images: bool) -> Draft:
-        dtypes = {"tokens": ids_dtype(family, vocabulary), **(DTYPES if has_images else {})}
+    def _write(payload: Path, quarantine_path: Path, mask: str | None) -> Draft:
+        dtypes = {"tokens": ids_dtype(family, vocabulary), **({"loss_mask": mask} if mask else {})}
         with ExitStack() as stack:
             quarantine = stack.enter_context(Quarantine(quarantine_path))
             shard = family.output.max_tokens_per_shard
@@ -89,8 +93,12 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
                 stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
                 for stream in names
             ]
-            documents = write_image_documents if has_images else _write_documents
-            found = documents(workspace, Reading.of(workspace, Pretrain, RAW, name, gives=Sample), writers, quarantine)
+            reading = Reading.of(workspace, Pretrain, RAW, name, gives=Sample)
+            found: dict[str, Any]
+            if mask:
+                found = write_masked_documents(workspace, reading, writers, quarantine, mask)
+            else:
+                found = _write_documents(workspace, reading, writers, quarantine)
             counts = {**found, "refused": quarantine.counts}
         return Draft(
             counts,
@@ -113,7 +121,7 @@ def _write_documents(workspace: Workspace, reading: Reading, writers: Sequence[R
     """Read, tokenize and write one domain: each in a thread of its own, at most a few blocks apart, in the order of the source."""
     family = workspace.family(Pretrain)
     vocabulary, name = workspace.vocabulary(family), reading.name
-    fim = fill_in_the_middle(workspace, family)
+    fim, ends = fill_in_the_middle(workspace, family), ends_of(vocabulary, family.bos)
     engine, byte_lengths = workspace.engines(family).first, vocabulary.byte_lengths if fim is None else fim.byte_lengths()
     sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
     tokens, kept = [0, 0], 0
@@ -124,8 +132,7 @@ def _write_documents(workspace: Workspace, reading: Reading, writers: Sequence[R
             fim.check(text)
 
     def text_of(example: Example) -> str:
-        if family.image_token is not None:
-            stop_at_images(example)
+        stop_at_masks(example, images=family.image_token is not None)
         return document_text(example)
 
     def encode(documents: Documents) -> Flat:
@@ -138,7 +145,7 @@ def _write_documents(workspace: Workspace, reading: Reading, writers: Sequence[R
             to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
             for split, writer in enumerate(writers):
                 rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
-                ids, lengths = with_eos(flat, rows, vocabulary.eos_id)
+                ids, lengths = ends.around(*chosen(flat, rows))
                 origin = [documents.records[i] for i in rows]
                 writer.append({"tokens": ids}, lengths, [record.file for record in origin], [record.row for record in origin])
                 tokens[split] += int(lengths.sum())
@@ -211,18 +218,3 @@ def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
         # a text without ids has no place of its own among the others' starts
         totals[full] = np.add.reduceat(narrow[flat.ids], flat.offsets[full], dtype=np.int64)
     return totals
-
-
-def with_eos(flat: Flat, rows: npt.NDArray[np.int64], eos: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """The ids of some texts, each followed by `eos`, end to end; and the length of each, `eos` counted."""
-    lengths = np.diff(flat.offsets)
-    chosen = np.zeros(len(lengths), bool)
-    chosen[rows] = True
-    ids = flat.ids if len(rows) == len(lengths) else flat.ids[np.repeat(chosen, lengths)]
-    out_lengths = lengths[rows] + 1
-    ends = np.cumsum(out_lengths) - 1
-    out = np.empty(len(ids) + len(rows), np.uint32)
-    is_text = np.ones(len(out), bool)
-    is_text[ends] = False
-    out[is_text], out[ends] = ids, eos
-    return out, out_lengths

@@ -225,15 +225,13 @@ def tokens_build(workspace: Workspace, _: str = "") -> Build:
 
 def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Quarantine) -> Iterator[tuple[Any, Any, list[int], int]]:
     family = workspace.family(Rl)
-    template, reasoning = workspace.template(family), inline_reasoning(workspace, family)
-    nothing = MaskPolicy({}, "mask", "none")
-    encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), nothing, family.preprocessing.max_seq_len, trains=False)
+    template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
     rows = enumerate(open_lines(open_published(workspace.stores, asset, remedy=materialize_command(asset)).directory, name))
     while batch := list(islice(rows, BATCH)):
         rendered, at = [], []
         for row, content in batch:
             try:
-                rendered.append(_generation_prompt(template, reasoning, content))
+                rendered.append(generation_prompt(template, reasoning, content))
                 at.append((row, content))
             except Refused as refusal:
                 quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
@@ -244,6 +242,13 @@ def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Qua
         yield encoded.ids, np.diff(encoded.offsets), [at[int(i)][0] for i in encoded.kept], len(batch)
 
 
-def _generation_prompt(template: ChatTemplate, reasoning: InlineReasoning, content: dict[str, Any]) -> Rendered:
+def prompt_encoder(workspace: Workspace) -> Encoder:
+    """What tokenizes prompts: nothing of them is trained."""
+    family, nothing = workspace.family(Rl), MaskPolicy({}, "mask", "none")
+    return Encoder(workspace.vocabulary(family), workspace.engines(family), nothing, family.preprocessing.max_seq_len, trains=False)
+
+
+def generation_prompt(template: ChatTemplate, reasoning: InlineReasoning, content: dict[str, Any]) -> Rendered:
+    """A line of a prompt file, rendered up to where a model continues."""
     sample = sample_of(content, turns_of(content["prompt"], USER))
     return render(reasoning.read(sample), template, generation_prompt=True)

@@ -21,10 +21,11 @@ from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError
 from prep_assets.pipelines.all_refused import check_domain
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.examples import Item, held_out, reading_recipe
+from prep_assets.pipelines.families.group_turns import conversation_of, conversations
 from prep_assets.pipelines.families.preference import answer_policy
 from prep_assets.pipelines.families.rl import RAW, prompt_digest
 from prep_assets.pipelines.families.rl_domains import group_domains
-from prep_assets.pipelines.images import refuse_images
+from prep_assets.pipelines.families.sampled_groups import refuse_masked, scored_as_sampled, stores_logprobs
 from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
@@ -32,7 +33,7 @@ from prep_assets.pipelines.versions import RL as VERSION
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.trained_texts import MaskOptions, expected_texts
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import ASSISTANT, COMPLETION, Group, Sample, Turn
+from prep_assets.samples import Group, Sample, Turn
 from prep_assets.stores.groups import PROMPTS, RESPONSES, GroupStore, GroupWriter, Scored, open_groups
 from prep_assets.stores.published import Draft, Published
 from prep_assets.templates.chat_template import ChatTemplate
@@ -72,6 +73,7 @@ def groups_build(workspace: Workspace, _: str = "") -> Build:
     """Tokenize every group of every domain that has groups, in the order of the sources."""
     family = workspace.family(Rl)
     names, vocabulary = group_domains(family), workspace.vocabulary(family)
+    logprobs = stores_logprobs(family)
     has_test = family.test_fraction > 0 or any(family.domains[name].test_files for name in names)
 
     def write(payload: Path, quarantine_path: Path) -> Draft:
@@ -86,11 +88,17 @@ def groups_build(workspace: Workspace, _: str = "") -> Build:
                         ids_dtype(family, vocabulary),
                         names,
                         max_tokens_per_shard=output.max_tokens_per_shard,
+                        logprobs=logprobs,
                     )
                 )
                 for folder in ((payload, payload / TEST) if has_test else (payload,))
             ]
             counts = {"read": 0, "kept": 0, "train": 0, "test": 0, "responses": 0, "tokens": 0, "trained_tokens": 0}
+            counts |= (
+                {"sampled": 0, "retokenized_otherwise": 0}
+                if any(family.domains[name].options.get("token_ids_key") for name in names)
+                else {}
+            )
             for number, name in enumerate(names):
                 _write_domain(workspace, number, name, writers, quarantine, counts)
             refused = quarantine.counts
@@ -146,38 +154,13 @@ def _count(counts: dict[str, int], train: list[Scored], test: list[Scored]) -> N
     counts["responses"] += sum(len(group.responses) for group in groups)
     counts["tokens"] += sum(len(group.prompt) + sum(map(len, group.responses)) for group in groups)
     counts["trained_tokens"] += sum(int(mask.sum()) for group in groups for mask in group.masks)
+    for group in groups:
+        if group.retokenized is not None:
+            counts["sampled"] = counts.get("sampled", 0) + len(group.responses)
+            counts["retokenized_otherwise"] = counts.get("retokenized_otherwise", 0) + group.retokenized
 
 
 # -- one group --------------------------------------------------------------------------------------------------------------------------
-
-
-def conversations(group: Group) -> tuple[Sample, ...]:
-    """The prompt with each response: the prompt's weights are 0, those of an answer 1, where the source does not say otherwise.
-
-    Raises:
-        Refused: an image; a weight that is neither 0 nor 1, which a mask cannot hold.
-    """
-    refuse_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
-    prompt = tuple(_weighted(turn, 0.0) for turn in group.prompt)
-    return tuple(conversation_of(group, (*prompt, *map(_answer, response))) for response in group.responses)
-
-
-def conversation_of(group: Group, turns: tuple[Turn, ...]) -> Sample:
-    """Turns of a group with what the whole group has: tools, documents, variables of the template."""
-    return Sample(turns, group.tools, documents=group.documents, template_options=group.template_options)
-
-
-def _answer(turn: Turn) -> Turn:
-    if turn.role not in (ASSISTANT, COMPLETION):
-        return _weighted(turn, 0.0)
-    weights = [1.0 if region.loss_weight is None else region.loss_weight for region in turn.regions]
-    if not set(weights) <= {0.0, 1.0}:
-        raise Refused("fractional_weight", f"loss weights {weights}; the mask of a response has 0 and 1 only", stage="group")
-    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region, weight in zip(turn.regions, weights, strict=True)))
-
-
-def _weighted(turn: Turn, weight: float) -> Turn:
-    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
 
 
 def rewards_of(group: Group) -> npt.NDArray[np.float32]:
@@ -197,11 +180,12 @@ def rewards_of(group: Group) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class _Renders:
-    """A group's prompt, ended by the generation prompt, each of its conversations, and its rewards."""
+    """A group's prompt, ended by the generation prompt, each of its conversations, and its rewards. What was sampled is not rendered."""
 
-    prompt: Rendered
+    prompt: Rendered | None
     whole: tuple[Rendered, ...]
     rewards: npt.NDArray[np.float32]
+    group: Group
 
 
 class Tokenize:
@@ -213,6 +197,7 @@ class Tokenize:
         self._schema = f"domain {name}: schema {family.domains[name].schema_name!r}"
         self._template: ChatTemplate = workspace.template(family)
         self._reasoning = inline_reasoning(workspace, family)
+        self._logprobs = stores_logprobs(family)
         self._prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
         self._whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
 
@@ -220,26 +205,46 @@ class Tokenize:
         """The groups that are kept, with the items they come from; the others are in quarantine."""
         renders: list[_Renders | Refused] = [self._rendered(item) for item in items]
         good = [each for each in renders if isinstance(each, _Renders)]
-        prompts = iter(_parts(self._prompts.encode([each.prompt for each in good])))
+        prompts = iter(_parts(self._prompts.encode([each.prompt for each in good if each.prompt is not None])))
         whole = iter(_parts(self._whole.encode([each for group in good for each in group.whole])))
         for item, each in zip(items, renders, strict=True):
             try:
                 if isinstance(each, Refused):
                     raise each
-                prompt, answers = next(prompts), [next(whole) for _ in each.whole]
-                yield item, _scored(prompt, answers, each.rewards, item.record.row)
+                prompt, answers = next(prompts) if each.prompt is not None else None, [next(whole) for _ in each.whole]
+                yield item, self._scored(prompt, answers, each, item.record.row)
             except Refused as refusal:
                 item.refuse(quarantine, refusal)
+
+    def _scored(self, prompt: _Tokens | Refused | None, answers: Sequence[_Tokens | Refused], renders: _Renders, row: int) -> Scored:
+        if isinstance(prompt, Refused):
+            raise prompt
+        sampled = renders.group.sampled
+        if self._logprobs != (sampled is not None and sampled.logprobs is not None):
+            detail = (
+                "its responses need log-probabilities"
+                if self._logprobs
+                else "its log-probabilities are not stored: only the schema group has them"
+            )
+            raise Refused("logprobs", detail, stage="group")
+        if sampled is None:
+            assert prompt is not None
+            return _scored(prompt, answers, renders.rewards, row)
+        head = None if prompt is None else prompt[0]
+        return scored_as_sampled(renders.group, head, renders.rewards, self._whole.vocabulary, self._whole.max_seq_len, row)
 
     def _rendered(self, item: Item) -> _Renders | Refused:
         group = item.example
         if not isinstance(group, Group):
             raise ConfigError(f"{self._schema} with these options gives a {type(group).__name__}; {GROUPS} needs a Group: {item.id}")
         try:
-            group = self._reasoning.read(group)
-            samples = conversations(group)
-            prompt = render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
-            return _Renders(prompt, tuple(self._conversation(sample) for sample in samples), rewards_of(group))
+            group = self._reasoning.read(group) if group.sampled is None else group
+            if group.sampled is not None:
+                refuse_masked(group)
+            samples = conversations(group) if group.sampled is None else ()
+            given = group.sampled is not None and group.sampled.prompt is not None
+            prompt = None if given else render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
+            return _Renders(prompt, tuple(self._conversation(sample) for sample in samples), rewards_of(group), group)
         except Refused as refusal:
             return refusal
 
@@ -267,9 +272,7 @@ def _parts(encoded: Encoded) -> list[_Tokens | Refused]:
     return [each for each in found if each is not None]
 
 
-def _scored(prompt: _Tokens | Refused, answers: Sequence[_Tokens | Refused], rewards: npt.NDArray[np.float32], row: int) -> Scored:
-    if isinstance(prompt, Refused):
-        raise prompt
+def _scored(prompt: _Tokens, answers: Sequence[_Tokens | Refused], rewards: npt.NDArray[np.float32], row: int) -> Scored:
     start = len(prompt[0])
     responses, masks = [], []
     for number, answer in enumerate(answers):

@@ -70,6 +70,8 @@ def check_policy(workspace: Workspace) -> Certificate:
     family = workspace.family(Sft)
     certificate = certify(workspace.template(family))
     faults = certificate.faults(train_on_eos=family.train_on_eos, train_headers=family.train_headers)
+    if family.expand == "turns" and not workspace.template(family).shows_thinking:
+        faults.append(f"expand: turns is about reasoning, and template {certificate.template} writes none; leave it out")
     if faults:
         raise TemplateError("; ".join(faults))
     return certificate
@@ -90,7 +92,8 @@ def certificate_build(workspace: Workspace, _: str = "") -> Build:
     """Write down what the family's chat template does with conversations."""
 
     def write(payload: Path, quarantine: Path) -> Draft:
-        certificate = certify(workspace.template(workspace.family(Sft))).as_dict()
+        family = workspace.family(Sft)
+        certificate = certify(workspace.template(family), workspace.vocabulary(family)).as_dict()
         (payload / "certificate.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf-8")
         return Draft({}, {}, ())
 
@@ -120,7 +123,14 @@ def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
     family = workspace.family(Sft)
     mask = family.model_dump(include=set(MASK))
     output = family.output.model_dump(include={"dtype", "max_tokens_per_shard"})
-    return {"stage": TOKENS, "version": VERSION, **chat_recipe(workspace, family, RAW, name), **mask, "output": output}
+    return {
+        "stage": TOKENS,
+        "version": VERSION,
+        **chat_recipe(workspace, family, RAW, name),
+        **mask,
+        "expand": family.expand,
+        "output": output,
+    }
 
 
 def tokens_build(workspace: Workspace, name: str) -> Build:
@@ -173,7 +183,7 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
         keep_stop=family.truncation_keeps_stop,
     )
     template, reasoning, images = workspace.template(family), inline_reasoning(workspace, family), workspace.image_folder(domain)
-    return Conversations(template, encoder, reasoning, family.special_in_content, images, quarantine)
+    return Conversations(template, encoder, reasoning, family.special_in_content, images, quarantine, family.expand == "turns")
 
 
 def _encode_domain(
@@ -183,7 +193,7 @@ def _encode_domain(
     reading = Reading.of(workspace, Sft, RAW, name, gives=Sample)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     conversations = conversations_of(workspace, reading.domain, quarantine)
-    images = 0
+    images = examples = 0
     for items, in_test in reading.examples("tokenize", quarantine):
         kept, encoded = conversations.encode(items)
         if loss_dtype.kind != "f" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
@@ -192,16 +202,27 @@ def _encode_domain(
         for split, writer in enumerate(writers):
             arrays = {"tokens": encoded.ids, "loss_mask": encoded.loss}
             write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.files)
-        counts["kept"] += len(kept)
-        counts["kept_dev"] += int(to_dev.sum())
+        first = firsts(kept)
+        counts["kept"] += int(first.sum())
+        counts["kept_dev"] += int((to_dev & first).sum())
+        examples += len(kept)
         counts["tokens"] += len(encoded.ids)
         counts["trained_tokens"] += int((encoded.loss != 0).sum())
         images += len(encoded.images)
     counts["read"] = reading.read
     counts["control_tokens_in_content"] = conversations.control_tokens
+    if family.expand == "turns":
+        counts["examples"] = examples
+    if conversations.reasoning_left_out:
+        counts["reasoning_dropped_by_template"] = conversations.reasoning_left_out
     if images or conversations.images_cut_away:
         counts |= {"images": images, "images_cut_away": conversations.images_cut_away}
     return counts
+
+
+def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
+    """Which of the kept examples are the first of their record: bool[n]."""
+    return np.array([number == 0 or item.record is not items[number - 1].record for number, item in enumerate(items)], bool)
 
 
 def write_records(

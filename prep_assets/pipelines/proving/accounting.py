@@ -41,6 +41,8 @@ def _stored(published: Published) -> int:
         streams = {"chosen": streams["chosen"]}
     if published.manifest.asset == rl_groups.GROUPS:
         return sum(len(open_groups(folder)) for folder in rl_groups.splits(published).values())
+    if published.manifest.recipe.get("expand") == "turns":
+        return sum(int(store.begins_row.sum()) for store in streams.values())
     return sum(len(store) for store in streams.values())
 
 

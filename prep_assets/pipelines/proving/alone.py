@@ -15,7 +15,7 @@ from prep_assets.config.models import Family, Preference, Pretrain, Rl
 from prep_assets.errors import Refused
 from prep_assets.pipelines.examples import Item
 from prep_assets.pipelines.families import preference, rl, rl_groups, sft
-from prep_assets.pipelines.families.image_documents import ImageDocuments, untemplated
+from prep_assets.pipelines.families.masked_documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.pipelines.families.message_rows import RowForm
 from prep_assets.pipelines.families.preference_rows import preference_row
 from prep_assets.pipelines.families.pretrain import document_text
@@ -23,7 +23,7 @@ from prep_assets.pipelines.graph import EVERY
 from prep_assets.pipelines.images import ImageFiles
 from prep_assets.pipelines.proving.second_source import Second
 from prep_assets.pipelines.reading import Reading
-from prep_assets.pipelines.reasoning import unrendered_reasoning
+from prep_assets.pipelines.reasoning import inline_reasoning, unrendered_reasoning
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.selection import Again
 from prep_assets.records.quarantine import Quarantine, Refusal
@@ -31,7 +31,6 @@ from prep_assets.samples import Group, Pair, Prompt, Record, Sample
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published
 from prep_assets.tokenization.encode import Encoder
-from prep_assets.tokenization.policy import MaskPolicy
 
 Judge = Callable[[Item], object]
 """Raises `Refused` for an item that the family refuses."""
@@ -71,10 +70,32 @@ def alone(workspace: Workspace, kind: type[Family], published: Published, second
     return again
 
 
+def line_alone(workspace: Workspace, published: Published) -> Again:
+    """How a refused line of a JSONL store is looked at again."""
+    heard, made = Heard(), list[Encoder]()
+
+    def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
+        try:
+            if published.manifest.asset == "preference_tokens":
+                made[:] = made or [preference.pair_encoder(workspace)]
+                preference.encode_pairs(workspace, [dict(payload)], row, made[0], heard)
+            else:
+                made[:] = made or [rl.prompt_encoder(workspace)]
+                family = workspace.family(Rl)
+                rendered = rl.generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(payload))
+                for _, fault in made[0].encode([rendered]).refused:
+                    raise fault
+        except Refused as refusal:
+            return f"{refusal.stage}/{refusal.reason}"
+        return ""
+
+    return again
+
+
 def _documents(workspace: Workspace, second: Second, published: Published) -> Judge:
     family = workspace.family(Pretrain)
-    if family.image_token is not None:
-        return _image_documents(workspace, second, published)
+    if family.image_token is not None or "trained_tokens" in published.manifest.counts:
+        return _masked_documents(workspace, second, published)
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference
     fim = options.fim
 
@@ -96,11 +117,11 @@ def _documents(workspace: Workspace, second: Second, published: Published) -> Ju
     return judge
 
 
-def _image_documents(workspace: Workspace, second: Second, published: Published) -> Judge:
+def _masked_documents(workspace: Workspace, second: Second, published: Published) -> Judge:
     family = workspace.family(Pretrain)
     files = ImageFiles(workspace.image_folder(second.domain))
-    documents, heard = ImageDocuments(untemplated(workspace, family), files, family), Heard()
-    encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), MaskPolicy(), trains=False)
+    documents, heard = MaskedDocuments(untemplated(workspace, family), files, family), Heard()
+    encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), POLICY, trains=False)
 
     def judge(item: Item) -> None:
         encoded = encoder.encode(documents.render([item], heard)[1])

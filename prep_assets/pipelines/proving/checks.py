@@ -59,6 +59,7 @@ RAW_ACCOUNTING = Check(
 _MASK = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
 _IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
 _RAW = (INTEGRITY, RAW_ACCOUNTING)
+_LINES = "Every line that these tokens are made from is there once, or refused once for a reason that holds."
 SELECTION = Check(
     "selection",
     "Every row of the sources, read again by other code, is stored once on its side of the split, or refused once for a reason that holds.",
@@ -73,8 +74,13 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         SELECTION,
         Check(
             "row_integrity",
-            "Ids are inside the vocabulary; each document ends with the end-of-text token and has no other.",
+            "Ids are inside the vocabulary; each document begins and ends with the tokens that `bos` says, and has no other of them.",
             later("proving.pretrain.pretrain_rows"),
+        ),
+        Check(
+            "mask_alignment",
+            "Documents are trained in full, but for images and for regions to which the source gives another weight; those have it.",
+            later("proving.pretrain.pretrain_masks"),
         ),
         Check(
             "tokenization_identity",
@@ -115,6 +121,11 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "Every packed token and mask value is that of its record, whose mask is proven in sft_tokens.",
             later("proving.packed.packed_mask"),
         ),
+        Check(
+            "mixture",
+            "Every record that the packing options ask for is in the rows, whole and as often as they ask, or left out for a reason that holds.",
+            later("proving.packed.packed_mixture"),
+        ),
     ),
     "preferences": (
         INTEGRITY,
@@ -125,10 +136,16 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "One prompt, two different answers, nothing empty, no prompt in both train and test.",
             later("proving.preferences.pairs"),
         ),
+        Check(
+            "source_match",
+            "Every pair is what its row says, prompt and answers, each on its side.",
+            later("proving.source_match.source_match"),
+        ),
     ),
     "preference_tokens": (
         INTEGRITY,
         ACCOUNTING,
+        Check("selection", _LINES, later("proving.selection.line_selection")),
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, and both sides of every pair train something.",
@@ -146,10 +163,12 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         ACCOUNTING,
         SELECTION,
         Check("gold_answers", "Every gold equals a second reading of its source by other code.", later("proving.prompts.prompt_golds")),
+        Check("source_match", "Every prompt is what its row says, with the gold of that row.", later("proving.source_match.source_match")),
     ),
     "arithmetic_prompts": (
         INTEGRITY,
         Check("gold_answers", "Every gold equals its question worked out exactly.", later("proving.prompts.arithmetic_golds")),
+        Check("source_match", "The questions are those that the options give, in their order.", later("proving.source_match.source_match")),
     ),
     "rl_groups": (
         INTEGRITY,
@@ -171,8 +190,19 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "Every reward is finite, each response of a group has one, and they are those of the source.",
             later("proving.groups.group_rewards"),
         ),
+        Check(
+            "sampled_ids",
+            "Ids and log-probabilities that the source has as sampled are stored as they are, and every sampled token is trained.",
+            later("proving.groups.group_sampled"),
+        ),
     ),
-    "rl_tokens": (INTEGRITY, ACCOUNTING, Check("row_integrity", "Ids are inside the vocabulary.", later("proving.token_rows.token_rows"))),
+    "rl_tokens": (
+        INTEGRITY,
+        ACCOUNTING,
+        Check("selection", _LINES, later("proving.selection.line_selection")),
+        Check("row_integrity", "Ids are inside the vocabulary.", later("proving.token_rows.token_rows")),
+        Check("tokenization_identity", _IDENTITY, later("proving.prompts.prompt_identity")),
+    ),
 }
 
 EXPORTED = (

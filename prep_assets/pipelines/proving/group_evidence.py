@@ -10,8 +10,9 @@ import numpy as np
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipelines.examples import converter
+from prep_assets.pipelines.families.group_turns import conversation_of, conversations
 from prep_assets.pipelines.families.rl import RAW
-from prep_assets.pipelines.families.rl_groups import MASK, conversation_of, conversations
+from prep_assets.pipelines.families.rl_groups import MASK
 from prep_assets.pipelines.proving.evidence import fresh_render, source_records
 from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.workspace import Workspace
@@ -19,6 +20,7 @@ from prep_assets.quality.identity import Conversation
 from prep_assets.quality.inline_reasoning import group_again
 from prep_assets.quality.mask import Row
 from prep_assets.quality.rewards import Scores
+from prep_assets.quality.sampled import Rollout
 from prep_assets.quality.trained_texts import expected_texts
 from prep_assets.samples import Group, Sample
 from prep_assets.schemas.registry import apply
@@ -49,12 +51,15 @@ def _groups(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str,
 
 
 def _pairs(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str, Group, tuple[tuple[int, str, Sample], ...]]]:
-    """Number, id and source of each group, and of each of its responses the record number, the id and the conversation.
+    """Number, id and source of each group whose texts were tokenized, and of each of its responses the record number, the id and the
+    conversation.
 
     Raises:
         StoreError: another number of responses than in the source.
     """
     for number, identity, group in _groups(workspace, store):
+        if group.sampled is not None:
+            continue
         try:
             records, samples = store.responses_of(number), conversations(group)
         except Refused as refusal:
@@ -76,19 +81,21 @@ def group_rows(workspace: Workspace, folder: Path) -> Iterator[Row]:
 def group_conversations(workspace: Workspace, folder: Path) -> Iterator[Conversation]:
     """Each prompt with each of its responses, and a fresh render of both."""
     store, family = open_groups(folder), workspace.family(Rl)
-    template, vocabulary = workspace.template(family), workspace.vocabulary(family)
+    template = workspace.template(family)
     for number, _, _, responses in _pairs(workspace, store):
         for record, identity, sample in responses:
-            yield fresh_render(identity, store.conversation(number, record)[0], sample, template, vocabulary)
+            yield fresh_render(identity, store.conversation(number, record)[0], sample, template)
 
 
 def group_prompts(workspace: Workspace, folder: Path) -> Iterator[Conversation]:
     """Each prompt, and a fresh render of it with the generation prompt: where the prompt ends and the response begins."""
     store, family = open_groups(folder), workspace.family(Rl)
-    template, vocabulary = workspace.template(family), workspace.vocabulary(family)
+    template = workspace.template(family)
     for number, identity, group in _groups(workspace, store):
+        if group.sampled is not None and group.sampled.prompt is not None:
+            continue
         ids = store.prompts.record(number, "tokens")
-        yield fresh_render(f"{identity}, prompt", ids, conversation_of(group, group.prompt), template, vocabulary, generation_prompt=True)
+        yield fresh_render(f"{identity}, prompt", ids, conversation_of(group, group.prompt), template, generation_prompt=True)
 
 
 def group_scores(workspace: Workspace, folder: Path) -> Iterator[Scores]:
@@ -96,3 +103,14 @@ def group_scores(workspace: Workspace, folder: Path) -> Iterator[Scores]:
     store = open_groups(folder)
     for number, identity, group in _groups(workspace, store):
         yield Scores(identity, store.rewards.record(number, "rewards"), len(store.responses_of(number)), group.rewards)
+
+
+def group_samples(workspace: Workspace, folder: Path) -> Iterator[Rollout]:
+    """Each group of which the source has the ids that were sampled, with what is stored of it."""
+    store = open_groups(folder)
+    for number, identity, group in _groups(workspace, store):
+        if group.sampled is None:
+            continue
+        keys, records = tuple(store.responses.arrays), store.responses_of(number)
+        stored = [{key: store.responses.record(record, key).tolist() for key in keys} for record in records]
+        yield Rollout(identity, store.prompts.record(number, "tokens").tolist(), stored, group.sampled)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from prep_assets.config.models import Rl
 from prep_assets.pipelines.families import rl_groups
 from prep_assets.pipelines.proving.every_store import together
-from prep_assets.pipelines.proving.group_evidence import group_conversations, group_prompts, group_rows, group_scores
+from prep_assets.pipelines.proving.group_evidence import group_conversations, group_prompts, group_rows, group_samples, group_scores
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import prove_identity
 from prep_assets.quality.mask import prove_masks
 from prep_assets.quality.rewards import check_rewards
 from prep_assets.quality.rows import check_records
+from prep_assets.quality.sampled import check_sampled
 from prep_assets.quality.verdict import Verdict
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.published import Published
@@ -36,3 +37,7 @@ def group_identity(workspace: Workspace, published: Published) -> Verdict:
 
 def group_rewards(workspace: Workspace, published: Published) -> Verdict:
     return together(check_rewards(group_scores(workspace, folder)) for folder in rl_groups.splits(published).values())
+
+
+def group_sampled(workspace: Workspace, published: Published) -> Verdict:
+    return together(check_sampled(group_samples(workspace, folder)) for folder in rl_groups.splits(published).values())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.config.models import Sft
 from prep_assets.errors import StoreError
@@ -16,11 +18,14 @@ from prep_assets.pipelines.proving.token_rows import image_verdicts
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.images import check_packed_images
 from prep_assets.quality.packed_mask import check_pieces
+from prep_assets.quality.packed_mixture import Trained, check_mixture
+from prep_assets.quality.positions import check_positions
 from prep_assets.quality.rows import check_packed
 from prep_assets.quality.verdict import Verdict, Worst
-from prep_assets.stores.packed import open_packed
+from prep_assets.stores.bin_rows import bin_rows
+from prep_assets.stores.packed import open_documents, open_packed
 from prep_assets.stores.published import Published, open_published
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.tokens import TokenStore, open_tokens
 
 
 def _packed_tables(published: Published) -> list[str]:
@@ -31,24 +36,62 @@ def packed_rows(workspace: Workspace, published: Published) -> Verdict:
     vocabulary = workspace.vocabulary(workspace.family(Sft))
     tables = [open_packed(published.directory, name) for name in _packed_tables(published)]
     sound = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
-    return together(chain(sound, image_verdicts(workspace, workspace.family(Sft), tables)))
+    positions = (_positions(published, name) for name in _packed_tables(published) if (published.directory / name).is_dir())
+    return together(chain(sound, positions, image_verdicts(workspace, workspace.family(Sft), tables)))
+
+
+def _positions(published: Published, name: str) -> Verdict:
+    """Position ids, which the format bin stores."""
+    documents, _, row_len = open_documents(published.directory, name)
+    return check_positions(bin_rows(published.directory / name, "position_ids", row_len), documents, row_len)
+
+
+def packed_mixture(workspace: Workspace, published: Published) -> Verdict:
+    """Which records are in the rows, and what is left out of them."""
+    tables = ((name, open_documents(published.directory, name)[0]) for name in _packed_tables(published))
+    return together(mixture_of(workspace, published, name, documents) for name, documents in tables)
+
+
+def mixture_of(workspace: Workspace, published: Published, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
+    """The mixture of one table, of which these are the pieces."""
+    packing, manifest = published.manifest.recipe["packing"], published.manifest
+    sources, stores = open_documents(published.directory, name)[1], _domains_of(workspace, published, name)
+    prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
+    lengths = {domain: np.diff(store.ends, prepend=0) for domain, store in stores.items()}
+    claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
+    claimed |= {f"share_{domain}": manifest.metrics[f"{prefix}share_{domain}"] for domain in sources}
+    return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), claimed)
+
+
+def _trained(stores: Sequence[TokenStore]) -> Trained:
+    def trained(source: int, record: int, start: int, end: int) -> int:
+        begin = int(stores[source].starts[record])
+        return int(np.count_nonzero(stores[source].arrays["loss_mask"][begin + start : begin + end]))
+
+    return trained
+
+
+def _domains_of(workspace: Workspace, published: Published, name: str) -> dict[str, TokenStore]:
+    """The token stores that a table was packed from. All domains of the configuration that have the split, not only those in the table."""
+    split = "train" if name == "sft_packed" else "dev"
+    stores = {}
+    for domain, content in sorted(published.manifest.recipe["tokens"].items()):
+        tokens = open_published(workspace.stores, sft.TOKENS, domain)
+        if tokens.manifest.content_hash != content:
+            raise StoreError(
+                f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {materialize_command('sft_packed')}"
+            )
+        if (tokens.directory / f"{split}.index").is_dir():
+            stores[domain] = open_tokens(tokens.directory, split)
+    return stores
 
 
 def packed_mask(workspace: Workspace, published: Published) -> Verdict:
     verdicts = []
-    recipe = published.manifest.recipe
     for name in _packed_tables(published):
         packed = open_packed(published.directory, name)
-        split = "train" if name == "sft_packed" else "dev"
-        stores = {}
-        for domain in packed.sources:
-            tokens = open_published(workspace.stores, sft.TOKENS, domain)
-            if tokens.manifest.content_hash != recipe["tokens"][domain]:
-                raise StoreError(
-                    f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {materialize_command('sft_packed')}"
-                )
-            stores[domain] = open_tokens(tokens.directory, split)
-        verdicts.append(check_pieces(packed, stores, once=not recipe["packing"].get("epochs")))
+        stores = _domains_of(workspace, published, name)
+        verdicts.append(check_pieces(packed, stores, once=not published.manifest.recipe["packing"].get("epochs")))
         if len(packed.images) or any(len(store.images) for store in stores.values()):
             verdicts.append(check_packed_images(packed, stores))
     return together(iter(verdicts))

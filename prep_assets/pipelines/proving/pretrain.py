@@ -12,6 +12,7 @@ import numpy.typing as npt
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
 from prep_assets.pipelines.examples import converter
+from prep_assets.pipelines.images import stored_image_id
 from prep_assets.pipelines.proving.every_store import open_streams, together
 from prep_assets.pipelines.proving.evidence import (
     document_conversations,
@@ -21,13 +22,15 @@ from prep_assets.pipelines.proving.evidence import (
 from prep_assets.pipelines.proving.token_rows import image_verdicts
 from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.document_masks import MaskedDocument, check_document_masks
 from prep_assets.quality.fill_in_the_middle import parts_in_order
 from prep_assets.quality.identity import prove_identity
-from prep_assets.quality.images import check_only_images_masked
 from prep_assets.quality.rows import check_records
+from prep_assets.quality.starts import documents_begin_with
 from prep_assets.quality.text import Text, prove_texts
-from prep_assets.quality.verdict import Verdict
+from prep_assets.quality.verdict import Verdict, Worst
 from prep_assets.samples import Sample
+from prep_assets.schemas.text import TextField
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.fill_in_the_middle import cut_of
@@ -37,30 +40,67 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 def pretrain_rows(workspace: Workspace, published: Published) -> Verdict:
     family, stores = workspace.family(Pretrain), open_streams(published).values()
     vocabulary = workspace.vocabulary(family)
-    sound = (check_records(store, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id) for store in stores)
-    masked = (check_only_images_masked(store) for store in stores if "loss_mask" in store.arrays)
-    return together(chain(sound, image_verdicts(workspace, family, stores), masked))
+    begin = documents_begin_with(vocabulary, family.bos)
+    sound = (check_records(store, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=begin) for store in stores)
+    return together(chain(sound, image_verdicts(workspace, family, stores)))
+
+
+def pretrain_masks(workspace: Workspace, published: Published) -> Verdict:
+    name, family = published.manifest.partition, workspace.family(Pretrain)
+    convert, image = converter(domain_of(family, name), Sample), stored_image_id(workspace, family)
+    begin = int(documents_begin_with(workspace.vocabulary(family), family.bos) is not None)
+    masked = [store for store in open_streams(published).values() if "loss_mask" in store.arrays]
+    if not masked:
+        return _all_trained(workspace, published)
+
+    def documents(store: TokenStore) -> Iterator[MaskedDocument]:
+        for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+            sample = sample_of(convert, record, identity)
+            ids, mask = (store.record(number, key)[begin:] for key in ("tokens", "loss_mask"))
+            yield MaskedDocument(identity, sample, ids, mask)
+
+    return together(check_document_masks(documents(store), workspace.vocabulary(family), image) for store in masked)
+
+
+def _all_trained(workspace: Workspace, published: Published) -> Verdict:
+    """A stream without a mask: no document has a region that weighs less than 1."""
+    name, count = published.manifest.partition, 0
+    domain = domain_of(workspace.family(Pretrain), name)
+    convert = converter(domain, Sample)
+    if isinstance(convert, TextField):
+        return Verdict(True, "documents of one text each, every token of which is trained", {})
+    for store in open_streams(published).values():
+        for _, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+            shown = [
+                region for turn in sample_of(convert, record, identity).turns for region in turn.regions if not region.drop and region.text
+            ]
+            if (weights := [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]) != []:
+                problem = f"{identity}: a region weighs {weights[0]:g}, and the stream has no loss mask"
+                return Verdict(False, problem, {"documents_masked": 0}, Worst(identity, problem))
+            count += 1
+    return Verdict(True, f"{count:,} documents, every token of which is trained", {})
 
 
 def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
-    name = published.manifest.partition
-    family = workspace.family(Pretrain)
-    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
-    convert = converter(domain, Sample)
-    fim = published.manifest.recipe["preprocessing"].get("fim")
-
-    def texts(store: TokenStore) -> Iterator[Text]:
-        for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
-            text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
-            yield _as_text(identity, text, store.record(number, "tokens")[:-1], name, fim, vocabulary)
+    vocabulary = workspace.vocabulary(workspace.family(Pretrain))
 
     def prove(store: TokenStore) -> Verdict:
         if len(store.images):
-            return prove_identity(document_conversations(workspace, name, store), vocabulary)
-        return prove_texts(texts(store), vocabulary, engines.reference, engines.rest_reference)
+            return prove_identity(document_conversations(workspace, published.manifest.partition, store), vocabulary)
+        return prove_texts(document_texts(workspace, published, store), vocabulary)
 
-    engines = workspace.engines(family)
     return together(prove(store) for store in open_streams(published).values())
+
+
+def document_texts(workspace: Workspace, published: Published, store: TokenStore) -> Iterator[Text]:
+    """Each document of a stream with the text of its source."""
+    name, family = published.manifest.partition, workspace.family(Pretrain)
+    convert, vocabulary = converter(domain_of(family, name), Sample), workspace.vocabulary(family)
+    fim = published.manifest.recipe["preprocessing"].get("fim")
+    begin = int(documents_begin_with(vocabulary, family.bos) is not None)
+    for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+        text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
+        yield _as_text(identity, text, store.record(number, "tokens")[begin:-1], name, fim, vocabulary)
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:

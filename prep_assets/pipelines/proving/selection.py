@@ -13,21 +13,22 @@ from prep_assets.config.models import Family, Pretrain, Rl
 from prep_assets.pipelines.examples import converter
 from prep_assets.pipelines.families import preference, rl, rl_groups
 from prep_assets.pipelines.families.rl_domains import group_domains, prompt_domains
-from prep_assets.pipelines.proving.alone import alone
+from prep_assets.pipelines.proving.alone import alone, line_alone
 from prep_assets.pipelines.proving.every_store import family_of, open_streams
 from prep_assets.pipelines.proving.evidence import shown_text
 from prep_assets.pipelines.proving.second_source import Second
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.held_out import canonical_json, is_held_out
 from prep_assets.quality.ledger import Ledger, Refusals, Stored, places
-from prep_assets.quality.selection import select
+from prep_assets.quality.selection import Rules, select
+from prep_assets.quality.source_rows import read_rows
 from prep_assets.quality.verdict import Verdict
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.samples import Group, Prompt, Sample
 from prep_assets.schemas.registry import apply
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
-from prep_assets.stores.published import Published
+from prep_assets.stores.published import Published, open_published
 
 Part = tuple[bool, Any, Any, Any, Any]
 """A part of a store: whether it is held out; domain number, file and row of its records, and what `Stored.belongs` is (or `None`)."""
@@ -43,7 +44,29 @@ def selection(workspace: Workspace, published: Published) -> Verdict:
         rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
         blocks = select(second.rows(), rules)
         again = alone(workspace, type(family), published, second)
-        ledger.domain(blocks, _stored(parts, number), second.names, second.held_out, _content(family, asset, second), again)
+        ledger.domain(blocks, _stored(parts, number), second.names, second.held_out, content_of(family, asset, second), again)
+    return ledger.verdict()
+
+
+SOURCED = ("pretrain_tokens", "sft_tokens", preference.PAIRS, rl.PROMPTS, rl_groups.GROUPS)
+"""The stores that are made from sources."""
+LINES = {
+    "preference_tokens": ((preference.PAIRS, preference.TRAIN, "chosen"),),
+    "rl_tokens": ((rl.PROMPTS, rl.TRAIN, "prompts"), (rl.ARITHMETIC, rl.ARITHMETIC, "arithmetic")),
+}
+"""The stores whose lines other stores tokenize: asset, file, and the stream that they go to."""
+
+
+def line_selection(workspace: Workspace, published: Published) -> Verdict:
+    """Go through the lines that a store's tokens are made from."""
+    ledger, streams = Ledger(refusals_of(published), 0.0), open_streams(published)
+    for asset, name, stream in LINES[published.manifest.asset]:
+        path = open_published(workspace.stores, asset).directory / f"{name}.jsonl"
+        with path.open("rb") as file:
+            blocks = select([(0, False, read_rows(file, "jsonl", None))], Rules(deduplicate=False))
+            place = places(0, streams[stream].row)
+            stored = Stored.of(place, np.zeros(len(place), bool))
+            ledger.domain(blocks, stored, [path.name], [False], canonical_json, line_alone(workspace, published))
     return ledger.verdict()
 
 
@@ -76,7 +99,14 @@ def _parts(family: Family, published: Published) -> Iterator[Part]:
             yield path.stem.endswith("_test"), lines.index["source"], lines.index["file"], lines.index["row"], held
     else:
         for name, stream in open_streams(published).items():
-            yield name.endswith("dev"), np.zeros(len(stream), np.int32), stream.file, stream.row, None
+            several = published.manifest.recipe.get("expand") == "turns"
+            one = stream.begins_row if several else np.ones(len(stream), bool)
+            yield name.endswith("dev"), np.zeros(int(one.sum()), np.int32), stream.file[one], stream.row[one], None
+
+
+def stored_of(family: Family, published: Published, number: int) -> Stored:
+    """The records of one domain of a store."""
+    return _stored(list(_parts(family, published)), number)
 
 
 def _stored(parts: Sequence[Part], number: int) -> Stored:
@@ -102,7 +132,7 @@ def prompt_json(prompt: Any) -> bytes:
     return json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _content(family: Family, asset: str, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
+def content_of(family: Family, asset: str, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
     """What decides about a row where the record itself does not say: its text, its prompt, or all of its fields."""
     if isinstance(family, Rl):
         example = converter(second.domain, Group if asset == rl_groups.GROUPS else Prompt)

@@ -6,78 +6,65 @@ The store itself is only read. Rows are taken from its beginning; each mutation 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from prep_assets.config.models import Rl, Sft
+from prep_assets.config.models import Rl
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.families import sft
 from prep_assets.pipelines.families.rl_groups import GROUPS, splits
 from prep_assets.pipelines.previews import streams_of
 from prep_assets.pipelines.proving.every_store import family_of
 from prep_assets.pipelines.proving.evidence import preference_conversations, preference_rows, sft_conversations, sft_rows
 from prep_assets.pipelines.proving.group_evidence import group_conversations, group_prompts, group_rows, group_scores
+from prep_assets.pipelines.proving.selftest_lines import line_trials
+from prep_assets.pipelines.proving.selftest_packed import packed_trials
+from prep_assets.pipelines.proving.selftest_selection import shelf_trials
+from prep_assets.pipelines.proving.selftest_tokens import document_trials, prompt_trials
+from prep_assets.pipelines.proving.trials import ROWS, TRIES, Trial
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.identity import Conversation, prove_identity
 from prep_assets.quality.mask import Row, prove_masks
 from prep_assets.quality.mutations import MUTATIONS, Mutation
-from prep_assets.quality.packed_mask import check_pieces
 from prep_assets.quality.reward_mutations import REWARD_MUTATIONS
 from prep_assets.quality.rewards import check_rewards
-from prep_assets.quality.rows import check_packed, check_records
+from prep_assets.quality.rows import check_records
 from prep_assets.quality.verdict import Verdict
-from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.published import Published, open_published
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.published import Published
+from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-ROWS = 64
-"""Rows that are copied from a stream."""
-TRIES = 8
-"""Rows that each mutation is done to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What one mutation came to.
-
-    Attributes:
-        mutation: what was done; ``""`` for the clean rows.
-        check: the check that must fail (for the clean rows: none may).
-        tried, caught: on how many rows it was tried, and how often the check failed.
-        shown: what the check said the first time.
-    """
-
-    mutation: str
-    check: str
-    tried: int
-    caught: int
-    shown: str
-
-    @property
-    def passed(self) -> bool:
-        """Whether every corruption was caught, or every clean row passed."""
-        return self.caught == self.tried
+TESTED = (
+    *("pretrain_tokens", "sft_tokens", "sft_packed", "preferences", "preference_tokens"),
+    *("rl_prompts", "arithmetic_prompts", "rl_tokens", GROUPS),
+)
+"""Assets whose rows are corrupted: all that hold tokens or lines."""
 
 
 def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     """Try every mutation that fits the store.
 
     Raises:
-        ConfigError: a store without a loss mask.
+        ConfigError: a store that holds neither tokens nor lines.
     """
     asset = published.manifest.asset
-    if asset == "sft_packed":
-        return _packed(workspace, published)
-    if asset == GROUPS:
-        return [trial for folder in splits(published).values() for trial in _groups(workspace, folder)]
+    if asset not in TESTED:
+        raise ConfigError(f"{asset} holds neither tokens nor lines; selftest is for {', '.join(TESTED)}")
+    trials = {
+        "sft_packed": packed_trials,
+        GROUPS: lambda *_: [trial for folder in splits(published).values() for trial in _groups(workspace, folder)],
+        "pretrain_tokens": document_trials,
+        "rl_tokens": prompt_trials,
+        **dict.fromkeys(("preferences", "rl_prompts", "arithmetic_prompts"), line_trials),
+    }.get(asset, _masked)(workspace, published)
+    return [*trials, *shelf_trials(workspace, published)]
+
+
+def _masked(workspace: Workspace, published: Published) -> list[Trial]:
     sources = {"sft_tokens": (sft_rows, sft_conversations), "preference_tokens": (preference_rows, preference_conversations)}
-    if asset not in sources:
-        raise ConfigError(f"{asset} has no loss mask to corrupt; selftest is for {', '.join((*sources, 'sft_packed', GROUPS))}")
-    vocabulary = workspace.vocabulary(family_of(workspace, published))
+    asset, vocabulary = published.manifest.asset, workspace.vocabulary(family_of(workspace, published))
     rows_of, renders_of = sources[asset]
     trials: list[Trial] = []
     for stream in streams_of(asset, published.manifest.partition):
@@ -149,57 +136,3 @@ def _store(rows: Sequence[Row]) -> TokenStore:
     ends = np.cumsum([len(row.ids) for row in rows])
     arrays = {"tokens": np.concatenate([row.ids for row in rows]), "loss_mask": np.concatenate([row.mask for row in rows])}
     return TokenStore(arrays, ends, np.zeros(len(rows), np.int32), np.arange(len(rows)))
-
-
-def _packed(workspace: Workspace, published: Published) -> list[Trial]:
-    """Borders moved, padding trained, a mask shifted inside a row, two rows swapped: on the whole table, in memory."""
-    vocabulary = workspace.vocabulary(workspace.family(Sft))
-    table = open_packed(published.directory, "sft_packed")
-    tokens = {name: open_tokens(open_published(workspace.stores, sft.TOKENS, name).directory, "train") for name in table.sources}
-    once = not published.manifest.recipe["packing"].get("epochs")
-    packed = PackedStore(np.asarray(table.tokens), np.asarray(table.loss_mask), table.documents, table.sources, table.row_len)
-
-    def integrity(store: PackedStore) -> tuple[bool, str]:
-        return _said(check_packed(store, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id))
-
-    def alignment(store: PackedStore) -> tuple[bool, str]:
-        return _said(check_pieces(store, tokens, once=once))
-
-    changes = {
-        ("mask shifted by +1 in every row", "mask_alignment"): (replace(packed, loss_mask=np.roll(packed.loss_mask, 1, axis=1)), alignment),
-        ("mask shifted by -1 in every row", "mask_alignment"): (
-            replace(packed, loss_mask=np.roll(packed.loss_mask, -1, axis=1)),
-            alignment,
-        ),
-        ("mask all ones", "mask_alignment"): (replace(packed, loss_mask=np.ones_like(packed.loss_mask)), alignment),
-        ("mask all zeros", "row_integrity"): (replace(packed, loss_mask=np.zeros_like(packed.loss_mask)), integrity),
-        ("a token replaced", "mask_alignment"): (replace(packed, tokens=_one_changed(packed.tokens, vocabulary.size)), alignment),
-        ("documents' borders moved", "row_integrity"): (replace(packed, documents=_moved(packed)), integrity),
-        ("two documents exchanged", "mask_alignment"): (replace(packed, documents=_exchanged(packed)), alignment),
-    }
-    clean = [integrity(packed), alignment(packed)]
-    trials = [Trial("", "every check", 2, sum(passed for passed, _ in clean), "; ".join(text for passed, text in clean if not passed))]
-    for (name, check), (corrupted, run) in changes.items():
-        passed, text = run(corrupted)
-        trials.append(Trial(name, check, 1, int(not passed), text))
-    return trials
-
-
-def _one_changed(tokens: np.ndarray, size: int) -> np.ndarray:
-    changed = tokens.copy()
-    changed[len(changed) // 2, 0] = (int(changed[len(changed) // 2, 0]) + 1) % size
-    return changed
-
-
-def _moved(packed: PackedStore) -> dict[str, np.ndarray]:
-    documents = {field: np.array(values) for field, values in packed.documents.items()}
-    documents["row_offset"][len(documents["row"]) // 2] += 1
-    return documents
-
-
-def _exchanged(packed: PackedStore) -> dict[str, np.ndarray]:
-    """Two pieces of one domain trade their records."""
-    documents = {field: np.array(values) for field, values in packed.documents.items()}
-    documents["record"][[0, -1]] = documents["record"][[-1, 0]]
-    documents["source"][[0, -1]] = documents["source"][[-1, 0]]
-    return documents

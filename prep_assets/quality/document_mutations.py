@@ -1,0 +1,85 @@
+"""Mutations of plain token rows, documents and prompts (see `mutations`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMutation:
+    """One way to corrupt rows of tokens.
+
+    Attributes:
+        name: what was done.
+        caught_by: the check that must fail.
+        change: all rows, the number of one, the end-of-text id, the size of the vocabulary → that row's new ids, or `None`.
+    """
+
+    name: str
+    caught_by: str
+    change: Callable[[Sequence[Ids], int, int, int], Ids | None]
+
+
+def _put(place: int, value: Callable[[int, int, int], int]) -> Callable[[Sequence[Ids], int, int, int], Ids | None]:
+    def change(rows: Sequence[Ids], at: int, eos: int, size: int) -> Ids | None:
+        if len(rows[at]) <= abs(place) + 1:
+            return None
+        ids = rows[at].astype(np.int64)
+        ids[place] = value(int(ids[place]), eos, size)
+        return ids
+
+    return change
+
+
+def _swapped(rows: Sequence[Ids], at: int, eos: int, size: int) -> Ids | None:
+    places = np.flatnonzero(np.diff(rows[at][:-1]))
+    if not len(places):
+        return None
+    ids, place = rows[at].copy(), int(places[0])
+    ids[[place, place + 1]] = ids[[place + 1, place]]
+    return ids
+
+
+def _of_the_next(rows: Sequence[Ids], at: int, eos: int, size: int) -> Ids | None:
+    other = rows[(at + 1) % len(rows)]
+    return None if np.array_equal(other, rows[at]) else other
+
+
+def _random(rows: Sequence[Ids], at: int, eos: int, size: int) -> Ids | None:
+    return np.random.default_rng(0).integers(0, size, len(rows[at]))
+
+
+def _shorter(rows: Sequence[Ids], at: int, eos: int, size: int) -> Ids | None:
+    return np.delete(rows[at], len(rows[at]) // 2) if len(rows[at]) > 2 else None
+
+
+def _other(token: int, eos: int, size: int) -> int:
+    return next(number for number in ((token + step) % size for step in range(1, size)) if number != eos)
+
+
+IDENTITY, ROWS = "tokenization_identity", "row_integrity"
+
+PROMPT_TOKEN_MUTATIONS: tuple[TokenMutation, ...] = (
+    TokenMutation("random tokens", IDENTITY, _random),
+    TokenMutation("a token replaced", IDENTITY, _put(1, _other)),
+    TokenMutation("two tokens swapped", IDENTITY, _swapped),
+    TokenMutation("a token lost", IDENTITY, _shorter),
+    TokenMutation("tokens of the next row", IDENTITY, _of_the_next),
+    TokenMutation("an id outside the vocabulary", ROWS, _put(1, lambda token, eos, size: size)),
+    TokenMutation("a negative id", ROWS, _put(1, lambda token, eos, size: -100)),
+)
+"""Corruptions of tokenized prompts."""
+
+DOCUMENT_MUTATIONS: tuple[TokenMutation, ...] = (
+    *PROMPT_TOKEN_MUTATIONS,
+    TokenMutation("an end-of-text token in the middle", ROWS, _put(1, lambda token, eos, size: eos)),
+    TokenMutation("no end-of-text token", ROWS, _put(-1, _other)),
+)
+"""Corruptions of documents, each ended by the end-of-text token."""

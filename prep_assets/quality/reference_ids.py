@@ -1,0 +1,263 @@
+"""The reference tokenizer's own ids of any amount of text, each distinct word tokenized once.
+
+The reference library is the yardstick, and slow. A text may be cut where a space follows an ASCII letter, digit or sign, if this tokenizer always
+starts a new pre-token there: then the ids of the whole are those of its parts, one after the other, and parts that were met before are looked up.
+`cuts_before_spaces` says for which tokenizers that is so; texts of all others are given to the library whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.tokenization.engines import Flat, choose_engine
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+MOST_HELD = 1 << 18
+"""After so many distinct parts all are forgotten."""
+LONGEST_HELD = 64
+"""Longest part that is remembered, in bytes."""
+WHOLE_EVERY = 64
+"""Every so many texts are tokenized whole as well."""
+RUN = 4096
+"""New parts that are tokenized as one text."""
+
+_SPLITS = {
+    # cl100k and what Llama 3, Qwen and others made of it
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    # DeepSeek V3 and R1
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+"""Split patterns none of whose alternatives takes a space after anything but white space, and that look at nothing beyond a following space."""
+_FINER = {r"\p{N}{1,3}", r"\p{N}", r"[一-龥぀-ゟ゠-ヿ]+"}
+"""Patterns beside them that only split further."""
+
+
+class ReferenceIds:
+    """Tokenizes ordinary text with the reference library: no control token is produced from text, and none is added.
+
+    Attributes:
+        cuts: whether texts are cut and parts looked up.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        engines = choose_engine(vocabulary, reference_only=True)
+        self._first, self._rest = engines.reference, engines.rest_reference
+        self.cuts = cuts_before_spaces(vocabulary.spec)
+        self._lengths, self._normalizer = _byte_lengths(vocabulary) if self.cuts else np.zeros(0, np.int64), vocabulary.backend.normalizer
+        self._known: dict[bytes, npt.NDArray[np.uint32]] = {}
+        self._held = 0
+
+    def encode(self, texts: Sequence[str], first: npt.NDArray[np.bool_] | None = None) -> Flat:
+        """Ids of each text, in order.
+
+        Args:
+            first: which texts begin a document, all of them if left out; the others follow a control token.
+        """
+        begins = np.ones(len(texts), bool) if first is None else first
+        if self._first is self._rest:
+            begins = np.zeros(len(texts), bool)
+        if not self.cuts:
+            return _interleaved(self._first.encode(_of(texts, begins)), self._rest.encode(_of(texts, ~begins)), begins)
+        # only the first word of a document is not what it would be elsewhere
+        at = [_word_end(text) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
+        heads = self._first.encode([text[:end] for text, end in zip(texts, at, strict=True) if end])
+        rests = [text[end:] for text, end in zip(texts, at, strict=True)]
+        tails = self._cut(rests)
+        if not _same_whole(tails, self._rest.encode(rests[::WHOLE_EVERY])):
+            self.cuts = False
+            return self.encode(texts, first)
+        return _one_after_the_other(heads, tails, np.asarray(at, np.int64) > 0)
+
+    def char_spans(self, text: str, *, first: bool) -> list[tuple[int, int]]:
+        """Characters (start, end) of each token of one text."""
+        return (self._first if first else self._rest).char_spans(text)[1]
+
+    def _cut(self, texts: Sequence[str]) -> Flat:
+        import pyarrow as pa
+
+        data, ends = _joined(texts)
+        if not data:
+            return Flat(np.zeros(0, np.uint32), np.zeros(len(texts) + 1, np.int64))
+        bounds = _cuts(data, ends)
+        parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+        coded = parts.dictionary_encode()
+        distinct = self._ids_of(coded.dictionary.to_pylist())
+        lengths = np.fromiter(map(len, distinct), np.int64, len(distinct))
+        which = coded.indices.to_numpy()
+        counts = lengths[which]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        at = np.repeat((np.cumsum(lengths) - lengths)[which] - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Flat(np.concatenate(distinct)[at], offsets[np.searchsorted(bounds, np.concatenate([np.zeros(1, np.int64), ends]))])
+
+    def _ids_of(self, distinct: list[bytes]) -> list[npt.NDArray[np.uint32]]:
+        """The ids of each part, tokenized where it was not met before."""
+        if self._held > MOST_HELD:
+            self._known, self._held = {}, 0
+        new = [part for part in distinct if part not in self._known]
+        joinable = [part for part in new if part[0] == 32 and 32 < part[-1] < 127]
+        found = self._all_at_once(joinable)
+        found |= self._one_by_one([part for part in new if part not in found])
+        lasting = {part: ids.copy() for part, ids in found.items() if len(part) <= LONGEST_HELD}
+        self._held += len(lasting)
+        self._known |= lasting
+        return [found[part] if part in found else self._known[part] for part in distinct]
+
+    def _one_by_one(self, parts: list[bytes]) -> dict[bytes, npt.NDArray[np.uint32]]:
+        flat = self._rest.encode([part.decode() for part in parts])
+        return dict(zip(parts, (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist())), strict=True))
+
+    def _all_at_once(self, parts: list[bytes]) -> dict[bytes, npt.NDArray[np.uint32]]:
+        """The same for parts that may be cut on either side: tokenized as a few long texts, whose ids are divided by the bytes they stand for.
+        Nothing where the bytes do not add up."""
+        runs = [parts[at : at + RUN] for at in range(0, len(parts), RUN)]
+        ids = self._rest.encode([b"".join(run).decode() for run in runs]).ids
+        ends = np.cumsum(self._lengths[ids])
+        wanted = np.cumsum(np.fromiter(map(self._normalized_length, parts), np.int64, len(parts)))
+        last = np.searchsorted(ends, wanted)
+        if not len(parts) or last[-1] != len(ends) - 1 or not np.array_equal(ends[last], wanted):
+            return {}
+        return dict(zip(parts, np.split(ids, last[:-1] + 1), strict=True))
+
+    def _normalized_length(self, part: bytes) -> int:
+        if self._normalizer is None or part.isascii():
+            return len(part)
+        return len(self._normalizer.normalize_str(part.decode()).encode())
+
+
+def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
+    """The `ReferenceIds` of a tokenizer. The last one is kept, with the words that it has met."""
+    if _LAST.get(vocabulary.hash) is None:
+        _LAST.clear()
+        _LAST[vocabulary.hash] = ReferenceIds(vocabulary)
+    return _LAST[vocabulary.hash]
+
+
+_LAST: dict[str, ReferenceIds] = {}
+
+
+def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
+    """How many bytes each id stands for."""
+    lengths, spelled = np.zeros(vocabulary.size, np.int64), vocabulary.spec["model"].get("byte_fallback")
+    for text, number in vocabulary.spec["model"]["vocab"].items():
+        # a byte-level vocabulary has one character for each byte; SentencePiece's spells out some bytes as <0xC3>
+        lengths[number] = (1 if _SPELLED.fullmatch(text) else len(text.replace("▁", " ").encode())) if spelled else len(text)
+    for token in vocabulary.spec["added_tokens"]:
+        lengths[token["id"]] = len(token["content"].encode())
+    return lengths
+
+
+def _joined(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """All texts as UTF-8, one after the other, and where each ends."""
+    encoded = [text.encode() for text in texts]
+    return b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+
+
+def _cuts(data: bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where parts begin, and the end of the last: at each text's start, and before each space that follows a visible ASCII character."""
+    codes = np.frombuffer(data, np.uint8)
+    visible = (codes[:-1] > 32) & (codes[:-1] < 127)
+    begins = np.zeros(len(codes) + 1, bool)
+    begins[1:-1] = visible & (codes[1:] == 32)
+    begins[0] = True
+    begins[ends] = True
+    return np.flatnonzero(begins)
+
+
+def _same_whole(flat: Flat, sample: Flat) -> bool:
+    """Whether every so many texts have the ids that they have when they are not cut."""
+    bounds = list(pairwise(flat.offsets.tolist()))[::WHOLE_EVERY]
+    whole = pairwise(sample.offsets.tolist())
+    return all(np.array_equal(flat.ids[slice(*here)], sample.ids[slice(*there)]) for here, there in zip(bounds, whole, strict=True))
+
+
+def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
+    return [text for text, take in zip(texts, chosen, strict=True) if take]
+
+
+def _word_end(text: str) -> int:
+    """Where a text may be cut first; its end where it may not."""
+    found = _CUT.search(text)
+    return found.end() if found else len(text)
+
+
+def _interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
+    """Two results as one, in the order of the texts; `chosen` says which are of the first."""
+    counts = np.empty(len(chosen), np.int64)
+    counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    ids, of_first = np.empty(int(offsets[-1]), np.uint32), np.repeat(chosen, counts)
+    ids[of_first], ids[~of_first] = yes.ids, no.ids
+    return Flat(ids, offsets)
+
+
+def _one_after_the_other(heads: Flat, tails: Flat, headed: npt.NDArray[np.bool_]) -> Flat:
+    """Each text's head, where it has one, and its tail."""
+    pieces = np.zeros((len(headed), 2), bool)
+    pieces[:, 0] = True
+    shown = np.stack([headed, np.ones(len(headed), bool)], axis=1)
+    both = _interleaved(heads, tails, pieces[shown])
+    return Flat(both.ids, both.offsets[np.concatenate([np.zeros(1, np.int64), np.cumsum(shown.sum(axis=1))])])
+
+
+def cuts_before_spaces(spec: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer's ids of a text are those of its parts, where it is cut before spaces that follow a visible ASCII character.
+
+    True only for what is known to do so: byte-level BPE with a known pattern of pre-tokens, and SentencePiece's BPE where no entry of the
+    vocabulary has a space after such a character, so that nothing ever merges across.
+    """
+    model = spec["model"]
+    if model["type"] != "BPE" or model.get("dropout") or any(_reaches_over(token) for token in spec["added_tokens"]):
+        return False
+    if any(part["type"] != "NFC" for part in _parts(spec.get("normalizer"))):
+        return False
+    steps = _parts(spec.get("pre_tokenizer"))
+    if [step["type"] for step in steps] == ["Metaspace"]:
+        split, entries = steps[0].get("split", True), model["vocab"]
+        return (
+            steps[0]["replacement"] == "▁" in entries
+            and not model.get("ignore_merges")
+            and (split or not any(map(_MERGED.search, entries)))
+        )
+    return any(map(_ends_words, steps)) and all(_ends_words(step) or _splits_further(step) for step in steps)
+
+
+_MERGED = re.compile("[!-~]▁")
+_SPELLED = re.compile("<0x[0-9A-F]{2}>")
+_CUT = re.compile("[!-~](?= )")
+
+
+def _ends_words(step: Mapping[str, Any]) -> bool:
+    """Whether a pre-tokenizer begins a new pre-token at each such space, without looking further."""
+    if step["type"] == "ByteLevel":
+        return bool(step.get("use_regex")) and not step.get("add_prefix_space")
+    return _isolated(step) in _SPLITS
+
+
+def _splits_further(step: Mapping[str, Any]) -> bool:
+    return step["type"] == "Digits" or (step["type"] == "ByteLevel" and not step.get("add_prefix_space")) or _isolated(step) in _FINER
+
+
+def _isolated(step: Mapping[str, Any]) -> str | None:
+    """The pattern of a pre-tokenizer whose matches stand alone."""
+    plain = step["type"] == "Split" and step["behavior"] == "Isolated" and not step["invert"]
+    return step["pattern"].get("Regex") if plain else None
+
+
+def _reaches_over(token: Mapping[str, Any]) -> bool:
+    """Whether an added token, found in text, would take a space that follows it, or holds one."""
+    return bool(token["rstrip"]) or re.search("[!-~] ", token["content"]) is not None
+
+
+def _parts(component: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    if component is None:
+        return []
+    nested = component.get("pretokenizers") or component.get("normalizers")
+    return list(nested) if nested else [component]

@@ -1,0 +1,121 @@
+"""What is trained of a conversation, and the policies that give its texts their loss weights: for the second derivation of masks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, THINKING, TOOL_CALL, Region
+
+if TYPE_CHECKING:
+    from prep_assets.templates.chat_template import ChatTemplate
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One unbroken stretch of tokens that are trained with one weight.
+
+    Attributes:
+        text: what it must decode to, white space at both ends aside: a token may hold some of the template's.
+        weight: the loss weight of its tokens.
+        stop: the control tokens at its end that end a turn, ``""`` where it ends with none.
+        start, end: its characters in the render.
+    """
+
+    text: str
+    weight: float = 1.0
+    stop: str = ""
+    start: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class MaskOptions:
+    """The options of the configuration that decide a mask, under the configuration's names."""
+
+    mask: Mapping[str, str] = field(default_factory=lambda: {ASSISTANT: "train", COMPLETION: "train"})
+    mask_default: str = "mask"
+    train_on_eos: str = "turn"
+    train_turns: str = "all"
+    train_thinking: bool = True
+    train_tool_calls: bool = True
+    train_headers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What a conversation must have become.
+
+    Attributes:
+        text: its render.
+        expected: what must be trained of it, in order.
+        controls: characters of the control tokens that the template wrote, ascending.
+        typed: how many control tokens the source's own texts hold.
+        shortenable: characters of the untrained texts that truncation may shorten, ascending.
+    """
+
+    text: str
+    expected: tuple[Expected, ...]
+    controls: tuple[Range, ...]
+    typed: int
+    shortenable: tuple[Range, ...]
+
+
+@dataclass(slots=True)
+class Part:
+    """A stretch of one turn. `kind` is `TEXT`, `THINKING`, `TOOL_CALL` or `IMAGE`; `region` is the number of its region in the turn."""
+
+    start: int
+    end: int
+    kind: str
+    region: int
+    weight: float
+
+
+def pattern(template: ChatTemplate) -> re.Pattern[str]:
+    """Matches any control token, the longest first; nothing where there is none."""
+    return re.compile("|".join(map(re.escape, sorted(template.control, key=lambda text: (-len(text), text)))) or "(?!)")
+
+
+def weight_of(region: Region, role: str, options: MaskOptions) -> float:
+    """The loss weight of a region; an image's placeholder is never trained."""
+    if region.kind == IMAGE or (region.kind == THINKING and not options.train_thinking):
+        return 0.0
+    if region.kind == TOOL_CALL and not options.train_tool_calls:
+        return 0.0
+    if region.loss_weight is not None:
+        return float(region.loss_weight)
+    return 1.0 if options.mask.get(role, options.mask_default) == "train" else 0.0
+
+
+def only_last(turns: Sequence[Sequence[Part]]) -> None:
+    last = max((number for number, parts in enumerate(turns) if any(part.weight for part in parts)), default=-1)
+    for part in (part for number, parts in enumerate(turns) if number != last for part in parts):
+        part.weight = 0.0
+
+
+def stop_weights(turns: Sequence[Sequence[Part]], train_on_eos: str) -> list[float]:
+    """The loss weight of what ends each turn, from that of its last text."""
+    weights = [next((part.weight for part in reversed(parts) if part.kind != IMAGE), 0.0) for parts in turns]
+    if train_on_eos == "all":
+        return [weight or 1.0 for weight in weights]
+    last = max((number for number, weight in enumerate(weights) if weight), default=-1)
+    chosen = {"turn": range(len(turns)), "last": range(last, last + 1), "none": range(0)}[train_on_eos]
+    return [weight if number in chosen else 0.0 for number, weight in enumerate(weights)]
+
+
+def stretches(text: str, steps: Sequence[tuple[int, int, float]], stops: Sequence[Range]) -> tuple[Expected, ...]:
+    """Neighbouring stretches of one weight as one; those without any are left out."""
+    found: list[Expected] = []
+    for start, end, weight in steps:
+        if not weight or end <= start:
+            continue
+        if found and found[-1].end == start and found[-1].weight == weight:
+            start = found.pop().start
+        found.append(Expected(text[start:end], weight, "", start, end))
+    ends = {end: text[start:end] for start, end in stops}
+    return tuple(Expected(each.text, each.weight, ends.get(each.end, ""), each.start, each.end) for each in found)

@@ -1,0 +1,122 @@
+"""The second derivation alone: against conversations spelled out, against templates' own tags, and where it must refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from prep_assets.errors import CheckFailed
+from prep_assets.quality.agreement import disagreement
+from prep_assets.quality.rebuilt import Rebuilder
+from prep_assets.quality.trained_texts import MaskOptions, derive
+from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.templates.chat_template import ChatTemplate
+
+HARMONY = """
+{%- for m in messages -%}
+  {%- if m.role == 'assistant' and m.tool_calls -%}
+    {{- '<|start|>assistant to=' + m.tool_calls[0].function.name + '<|message|>' + m.tool_calls[0].function.arguments | tojson + '<|call|>' -}}
+  {%- elif m.role == 'assistant' -%}
+    {{- '<|start|>assistant<|message|>' + m.content + ('<|return|>' if loop.last else '<|end|>') -}}
+  {%- else -%}{{- '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' -}}{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start|>assistant' -}}{%- endif -%}
+""".strip()
+TAGGED = """
+{%- for m in messages -%}
+  {{- '<|start|>' + m.role + '<|message|>' -}}
+  {%- if m.role == 'assistant' -%}{%- generation -%}{{- ANSWER -}}{%- endgeneration -%}{{- AFTER -}}{%- else -%}{{- m.content + '<|end|>' -}}{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start|>assistant<|message|>' -}}{%- endif -%}
+""".strip()
+CONTROL = ("<|start|>", "<|message|>", "<|call|>", "<|end|>", "<|return|>")
+CHAT = Sample((turn(USER, "Hi"), turn(ASSISTANT, "Hello."), turn(USER, "Bye"), turn(ASSISTANT, "See you.")))
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate("own", source, {"eos_token": "<|return|>"}, {}, CONTROL)
+
+
+def trained(sample: Sample, source: str) -> list[tuple[str, str]]:
+    return [(each.text, each.stop) for each in derive(sample, MaskOptions(), template(source)).expected]
+
+
+def test_several_stops() -> None:
+    """Audit W6: earlier answers of such a template end with another token than the last, and it was not trained."""
+    header = "<|message|>"
+    assert trained(CHAT, HARMONY) == [(f"{header}Hello.<|end|>", "<|end|>"), (f"{header}See you.<|return|>", "<|return|>")]
+    call = Turn(ASSISTANT, (Region(TOOL_CALL, json.dumps({"name": "f", "arguments": {"n": 2}})),))
+    tools = Sample((turn(USER, "Hi"), call, turn(TOOL, "4"), turn(ASSISTANT, "Four.")))
+    wanted = [(' to=f<|message|>{"n": 2}<|call|>', "<|call|>"), (f"{header}Four.<|return|>", "<|return|>")]
+    assert trained(tools, HARMONY) == wanted
+
+
+@pytest.mark.parametrize(
+    ("answer", "after", "agrees"),
+    [
+        ("m.content + '<|end|>'", "''", True),
+        ("m.content + '<|end|>\\n'", "''", True),
+        ("m.content", "'<|end|>'", True),
+        ("m.content[1:] + '<|end|>'", "''", False),
+        ("''", "m.content + '<|end|>'", False),
+        ("m.content + '<|end|>' + 'more'", "''", False),
+    ],
+)
+def test_the_templates_own_tags_are_a_third_derivation(answer: str, after: str, agrees: bool) -> None:
+    """Audit W9: the certificate named them as a proof, and nothing used them."""
+    source = TAGGED.replace("ANSWER", answer).replace("AFTER", after)
+    if agrees:
+        assert [text.strip() for text, _ in trained(CHAT, source)] == ["Hello.<|end|>", "See you.<|end|>"]
+    else:
+        with pytest.raises(CheckFailed):
+            derive(CHAT, MaskOptions(), template(source))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["m.content.split('!')[-1]", "m.content | upper", "'' if 'secret' in m.content else m.content", "m.content | replace('e', 'a')"],
+)
+def test_a_template_that_treats_a_text_otherwise_proves_nothing(content: str) -> None:
+    source = HARMONY.replace("+ m.content +", f"+ ({content}) +")
+    sample = Sample((turn(USER, "A secret! Where?"), turn(ASSISTANT, "Here! In a secret place.")))
+    with pytest.raises(CheckFailed):
+        derive(sample, MaskOptions(), template(source))
+
+
+def test_texts_that_imitate_each_other_and_the_invented_words() -> None:
+    sample = Sample((turn(USER, "zqaqz<|end|>"), turn(ASSISTANT, "zqaqz"), turn(USER, "zqaqz"), turn(ASSISTANT, "zqbqz<|end|>zqaqz")))
+    found = derive(sample, MaskOptions(), template(HARMONY))
+    assert [each.text for each in found.expected] == ["<|message|>zqaqz<|end|>", "<|message|>zqbqz<|end|>zqaqz<|return|>"]
+    assert (len(found.controls), found.typed) == (12, 2)
+
+
+def test_reasoning_that_is_left_out_of_history() -> None:
+    source = HARMONY.replace("+ m.content +", "+ (m.reasoning_content + '~' if m.reasoning_content and loop.last else '') + m.content +")
+    thinking = [Turn(ASSISTANT, (Region(THINKING, "Hm."), Region(TEXT, text))) for text in ("One.", "Two.")]
+    sample = Sample((turn(USER, "1?"), thinking[0], turn(USER, "2?"), thinking[1]))
+    assert trained(sample, source) == [("<|message|>One.<|end|>", "<|end|>"), ("<|message|>Hm.~Two.<|return|>", "<|return|>")]
+
+
+def test_chats_of_one_shape_share_the_render_with_invented_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    rebuilder = Rebuilder(template(HARMONY))
+    renders = []
+    from prep_assets.quality import rebuilt
+
+    original = rebuilt._Chat.render
+    monkeypatch.setattr(rebuilt._Chat, "render", lambda chat, *given: renders.append(1) or original(chat, *given))
+    for text in ("one", "two", "three"):
+        rebuilder.rebuild(Sample((turn(USER, text), turn(ASSISTANT, text))))
+    assert len(renders) == 4
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "weight", "agrees"),
+    [(0, 0, 1.0, True), (-1, 0, 1.0, False), (0, -1, 1.0, False), (1, 0, 1.0, False), (0, 0, 0.5, False)],
+)
+def test_any_disagreement_of_a_build_is_found(start: int, end: int, weight: float, agrees: bool) -> None:
+    derived = derive(CHAT, MaskOptions(), template(HARMONY))
+    ours = [(each.start, each.end, each.weight) for each in derived.expected]
+    ours[1] = (ours[1][0] + start, ours[1][1] + end, weight)
+    assert (disagreement(derived, derived.text, ours) is None) is agrees
+    assert disagreement(derived, derived.text + "x", ours) is not None

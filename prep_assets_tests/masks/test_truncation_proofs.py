@@ -1,0 +1,105 @@
+"""Rows at the limit are proven as exactly as others: what is left of them, and nothing else, passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.quality.identity import prove_identity
+from prep_assets.quality.mask import prove_masks
+from prep_assets.quality.trained_texts import MaskOptions, derive
+from prep_assets.quality.truncated import Truncation, left_of
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
+from prep_assets_tests.masks import chatml
+from prep_assets_tests.masks.bound import Bound, run
+from prep_assets_tests.masks.test_truncation import CHATS, chat
+
+MODES = ["end", "start", "turns", "prompt"]
+LONG = "a" + " a" * 19
+
+
+@pytest.fixture(scope="module")
+def bound() -> Bound:
+    return chatml.bound()
+
+
+def verdicts(bound: Bound, sample: Sample, truncation: Truncation, ids: Any, mask: Any) -> tuple[bool, bool]:
+    """Whether mask and ids of a row are proven."""
+    left = left_of(sample, len(ids), truncation, lambda each: derive(each, MaskOptions(), bound.template), bound.vocabulary)
+    rows, renders = [left.row("row", ids, mask)], [left.conversation("row", ids)]
+    return prove_masks(rows, bound.vocabulary).passed, prove_identity(renders, bound.vocabulary).passed
+
+
+@settings(max_examples=150)
+@given(CHATS, st.integers(4, 80), st.sampled_from(MODES), st.booleans())
+def test_what_is_left_is_proven(sample: Sample, limit: int, mode: str, keep_stop: bool) -> None:
+    bound = chatml.bound()
+    found = run(bound, [sample], max_seq_len=limit, truncation=mode, keep_stop=keep_stop)
+    assume(found.kept)
+    assert verdicts(bound, sample, Truncation(mode, limit, keep_stop), found.ids(0), found.loss(0)) == (True, True)
+
+
+@settings(max_examples=100)
+@given(CHATS, st.integers(8, 80), st.sampled_from(MODES), st.booleans(), st.data())
+def test_any_other_mask_is_found(sample: Sample, limit: int, mode: str, keep_stop: bool, data: st.DataObject) -> None:
+    """One token more or fewer is trained, unless it is white space beside what is trained."""
+    bound = chatml.bound()
+    found = run(bound, [sample], max_seq_len=limit, truncation=mode, keep_stop=keep_stop)
+    assume(found.kept)
+    at = data.draw(st.integers(0, len(found.ids(0)) - 1))
+    assume(bound.vocabulary.decode(found.ids(0)[at : at + 1]).strip(" \n\ufffd"))
+    mask = found.loss(0).copy()
+    mask[at] = 1 - mask[at]
+    assert not verdicts(bound, sample, Truncation(mode, limit, keep_stop), found.ids(0), mask)[0]
+
+
+def test_all_prompts_reversed(bound: Bound) -> None:
+    """Audit W2: with `turns` nothing of a row was compared with its source, even where nothing was cut."""
+    sample = chat("One two three", LONG, "Four five six", LONG)
+    found = run(bound, [sample], max_seq_len=500, truncation="turns")
+    swapped = found.ids(0).copy()
+    start = int(np.flatnonzero(found.loss(0))[0])
+    swapped[:start] = swapped[:start][::-1]
+    truncation = Truncation("turns", 500)
+    assert verdicts(bound, sample, truncation, found.ids(0), found.loss(0)) == (True, True)
+    assert verdicts(bound, sample, truncation, swapped, found.loss(0)) == (True, False)
+
+
+@pytest.mark.parametrize("mode", ["turns", "end", "start"])
+@pytest.mark.parametrize("over", [0, 3])
+def test_all_turns_but_the_last_untrained(bound: Bound, mode: str, over: int) -> None:
+    """Audit W2: the check asked only for as many of the newest answers as were trained. The row is at the limit, or was cut."""
+    sample = chat("One", "1 1 1 1 1 1", "Two", "2 2 2 2", "Three", "3 3 3 3", system="Count.")
+    limit = len(run(bound, [sample]).ids(0)) - over
+    found = run(bound, [sample], max_seq_len=limit, truncation=mode)
+    starts = np.flatnonzero(np.diff(found.loss(0), prepend=0) > 0)
+    assert len(starts) > 1
+    mask = np.where(np.arange(len(found.loss(0))) < starts[-1], 0, found.loss(0))
+    truncation = Truncation(mode, limit)
+    assert verdicts(bound, sample, truncation, found.ids(0), found.loss(0)) == (True, True)
+    assert not verdicts(bound, sample, truncation, found.ids(0), mask)[0]
+
+
+def test_a_round_too_few(bound: Bound) -> None:
+    """More rounds are gone than must be."""
+    sample = chat("One", LONG, "Two", LONG, "Three", "3")
+    limit = len(run(bound, [sample]).ids(0)) - 1
+    fewer = run(bound, [chat("Three", "3")])
+    assert verdicts(bound, sample, Truncation("turns", limit), fewer.ids(0), fewer.loss(0)) == (False, False)
+
+
+def test_a_shortened_prompt_that_lost_something_else(bound: Bound) -> None:
+    """With `prompt`, the end of the longest question goes, and neither its beginning nor a header."""
+    sample = Sample((turn(SYSTEM, "Be brief."), turn(USER, "one two three four five six"), turn(ASSISTANT, "Well.")))
+    whole = run(bound, [sample])
+    limit = len(whole.ids(0)) - 2
+    found = run(bound, [sample], max_seq_len=limit, truncation="prompt")
+    assert verdicts(bound, sample, Truncation("prompt", limit), found.ids(0), found.loss(0)) == (True, True)
+    header = int(np.flatnonzero(whole.ids(0) == bound.vocabulary.control["<|im_start|>"])[1])
+    for gone in (slice(0, 2), slice(header + 1, header + 3)):
+        ids, mask = np.delete(whole.ids(0), gone), np.delete(whole.loss(0), gone)
+        assert not verdicts(bound, sample, Truncation("prompt", limit), ids, mask)[1]

@@ -1,0 +1,230 @@
+"""Tokenizers in other files than `tokenizer.json`, each compared with the library that its file was made for."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.config.models import Pretrain
+from prep_assets.errors import ConfigError
+from prep_assets.pipelines.tokenizers import open_tokenizer
+from prep_assets.tokenization.agreement import agreement, refuse_disagreement
+from prep_assets.tokenization.byte_level import ALPHABET
+from prep_assets.tokenization.edge_set import edge_set
+from prep_assets.tokenization.ends import ends_of
+from prep_assets.tokenization.load import from_file
+from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.pipelines.workspaces import CONFIGS, SAMPLES
+
+GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+SPECIAL = {"<|endoftext|>": 20_000, "<|fim|>": 20_003}
+
+
+def ranks(spec: dict[str, Any]) -> dict[bytes, int]:
+    """Bytes and ids of a byte-level vocabulary."""
+    byte_of = {char: byte for byte, char in enumerate(ALPHABET)}
+    added = {token["content"] for token in spec["added_tokens"]}
+    return {bytes(byte_of[char] for char in text): rank for text, rank in spec["model"]["vocab"].items() if text not in added}
+
+
+SHIPPED = ranks(json.loads((CONFIGS / "tokenizer" / "tokenizer.json").read_text("utf-8")))
+
+
+def rank_file(folder: Path, found: dict[bytes, int] = SHIPPED, pattern: str = GPT2, **more: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "toy.tiktoken"
+    path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in found.items()))
+    said = {"pattern": pattern, "special_tokens": SPECIAL, "eos_token": "<|endoftext|>", **more}
+    path.with_suffix(".json").write_text(json.dumps(said))
+    return path
+
+
+def words(count: int) -> list[str]:
+    """Random joins of short strings over few letters, where merges meet most often."""
+    draw = random.Random(7)
+    return ["".join(draw.choices(["a", "aa", "b", "ab", " ", "  ", "the", "\n", "1", "22"], k=draw.randint(1, 30))) for _ in range(count)]
+
+
+def ordinary(vocabulary: Vocabulary, texts: list[str]) -> list[list[int]]:
+    vocabulary.backend.encode_special_tokens = True
+    return [each.ids for each in vocabulary.backend.encode_batch(texts, add_special_tokens=False)]
+
+
+# tiktoken
+
+
+@pytest.mark.parametrize("pattern", [GPT2, CL100K])
+def test_rank_files_give_tiktokens_ids(tmp_path: Path, pattern: str) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    path = rank_file(tmp_path, pattern=pattern)
+    vocabulary = from_file("toy", tmp_path)
+    assert agreement(vocabulary, tmp_path).verdict.startswith("tiktoken")
+    own = tiktoken.Encoding("toy", pat_str=pattern, mergeable_ranks=SHIPPED, special_tokens=SPECIAL)
+    texts = [*edge_set(), *words(3000)]
+    assert ordinary(vocabulary, texts) == [own.encode_ordinary(text) for text in texts]
+    assert (vocabulary.control, vocabulary.eos_id) == (SPECIAL, 20_000)
+    ids = own.encode("a<|fim|>b", allowed_special="all")
+    assert vocabulary.decode(ids) == "a<|fim|>b" and vocabulary.token_bytes is not None
+    assert from_file("toy", path).hash == vocabulary.hash
+
+
+def test_the_ranks_of_gpt2(real_data: Path, tmp_path: Path) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    found = ranks(json.loads((real_data / "tokenizers" / "gpt2" / "tokenizer.json").read_text("utf-8")))
+    rank_file(tmp_path, found, special_tokens={"<|endoftext|>": 50_256})
+    vocabulary = from_file("gpt2", tmp_path)
+    refuse_disagreement(vocabulary, tmp_path)
+    own = tiktoken.Encoding("gpt2", pat_str=GPT2, mergeable_ranks=found, special_tokens={})
+    published = from_file("gpt2", real_data / "tokenizers" / "gpt2")
+    texts = [*edge_set(), *words(2000)]
+    assert ordinary(vocabulary, texts) == [own.encode_ordinary(text) for text in texts] == ordinary(published, texts)
+
+
+def test_ranks_without_a_pattern_say_what_is_missing(tmp_path: Path) -> None:
+    rank_file(tmp_path).with_suffix(".json").unlink()
+    with pytest.raises(ConfigError, match=r"holds ranks only\. Write its pattern and special tokens into toy\.json"):
+        from_file("toy", tmp_path)
+
+
+def test_a_rank_file_that_is_none(tmp_path: Path) -> None:
+    rank_file(tmp_path).write_text("not a rank file\n")
+    with pytest.raises(ConfigError, match="a line is not the base64 form of a token and its rank"):
+        from_file("toy", tmp_path)
+
+
+def test_a_conversion_that_is_not_exact_is_refused(tmp_path: Path) -> None:
+    """tiktoken leaves out what its pattern does not match; no `tokenizer.json` does."""
+    pytest.importorskip("tiktoken")
+    rank_file(tmp_path, pattern=r"\p{L}+|\p{N}+")
+    family = Pretrain.model_validate(
+        {"tokenizer": str(tmp_path), "tokenizer_loader": "file", "domains": {"a": {"files": ["a"], "schema": "text"}}}
+    )
+    with pytest.raises(ConfigError, match=r"cannot be converted exactly: .* by tiktoken\. Use the tokenizer\.json that is published"):
+        open_tokenizer(family, tmp_path, tmp_path / "cache")
+
+
+def test_without_its_library_nothing_proves_a_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    rank_file(tmp_path)
+    with pytest.raises(ConfigError, match="is compared with tiktoken, which is not installed"):
+        agreement(from_file("toy", tmp_path), tmp_path)
+
+
+# SentencePiece
+
+
+def trained(folder: Path, kind: str, **options: Any) -> Path:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder.mkdir(exist_ok=True)
+    path = folder / "tokenizer.model"
+    lines = [line for line in (SAMPLES / "notes.txt").read_text("utf-8").splitlines() if line.strip()]
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=file,
+            **{"model_type": kind, "vocab_size": 600, "byte_fallback": True, "hard_vocab_limit": False, "minloglevel": 2, **options},
+        )
+    return path
+
+
+PLAIN = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+
+
+def test_a_unigram_model_is_refused(tmp_path: Path) -> None:
+    trained(tmp_path, "unigram", **PLAIN)
+    with pytest.raises(ConfigError, match="SentencePiece model of the kind Unigram; BPE alone can be converted exactly"):
+        from_file("toy", tmp_path)
+
+
+@pytest.mark.parametrize("options", [PLAIN, {**PLAIN, "add_dummy_prefix": False}])
+def test_sentencepiece_models_give_its_ids(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = trained(tmp_path, "bpe", **options)
+    import sentencepiece
+
+    vocabulary = from_file("toy", tmp_path)
+    refuse_disagreement(vocabulary, tmp_path)
+    own = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    texts = [*edge_set(), *words(2000)]
+    assert ordinary(vocabulary, texts) == [list(own.encode(text)) for text in texts]
+    assert vocabulary.special == {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    assert vocabulary.eos_id == own.eos_id()
+
+
+def test_mistrals_model_gives_other_ids_than_the_file_beside_it(real_data: Path, tmp_path: Path) -> None:
+    """Audit, section 5: `tokenizer.json` joins two spaces before a word otherwise than the `.model` that the model was trained with."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    from transformers.utils import sentencepiece_model_pb2_new as proto
+
+    place = real_data / "tokenizers" / "mistral_v3"
+    with pytest.raises(ConfigError, match=r"20 user-defined pieces such as '\[REFERENCE_DOC_"):
+        from_file("mistral", place / "tokenizer.model")
+    model = proto.ModelProto.FromString((place / "tokenizer.model").read_bytes())
+    for piece in model.pieces:
+        piece.type = 3 if piece.type == 4 else piece.type  # user-defined → control
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(model.SerializeToString())
+    vocabulary = from_file("mistral", path)
+    refuse_disagreement(vocabulary, path)
+    own = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert ordinary(vocabulary, ["a  b"]) == [list(own.encode("a  b"))] != ordinary(from_file("mistral", place), ["a  b"])
+
+
+def test_begin_of_text_is_not_guessed(tmp_path: Path) -> None:
+    trained(tmp_path, "bpe", **PLAIN)
+    vocabulary = from_file("toy", tmp_path)
+    with pytest.raises(ConfigError, match=r"bos: tokenizer\.model of tokenizer toy does not say whether"):
+        ends_of(vocabulary, "auto")
+    assert ends_of(vocabulary, "true").bos == vocabulary.bos_id
+
+
+def test_of_several_files_one_is_named(tmp_path: Path) -> None:
+    rank_file(tmp_path)
+    (tmp_path / "tekken.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"several tokenizers: tekken\.json, toy\.tiktoken\. Name the file"):
+        from_file("toy", tmp_path)
+
+
+# Tekken
+
+
+def tekken_file(folder: Path) -> Path:
+    """The shipped vocabulary as Tekken has it: single bytes first, special tokens before all others."""
+    ordered = sorted(SHIPPED, key=lambda token: (len(token) > 1, token[0] if len(token) == 1 else SHIPPED[token]))
+    vocab = [{"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None} for rank, token in enumerate(ordered)]
+    special = [
+        {"rank": rank, "token_str": text, "is_control": True} for rank, text in enumerate(("<unk>", "<s>", "</s>", "[INST]", "[/INST]"))
+    ]
+    config = {"pattern": GPT2, "num_vocab_tokens": len(vocab), "default_vocab_size": len(vocab) + 10, "default_num_special_tokens": 10}
+    path = folder / "tekken.json"
+    path.write_text(json.dumps({"config": {**config, "version": "v7"}, "vocab": vocab, "special_tokens": special}))
+    return path
+
+
+def test_tekken_is_tiktoken_behind_its_special_tokens(tmp_path: Path) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    said = json.loads(tekken_file(tmp_path).read_text("utf-8"))
+    found = {base64.b64decode(token["token_bytes"]): token["rank"] for token in said["vocab"]}
+    vocabulary = from_file("toy", tmp_path)
+    own = tiktoken.Encoding("toy", pat_str=GPT2, mergeable_ranks=found, special_tokens={})
+    texts = [*edge_set(), *words(2000)]
+    assert ordinary(vocabulary, texts) == [[number + 10 for number in own.encode_ordinary(text)] for text in texts]
+    assert vocabulary.special == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    assert (vocabulary.control["[INST]"], vocabulary.control["<SPECIAL_9>"], len(vocabulary.control)) == (3, 9, 10)
+
+
+def test_tekken_gives_the_ids_of_mistral_common(tmp_path: Path) -> None:
+    pytest.importorskip("mistral_common")
+    from mistral_common.tokens.tokenizers import tekken
+
+    refuse_disagreement(from_file("toy", tekken_file(tmp_path)), tmp_path)
+    folder = Path(tekken.__file__).resolve().parents[2] / "data"
+    for path in sorted(folder.glob("tekken*.json")):
+        found = agreement(from_file(path.name, path), path)
+        assert not found.fault and found.verdict.startswith("mistral-common")
