@@ -91,7 +91,7 @@ ASSETS: Mapping[str, Asset] = {
             later("families.pretrain.tokens_build"),
             later("families.pretrain.tokens_recipe"),
             versions.PRETRAIN,
-            (*TOKENIZER, *IMAGES, "preprocessing", "output", "test_fraction"),
+            (*TOKENIZER, *IMAGES, "bos", "preprocessing", "output", "test_fraction"),
         ),
         _raw("sft", Sft),
         Asset(
@@ -112,7 +112,17 @@ ASSETS: Mapping[str, Asset] = {
             later("families.sft.tokens_build"),
             later("families.sft.tokens_recipe"),
             versions.SFT,
-            (*TEMPLATE, *REASONING, *IMAGES, *MASK, "preprocessing", "test_fraction", "output.dtype", "output.max_tokens_per_shard"),
+            (
+                *TEMPLATE,
+                *REASONING,
+                "expand",
+                *IMAGES,
+                *MASK,
+                "preprocessing",
+                "test_fraction",
+                "output.dtype",
+                "output.max_tokens_per_shard",
+            ),
         ),
         Asset(
             "sft_packed",

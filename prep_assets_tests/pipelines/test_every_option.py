@@ -20,10 +20,11 @@ from pydantic import BaseModel
 
 from prep_assets.config.models import FAMILIES, Domain, Export
 from prep_assets.defs.refresh import schedules
+from prep_assets.defs.site import Site
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.graph import assets_of
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets_tests.pipelines.workspaces import TOKENIZER, jsonl, workspace_in
+from prep_assets_tests.pipelines.workspaces import TOKENIZER, jsonl, make, workspace_in
 
 EXTRA = ("<image>", "<picture>", *(f"<|{name}_{part}|>" for name in ("fim", "cut") for part in ("prefix", "suffix", "middle")))
 LONG = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
@@ -180,7 +181,7 @@ class Elsewhere:
 def _schedule(workspace: Workspace, family: str) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
-        return [(each.cron_schedule, each.execution_timezone) for each in schedules()]
+        return [(each.cron_schedule, each.execution_timezone) for each in schedules(Site(), [family])]
 
 
 def _engine(workspace: Workspace, family: str) -> Any:
@@ -433,7 +434,7 @@ def outcome(family: str, folder: Path, values: Mapping[str, Any]) -> dict[str, A
     found = {}
     for name, asset in assets_of(workspace).items():
         for partition in asset.partitions(workspace):
-            manifest = asset.build(workspace, partition).publish().manifest
+            manifest = make(workspace, asset, partition).manifest
             found[f"{name}[{partition}]"] = (manifest.content_hash, manifest.counts, manifest.quarantine)
     return found
 

@@ -11,11 +11,22 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.pipelines.exporting.build import configured_exports, export_build
+from prep_assets.pipelines.graph import assets_of
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.published import Published
-from prep_assets_tests.pipelines.workspaces import TOKENIZER, build, domain, failing, jsonl, refusals, resealed, verdicts, workspace_in
+from prep_assets_tests.pipelines.workspaces import (
+    TOKENIZER,
+    build,
+    domain,
+    failing,
+    jsonl,
+    make,
+    refusals,
+    resealed,
+    verdicts,
+    workspace_in,
+)
 
 KEYS = {"token_ids_key": "token_ids", "logprobs_key": "logprobs"}
 BACKEND = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
@@ -122,10 +133,9 @@ def test_exports_carry_them_or_refuse(tmp_path: Path) -> None:
     exports = {name: {"from": "rl_groups", "to": name} for name in ("hf_arrow", "astrai")}
     rows = [rollout(number) for number in range(3)]
     workspace, _ = built(tmp_path, rows, exports=exports)
-    astrai, arrow = sorted(configured_exports(workspace), key=lambda each: each.asset)
-    found = export_build(arrow, workspace, "").publish()
+    (arrow, astrai) = (next(each for name, each in assets_of(workspace).items() if name.endswith(form)) for form in ("hf_arrow", "astrai"))
+    found = make(workspace, arrow)
     (file,) = found.directory.rglob("*.arrow")
     assert pa.ipc.open_stream(file.read_bytes()).read_all()["logprobs"].to_pylist() == [row["logprobs"] for row in rows]
-    assert failing(workspace, found) == []
     with pytest.raises(PrepAssetsError, match="no place for log-probabilities"):
-        export_build(astrai, workspace, "").publish()
+        make(workspace, astrai)
