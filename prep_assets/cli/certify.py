@@ -48,8 +48,10 @@ def certify(
     else:
         shown = table("", "", title=f"{template} with {tokenizer}")
         for field, value in certificate.as_dict().items():
-            if field != "findings":
+            if field not in ("findings", "chats"):
                 shown.add_row(field.replace("_", " "), _said(value))
+        for chat, outcome in certificate.chats.items():
+            shown.add_row(chat, outcome)
         console.print(shown)
         for finding in certificate.findings:
             console.print(f"finding: {finding}", style="yellow", soft_wrap=True, markup=False, highlight=False)
@@ -62,6 +64,8 @@ def certify(
 def _said(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        value = [f"{key}: {text}" for key, text in value.items()]
     if isinstance(value, list):
         return ", ".join(value)
     return str(value).replace("\n", "⏎") or "–"

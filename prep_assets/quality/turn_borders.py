@@ -19,6 +19,8 @@ from prep_assets.samples import ASSISTANT, TEXT, USER, Sample, turn
 MOST_KNOWN = 4096
 """Texts between turns that are remembered."""
 
+_OPENED = re.compile(r"\n(<(?!\|)[^<>|\s]+>)\s*\Z")
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -89,11 +91,19 @@ class Borders:
         """
         low = before.end if before else 0
         gap = chat.invented_text[low : block.start]
+        start = self._begin(chat, before, block, gap, low)
+        # a header that the template leaves out of the prompt here, as after a tool's result, is a header all the same
+        header = gap.rfind(self.lone_prompt, start - low) if self.lone_prompt else -1
+        return start if header < 0 else low + header + len(self.lone_prompt)
+
+    def _begin(self, chat: Rebuilt, before: Block | None, block: Block, gap: str, low: int) -> int:
         prompt = self._prompt(chat, before, block, gap)
         if prompt is not None:
             shared = _shared(gap, prompt)
             if shared < min(len(gap), len(prompt)):
                 shared = self._unbroken(gap, shared)
+            if shared < len(prompt) and (tag := _OPENED.search(gap, 0, shared)) and gap[: tag.start()].strip():
+                shared = tag.start(1)  # the prompt opens another block than the answer has
             if shared or not gap or not prompt:
                 return low + shared
         prompt = self.lone_prompt

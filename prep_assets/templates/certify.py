@@ -6,8 +6,8 @@ A policy that the template cannot support (stop tokens where it writes none, mas
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError, Refused
@@ -15,6 +15,7 @@ from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CA
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.conversation import messages, pieces
 from prep_assets.templates.findings import findings
+from prep_assets.templates.kinds import kinds
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -53,6 +54,8 @@ class Certificate:
         tools: ``rendered`` or ``not rendered``: schemas, calls and results all appear.
         generation_tags: whether it marks what the model generates for transformers.
         proofs: derivations of the mask that it allows.
+        stops: what ends the last answer, earlier answers and tool calls, where something does.
+        chats: ``right`` for each kind of chat, or why rows of that kind are refused.
         findings: what those who train or serve the model have to know, as sentences.
     """
 
@@ -71,6 +74,8 @@ class Certificate:
     tools: str = "not rendered"
     generation_tags: bool = False
     proofs: tuple[str, ...] = ()
+    stops: Mapping[str, str] = field(default_factory=dict)
+    chats: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,7 +87,7 @@ class Certificate:
         if not self.renders:
             return [f"template {self.template} cannot render a plain question and answer with the span of each"]
         found = []
-        if train_on_eos != "none" and not self.stop_token:
+        if train_on_eos != "none" and not self.stops:
             found.append(
                 f"train_on_eos is {train_on_eos!r}, but template {self.template} ends an assistant's turn with no control token of this "
                 "tokenizer, so that the model would never learn to stop. Use a template that fits the tokenizer, or train_on_eos: none"
@@ -105,6 +110,7 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
     except Refused:
         return Certificate(template.name, renders=False)
     system, default = _system(template)
+    chats, stops = kinds(template)
     tags = re.search(r"\{%-?\s*generation\s*-?%\}", template.source) is not None
     grows = _grows(template)
     proofs = ["offsets of one render", "the render built anew", "decoding of trained tokens"]
@@ -125,6 +131,8 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         tools="rendered" if _tools(template) else "not rendered",
         generation_tags=tags,
         proofs=tuple(proofs),
+        stops=stops,
+        chats=chats,
         findings=findings(template, vocabulary) if vocabulary is not None else (),
     )
 
@@ -144,7 +152,7 @@ def _renders(template: ChatTemplate, *turns: Turn, tools: Sequence[dict[str, Any
 def _plain(template: ChatTemplate, turns: Sequence[Turn], *, generation_prompt: bool = False) -> str | None:
     sample = Sample(tuple(turns))
     try:
-        return template.render(messages(sample, pieces(sample)), generation_prompt=generation_prompt)
+        return template.render(messages(sample, pieces(sample), form=template.form), generation_prompt=generation_prompt)
     except Refused:
         return None
 

@@ -13,19 +13,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from prep_assets.errors import Refused, TemplateError, nearest
+from prep_assets.templates.borders import Borders
 from prep_assets.templates.clock import FROZEN_CLOCK
 from prep_assets.templates.form import MessageForm, find_form
+from prep_assets.templates.stops import Ends
 from prep_assets.templates.written import marks, probe_renders
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Message = Mapping[str, Any]
-_QUESTION = ({"role": "user", "content": "What is 2 + 2?"},)
 _PROBED: dict[str, tuple[str, ...]] = {}
 """Renders of the probes, by the hash of the template: one process opens a template many times."""
-_ANSWERED = (*_QUESTION, {"role": "assistant", "content": "2 + 2 = 4"})
+_WORDS = (("user", "What is 2 + 2?"), ("assistant", "2 + 2 = 4"), ("user", "And 3 + 3?"), ("assistant", "3 + 3 = 6"))
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,62 @@ class ChatTemplate:
     @cached_property
     def form(self) -> MessageForm:
         """What its messages must look like, found by probing."""
-        return find_form(self.render)
+        return find_form(self.render, self.image_token)
+
+    @cached_property
+    def image_token(self) -> str:
+        """The token that stands for an image, written once for each of its patches."""
+        repeated = (token for token in self.control if self.image and token * (len(self.image) // len(token)) == self.image)
+        return next(repeated, self.image)
+
+    @cached_property
+    def ends(self) -> Ends:
+        """How plain answers end."""
+        bare = Ends(self.control or tuple(sorted({*self.special.values()} - {""})))
+        last, earlier = self._after_answer(2), self._after_answer(4)
+        where = bare.find(last, last, is_text=True)
+        answers = [last[slice(*where)] if where else ""]
+        if (where := replace(bare, answers=tuple(answers)).find(earlier, last, is_text=True)) and earlier[slice(*where)] not in answers:
+            answers.append(earlier[slice(*where)])
+        return replace(bare, answers=tuple(answers))
+
+    @cached_property
+    def borders(self) -> Borders:
+        """Where turns begin and end in its renders, as far as it is known."""
+        return Borders(self)
+
+    def with_options(self, options: Mapping[str, Any]) -> ChatTemplate:
+        """The template with further options, such as those of one row."""
+        if not options:
+            return self
+        key = json.dumps(options, sort_keys=True, default=str)
+        if key not in self._variants:
+            self._variants[key] = replace(self, options={**self.options, **options})
+        return self._variants[key]
+
+    @cached_property
+    def _variants(self) -> dict[str, ChatTemplate]:
+        return {}
+
+    def _chat(self, count: int) -> list[Message]:
+        """A plain chat of `count` messages."""
+        parts = self.form.content == "parts"
+        return [{"role": role, "content": [{"type": "text", "text": text}] if parts else text} for role, text in _WORDS[:count]]
+
+    def _after_answer(self, count: int) -> str:
+        """What stands between the first answer of a chat and the next question, or the end."""
+        try:
+            text = self.render(self._chat(count)).partition(_WORDS[1][1])[2]
+        except Refused:
+            return ""
+        return text.partition(_WORDS[2][1])[0]
 
     @cached_property
     def generation_prompt(self) -> str:
         """What the template writes before an answer that is to be generated; ``""`` where it has none or cannot render a lone question."""
         try:
-            asked = self.render(_QUESTION)
-            prompted = self.render(_QUESTION, generation_prompt=True)
+            asked = self.render(self._chat(1))
+            prompted = self.render(self._chat(1), generation_prompt=True)
         except Refused:
             return ""
         return prompted.removeprefix(asked) if prompted.startswith(asked) else ""
@@ -86,40 +136,26 @@ class ChatTemplate:
         """What the template writes between the generation prompt and the words of an answer: often nothing, a space or a line break, or an empty
         block for reasoning. The model has to generate it, so it is trained with the answer."""
         try:
-            prompted, answered = self.render(_QUESTION, generation_prompt=True), self.render(_ANSWERED)
+            prompted, answered = self.render(self._chat(1), generation_prompt=True), self.render(self._chat(2))
         except Refused:
             return ""
-        return answered[len(prompted) :].partition(_ANSWERED[1]["content"])[0] if answered.startswith(prompted) else ""
+        return answered[len(prompted) :].partition(_WORDS[1][1])[0] if answered.startswith(prompted) else ""
 
     @cached_property
     def stop_token(self) -> str:
         """The control token with which the template ends an assistant's turn; ``""`` where there is none, so that a model never learns to stop."""
-        try:
-            _, found, after = self.render(_ANSWERED).rpartition(_ANSWERED[1]["content"])
-        except Refused:
-            return ""
-        rest = after.lstrip()
-        return max((token for token in self.control if found and rest.startswith(token)), key=len, default="")
+        after = self._after_answer(2).lstrip()
+        return max((token for token in self.control if after.startswith(token)), key=len, default="")
 
     @cached_property
     def every_answer_stops(self) -> bool:
         """Whether each answer of a chat of two rounds is followed by the stop token, not only the last."""
-        again = ({"role": "user", "content": "And 3 + 3?"}, {"role": "assistant", "content": "3 + 3 = 6"})
-        try:
-            text = self.render((*_ANSWERED, *again))
-        except Refused:
-            return False
-        ends = [text.rpartition(message["content"])[2].lstrip() for message in (_ANSWERED[1], again[1])]
-        return bool(self.stop_token) and all(end.startswith(self.stop_token) for end in ends)
+        return bool(self.stop_token) and all(self._after_answer(count).lstrip().startswith(self.stop_token) for count in (2, 4))
 
-    @cached_property
+    @property
     def shows_thinking(self) -> bool:
         """Whether it writes an answer's reasoning at all."""
-        thought = "Both are small numbers."
-        try:
-            return thought in self.render((*_QUESTION, {**_ANSWERED[1], "reasoning_content": thought}))
-        except Refused:
-            return False
+        return self.form.shows_reasoning
 
     @cached_property
     def _compiled(self) -> Any:
@@ -156,8 +192,14 @@ class ChatTemplate:
                 **variables,
             )
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-            raise Refused("template_refuses", f"template {self.name}: {error}", stage="render") from error
+            raise Refused("template_refuses", f"template {self.name}: {_line(error)}{error}", stage="render") from error
         return str(rendered)
+
+
+def _line(error: Exception) -> str:
+    """Where in the template an error arose: Jinja puts the template's own lines into the traceback."""
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename in ("<template>", "<unknown>")]
+    return f"line {lines[-1]}: " if lines else ""
 
 
 def named_templates() -> dict[str, str]:

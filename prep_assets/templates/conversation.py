@@ -1,31 +1,33 @@
-"""A sample as the messages that chat templates read, with or without marks around its regions.
+"""A sample as the messages that a chat template reads, with or without marks around its texts.
 
-Marks are Unicode noncharacters (U+FDD0 … U+FDEF), which no text may contain: an opening mark that carries the region's number, and a closing
-one. White space at the outer ends of a field stays outside the marks, where a template's own trimming still finds it.
+Every text that a template can show is a *leaf* with a number: the text of a region, each string of a tool call, a speaker's name, the name and
+the description of a tool. White space at the outer ends of a field stays outside the marks, where a template's own trimming still finds it.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import count
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import IMAGE, THINKING, TOOL_CALL, Region, Sample, Turn
+from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, Region, Sample, Turn
+from prep_assets.templates.form import MessageForm
+from prep_assets.templates.marks import NONCHARACTER, mark, mark_words
+from prep_assets.templates.tool_calls import keys, map_strings, strings, tool_call
 
-_OPEN, _OPENED, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
-_DIGITS = "".join(map(chr, range(0xFDD3, 0xFDE3)))
-_MARKS = re.compile(f"{_OPEN}([{_DIGITS}]+){_OPENED}|{_CLOSE}")
-NONCHARACTER = re.compile("[\ufdd0-\ufdef]")
+__all__ = ["NONCHARACTER", "Marking", "Piece", "messages", "pieces", "placeholder", "tool_call"]
 
-MOST_NESTED = 100
-"""Deepest nesting of a tool call's arguments; whatever walks them is recursive."""
+NAMES, TOOLS = 1 << 20, 1 << 21
+"""Where the numbers of leaves begin that are names of speakers (by turn) and texts of tools (in order)."""
+
 Marking = Literal["none", "words", "words only"]
 """``none``: as the source has it; ``words``: marks around the words; ``words only``: the same, without the white space around
 them; a field of nothing but white space keeps it."""
+
+_COMMON = MessageForm()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class Piece:
         turn, role: the turn it belongs to.
         region: the region.
         text: what stands in the message; the region's own text, or the placeholder of an image.
+        order: its place among the regions of its turn.
+        leaf: the number of its first leaf.
+        leaves: how many it has: one, one for each string of a tool call, none for an image that is a part of its own.
         lead, trail: characters of white space at the outer ends of its field, which are the template's to trim.
     """
 
@@ -43,6 +48,9 @@ class Piece:
     role: str
     region: Region
     text: str
+    order: int = 0
+    leaf: int = 0
+    leaves: int = 1
     lead: int = 0
     trail: int = 0
 
@@ -52,13 +60,13 @@ class Piece:
         return self.text[self.lead : len(self.text) - self.trail]
 
     @property
-    def leaves(self) -> int:
-        """How many marks it takes: one, or one for each string of a tool call."""
-        return sum(1 for _ in _strings(tool_call(self.region))) if self.region.kind == TOOL_CALL else bool(self.words)
+    def is_part(self) -> bool:
+        """Whether it is an image for which the template itself writes something."""
+        return self.region.kind == IMAGE and not self.text
 
 
-def pieces(sample: Sample, *, image: str = "") -> list[Piece]:
-    """The regions of a sample that are shown, in order.
+def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> list[Piece]:
+    """The regions of a sample that are shown: turn by turn reasoning, content, tool calls.
 
     Args:
         image: what stands for an image (see `placeholder`).
@@ -66,26 +74,51 @@ def pieces(sample: Sample, *, image: str = "") -> list[Piece]:
     Raises:
         Refused: a tool call that is none, or an image where nothing stands for it.
     """
-    found = []
+    found: list[Piece] = []
     for number, turn in enumerate(sample.turns):
-        shown = [region for region in turn.regions if not region.drop]
-        for is_thinking in (True, False):
-            field = [region for region in shown if region.kind != TOOL_CALL and (region.kind == THINKING) == is_thinking]
-            found += [_piece(number, turn.role, region, i == 0, i == len(field) - 1, image) for i, region in enumerate(field)]
-        for region in shown:
-            if region.kind == TOOL_CALL:
-                tool_call(region)
-                found.append(Piece(number, turn.role, region, region.text))
+        shown = [(order, region) for order, region in enumerate(turn.regions) if not region.drop]
+        in_parts = as_parts(turn, form)
+        for field in _fields(shown, in_parts):
+            for i, (order, region) in enumerate(field):
+                leaf = found[-1].leaf + found[-1].leaves if found else 0
+                ends = (i == 0, i == len(field) - 1)
+                found.append(_piece(number, turn.role, region, order, leaf, ends, image, in_parts and form.image_parts))
     return found
 
 
-def _piece(number: int, role: str, region: Region, first: bool, last: bool, image: str) -> Piece:
+def as_parts(turn: Turn, form: MessageForm) -> bool:
+    """Whether the content of a turn is a list of parts."""
+    return form.content == "parts" or (form.image_parts and any(region.kind == IMAGE and not region.drop for region in turn.regions))
+
+
+def _fields(shown: Sequence[tuple[int, Region]], in_parts: bool) -> Iterator[list[tuple[int, Region]]]:
+    """The regions of a turn by the texts that a template gets: reasoning, content (or each run of text between images), each tool call."""
+    yield [each for each in shown if each[1].kind == THINKING]
+    run: list[tuple[int, Region]] = []
+    for order, region in shown:
+        if region.kind in (THINKING, TOOL_CALL):
+            continue
+        if in_parts and region.kind == IMAGE:
+            yield run
+            yield [(order, region)]
+            run = []
+        else:
+            run.append((order, region))
+    yield run
+    yield from ([each] for each in shown if each[1].kind == TOOL_CALL)
+
+
+def _piece(number: int, role: str, region: Region, order: int, leaf: int, ends: tuple[bool, bool], image: str, native: bool) -> Piece:
+    if region.kind == TOOL_CALL:
+        call = tool_call(region)
+        return Piece(number, role, region, region.text, order, leaf, 1 + sum(1 for _ in strings(call["arguments"])))
     if region.kind == IMAGE:
-        return Piece(number, role, region, placeholder(region, image))
+        text = placeholder(region, image)
+        return Piece(number, role, region, "" if native else text, order, leaf, 0 if native else 1)
     text = region.text
-    lead = len(text) - len(text.lstrip()) if first else 0
-    trail = len(text) - len(text.rstrip()) if last and lead < len(text) else 0
-    return Piece(number, role, region, text, lead, trail)
+    lead = len(text) - len(text.lstrip()) if ends[0] else 0
+    trail = len(text) - len(text.rstrip()) if ends[1] and lead < len(text) else 0
+    return Piece(number, role, region, text, order, leaf, int(lead + trail < len(text)), lead, trail)
 
 
 def placeholder(region: Region, image: str) -> str:
@@ -100,123 +133,97 @@ def placeholder(region: Region, image: str) -> str:
     return image
 
 
-def tool_call(region: Region) -> dict[str, Any]:
-    """The call that a `TOOL_CALL` region holds: ``{"name": str, "arguments": …}``."""
-    try:
-        call = json.loads(region.text)
-        name, arguments = call["name"], call["arguments"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise Refused("bad_tool_call", f"{region.text[:80]!r} is no {{name, arguments}}: {error}", stage="render") from error
-    except RecursionError as error:
-        raise Refused("too_deeply_nested", f"{region.text[:80]!r} is nested too deeply to be read", stage="render") from error
-    if not isinstance(name, str) or not name:
-        raise Refused("bad_tool_call", f"{region.text[:80]!r} calls {name!r}, which is no name", stage="render")
-    if region.text.count("[") + region.text.count("{") > MOST_NESTED and _is_deeper(arguments, MOST_NESTED):
-        raise Refused("too_deeply_nested", f"the arguments of {name!r} are nested more than {MOST_NESTED} deep", stage="render")
-    return {"name": name, "arguments": arguments}
+def messages(sample: Sample, found: Sequence[Piece], marking: Marking = "none", form: MessageForm = _COMMON) -> list[dict[str, Any]]:
+    """The conversation as the template reads it that has this `form`; `found` are its `pieces`, or those of more turns."""
+    of_turn: list[list[Piece]] = [[] for _ in sample.turns]
+    for piece in found:
+        if piece.turn < len(of_turn):
+            of_turn[piece.turn].append(piece)
+    return [_message(number, turn, of_turn[number], marking, form) for number, turn in enumerate(sample.turns)]
 
 
-def _is_deeper(value: Any, most: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return most == 0 or any(_is_deeper(each, most - 1) for each in inner)
-
-
-def messages(sample: Sample, found: list[Piece], marking: Marking = "none") -> list[dict[str, Any]]:
-    """The conversation as chat templates read it; `found` are its `pieces`."""
-    listed: list[dict[str, Any]] = [_message(turn) for turn in sample.turns]
-    for index, piece in enumerate(found):
-        message = listed[piece.turn]
-        if piece.region.kind == TOOL_CALL:
-            call = tool_call(piece.region)
-            if marking != "none":
-                call = _map_strings(call, partial(_marked, index))
-            message.setdefault("tool_calls", []).append({"type": "function", "function": call})
-        else:
-            key = "reasoning_content" if piece.region.kind == THINKING else "content"
-            message[key] = message.get(key, "") + _written(index, piece, marking)
-    return listed
-
-
-def _message(turn: Turn) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": turn.role, "content": ""}
+def _message(number: int, turn: Turn, mine: Sequence[Piece], marking: Marking, form: MessageForm) -> dict[str, Any]:
+    calls = [piece for piece in mine if piece.region.kind == TOOL_CALL]
+    thoughts = [piece for piece in mine if piece.region.kind == THINKING]
+    content = [piece for piece in mine if piece.region.kind not in (THINKING, TOOL_CALL)]
+    message: dict[str, Any] = {"role": turn.role}
+    if content or not calls or form.no_content == "text":
+        message["content"] = _parts(content, marking) if as_parts(turn, form) else "".join(_written(piece, marking) for piece in content)
+    elif form.no_content == "null":
+        message["content"] = None
     if turn.name is not None:
-        message["name"] = turn.name
+        is_marked = marking != "none" and turn.role != TOOL  # a tool's name is that of its call
+        message["name"] = mark_words(NAMES + number, turn.name) if is_marked else turn.name
     if turn.tool_call_id is not None:
         message["tool_call_id"] = turn.tool_call_id
+    if thoughts:
+        message[form.reasoning] = "".join(_written(piece, marking) for piece in thoughts)
+    if calls:
+        message["tool_calls"] = [_call(piece, marking, form) for piece in calls]
     return message
 
 
-def _written(index: int, piece: Piece, marking: Marking) -> str:
+def _parts(content: Sequence[Piece], marking: Marking) -> list[dict[str, str]]:
+    """Content as a list: neighbouring texts are one part, each image is one."""
+    listed: list[dict[str, str]] = []
+    for piece in content:
+        if piece.is_part:
+            listed.append({"type": IMAGE})
+        elif listed and listed[-1]["type"] == TEXT:
+            listed[-1]["text"] += _written(piece, marking)
+        else:
+            listed.append({"type": TEXT, "text": _written(piece, marking)})
+    return listed or [{"type": TEXT, "text": ""}]
+
+
+def _call(piece: Piece, marking: Marking, form: MessageForm) -> dict[str, Any]:
+    call = tool_call(piece.region)
+    leaf = count(piece.leaf)
+    name, arguments = call["name"], call["arguments"]
+    if marking != "none":
+        name = mark(next(leaf), name)
+        arguments = map_strings(arguments, lambda text: mark(next(leaf), text))
+    if form.arguments == "text" and not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    identity = {"id": call["id"]} if "id" in call else {}
+    return {"type": "function", **identity, "function": {"name": name, "arguments": arguments}}
+
+
+def _written(piece: Piece, marking: Marking) -> str:
     if marking == "none":
         return piece.text
-    words = _marked(index, piece.words)
+    words = mark(piece.leaf, piece.words)
     if marking == "words only":
         return words or piece.text
     return f"{piece.text[: piece.lead]}{words}{piece.text[len(piece.text) - piece.trail :]}"
 
 
-def _marked(index: int, words: str) -> str:
-    number = "".join(_DIGITS[int(digit, 16)] for digit in f"{index:x}")
-    return f"{_OPEN}{number}{_OPENED}{words}{_CLOSE}" if words else ""
+def marked_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], dict[int, str]]:
+    """The tools with marks around their names and descriptions, and these texts by the number of their leaf."""
+    texts: dict[int, str] = {}
+    leaf = count(TOOLS)
 
+    def marked(schema: Mapping[str, Any]) -> dict[str, Any]:
+        written = dict(schema)
+        for key in ("name", "description"):
+            if isinstance(schema.get(key), str) and schema[key].strip():
+                number = next(leaf)
+                texts[number] = schema[key]
+                written[key] = mark_words(number, schema[key])
+        return written
 
-def unmark(marked: str) -> tuple[str, dict[int, list[tuple[int, int]]]]:
-    """The text without marks, and the spans that each region's marks enclose."""
-    plain: list[str] = []
-    found: dict[int, list[tuple[int, int]]] = {}
-    at, last = 0, 0
-    opened: tuple[int, int] | None = None
-    for mark in _MARKS.finditer(marked):
-        plain.append(marked[last : mark.start()])
-        at += mark.start() - last
-        last = mark.end()
-        if mark[1] is not None:
-            opened = (int("".join(f"{_DIGITS.index(char):x}" for char in mark[1]), 16), at)
-        elif opened is not None:
-            found.setdefault(opened[0], []).append((opened[1], at))
-            opened = None
-    plain.append(marked[last:])
-    return "".join(plain), found
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Every non-empty string among the values of a JSON value."""
-    if isinstance(value, str):
-        if value:
-            yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)
-
-
-def _map_strings(value: Any, write: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return write(value)
-    if isinstance(value, dict):
-        return {key: _map_strings(inner, write) for key, inner in value.items()}
-    return [_map_strings(inner, write) for inner in value] if isinstance(value, list) else value
+    return [
+        {**tool, "function": marked(tool["function"])} if isinstance(tool.get("function"), dict) else marked(tool) for tool in tools
+    ], texts
 
 
 def unmarked_strings(sample: Sample) -> Iterator[str]:
-    """Text of the source that reaches the render without a mark: roles, names, ids, keys of tool calls, schemas of tools."""
+    """Text of the source that is no content of a turn: roles, names, ids, keys of tool calls, schemas of tools, documents."""
     for turn in sample.turns:
         yield from (text for text in (turn.role, turn.name, turn.tool_call_id) if text)
         for region in turn.regions:
             if region.kind == TOOL_CALL:
-                yield from _keys(tool_call(region)["arguments"])
-    yield from (json.dumps(tool, ensure_ascii=False) for tool in sample.tools)
-
-
-def _keys(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from _keys(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _keys(inner)
+                call = tool_call(region)
+                yield from keys(call["arguments"])
+                yield str(call.get("id", ""))
+    yield from (json.dumps(each, ensure_ascii=False) for each in (*sample.tools, *sample.documents))

@@ -23,6 +23,7 @@ REASONING_KEYS = ("reasoning_content", "thinking", "reasoning", "thought")
 """Keys under which published templates read reasoning, the most common first."""
 
 _WORDS = {name: f"zq{name}" for name in ("question", "answer", "thought", "tool", "about", "value", "result", "speaker", "document")}
+_LISTED = re.compile(r"""["']type["']: ["'](text|image)""", re.IGNORECASE)  # a list of parts, written out as JSON or as Python writes it
 _ID = "zqcall123"  # nine letters and digits, as Mistral's templates demand
 
 
@@ -59,17 +60,23 @@ class MessageForm:
     shows_documents: bool = False
 
 
-def find_form(render: Render) -> MessageForm:
-    """Probe a template. `render` takes messages, `tools`, `documents` and `generation_prompt`, and raises `Refused` as `ChatTemplate.render`."""
-    return _Prober(render).form()
+def find_form(render: Render, image_token: str = "") -> MessageForm:
+    """Probe a template.
+
+    Args:
+        render: takes messages, `tools`, `documents` and `generation_prompt`, and raises `Refused` as `ChatTemplate.render`.
+        image_token: what a template must write for an image; any text where it is empty.
+    """
+    return _Prober(render, image_token).form()
 
 
 @dataclass(frozen=True, slots=True)
 class _Prober:
     render: Render
+    image_token: str
 
     def form(self) -> MessageForm:
-        parts = not self._shows("answer", [_user(False), _answer(False)]) and self._shows("answer", [_user(True), _answer(True)])
+        parts = not self._shows("answer", [_user(False), _answer(False)]) and self._shows_parts()
         reasoning = next((key for key in REASONING_KEYS if self._shows_reasoning(key, parts)), None)
         arguments, no_content = next(self._calls(parts), (None, None))
         form = MessageForm(
@@ -85,6 +92,10 @@ class _Prober:
             shows_documents=self._shows("document", [_user(parts), _answer(parts)], documents=[_document()]),
         )
         return form if arguments is None or no_content is None else self._with_results(form, parts, arguments, no_content)
+
+    def _shows_parts(self) -> bool:
+        text = self._text([_user(True), _answer(True)]) or ""
+        return _WORDS["answer"] in text and not _LISTED.search(text)
 
     def _shows_reasoning(self, key: str, parts: bool) -> bool:
         return self._shows("thought", [_user(parts), {**_answer(parts), key: _WORDS["thought"]}])
@@ -123,7 +134,7 @@ class _Prober:
         pictured = self._text([{"role": "user", "content": [{"type": "image"}, *_parts("question")]}])
         if words is None or pictured is None or _WORDS["question"] not in pictured:
             return False
-        return len(pictured) > len(words) and not re.search(r"""["']type["']: ["']image""", pictured)
+        return len(pictured) > len(words) and self.image_token in pictured and not _LISTED.search(pictured)
 
     def _shown(self, word: str, given: Sequence[Message], bare: Sequence[Message]) -> Shown:
         shown = self._shows(word, given)

@@ -15,55 +15,20 @@ space before an answer, ``<think>`` and ``<tool_call>`` around reasoning and too
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
-from itertools import pairwise
-
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, THINKING, TOOL, TOOL_CALL, Region, Sample
+from prep_assets.samples import COMPLETION, DOCUMENT, IMAGE, PROMPT, Sample
+from prep_assets.templates.borders import Chat
 from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.conversation import NONCHARACTER, Piece, messages, pieces, placeholder, unmark, unmarked_strings
+from prep_assets.templates.conversation import Marking, Piece, marked_tools, messages, pieces, placeholder, unmarked_strings
+from prep_assets.templates.expansion import expanded
+from prep_assets.templates.marks import NONCHARACTER, unmark
+from prep_assets.templates.placing import check_order, check_shown, place, with_margins
+from prep_assets.templates.rendered import Rendered, Span, Stop
+from prep_assets.templates.wrapping import wrapped
+
+__all__ = ["UNTEMPLATED", "Rendered", "Span", "Stop", "render"]
 
 UNTEMPLATED = (DOCUMENT, PROMPT, COMPLETION)
-Bounds = dict[int, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Where one region stands in the rendered text.
-
-    Attributes:
-        start, end: characters of `Rendered.text`, end exclusive.
-        turn: index of its turn.
-        role: role of its turn.
-        region: the region itself.
-    """
-
-    start: int
-    end: int
-    turn: int
-    role: str
-    region: Region
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A rendered sample.
-
-    Attributes:
-        text: the whole conversation.
-        spans: where each region stands, ascending, none overlapping.
-        content: characters (start, end) that come from the source, ascending. All others are the template's own: only there can a control
-            token's text mean the control token.
-        stop: the token that ends an answer, ``""`` where any control token may. After other turns it may stand or not.
-        images: characters (start, end) of each image's placeholder and its path, ascending. They are no content.
-    """
-
-    text: str
-    spans: tuple[Span, ...]
-    content: tuple[tuple[int, int], ...]
-    stop: str = ""
-    images: tuple[tuple[int, int, str], ...] = ()
 
 
 def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: bool = False) -> Rendered:
@@ -110,188 +75,59 @@ def _check_text(text: str) -> None:
 
 def _joined(sample: Sample, eos: str = "", image: str = "") -> Rendered:
     """Turns that no template renders, one after the other; `eos` ends each completion and document, `image` stands for an image."""
-    spans, parts, at = [], [], 0
+    spans, parts, stops, at = [], [], [], 0
     for number, turn in enumerate(sample.turns):
         for region in turn.regions:
             if not region.drop:
                 parts.append(placeholder(region, image) if region.kind == IMAGE else region.text)
                 spans.append(Span(at, at + len(parts[-1]), number, turn.role, region))
                 at += len(parts[-1])
-        if turn.role in (COMPLETION, DOCUMENT):
+        if eos and turn.role in (COMPLETION, DOCUMENT):
             parts.append(eos)
+            stops.append(Stop(number, at, at + len(eos)))
             at += len(eos)
     content = tuple((span.start, span.end) for span in spans if span.region.kind != IMAGE)
     images = tuple((span.start, span.end, span.region.text) for span in spans if span.region.kind == IMAGE)
-    return Rendered("".join(parts), tuple(spans), content, eos, images)
+    return Rendered("".join(parts), tuple(spans), content, tuple(stops), images)
 
 
-def _templated(sample: Sample, template: ChatTemplate, generation_prompt: bool) -> Rendered:
-    found = pieces(sample, image=template.image)
+def _templated(sample: Sample, template: ChatTemplate, prompted: bool) -> Rendered:
+    template = template.with_options(sample.template_options)
+    found = pieces(sample, image=template.image, form=template.form)
     _check_unmarked(sample, template)
-    plain = template.render(messages(sample, found), tools=sample.tools, generation_prompt=generation_prompt)
-    _check_text(plain)  # a tool call may spell out in JSON escapes what no text may hold
-    marked = template.render(messages(sample, found, "words"), tools=sample.tools, generation_prompt=generation_prompt)
-    text, marks = unmark(marked)
-    if text != plain:
-        raise Refused("template_rewrites_content", _rewrite(template, plain, text), stage="render")
-    bounds = {index: _bounds(template, text, piece, marks.get(index, [])) for index, piece in enumerate(found)}
-    shown: Bounds = {index: where for index, where in bounds.items() if where is not None}
-    if any(piece.lead or piece.trail for piece in found):
-        shown = _with_margins(sample, template, found, text, shown, generation_prompt)
-    spans = sorted(
-        (Span(*shown[i], piece.turn, piece.role, piece.region) for i, piece in enumerate(found) if i in shown), key=lambda s: s.start
+    chat = Chat(sample, found, template, _rendered(sample, template, found, "none", prompted), prompted)
+    _check_text(chat.text)  # a tool call may spell out in JSON escapes what no text may hold
+    tools, texts = marked_tools(sample.tools)
+    marked = template.render(
+        messages(sample, found, "words", template.form), tools=tools, documents=sample.documents, generation_prompt=prompted
     )
-    _check_apart(spans, template)
-    content = sorted(mark for index, piece in enumerate(found) if piece.region.kind != IMAGE for mark in marks.get(index, []))
-    images = sorted((*marks[index][0], piece.region.text) for index, piece in enumerate(found) if piece.region.kind == IMAGE)
-    return Rendered(text, tuple(_with_wrapping(text, spans, sample, template)), tuple(content), template.stop_token, tuple(images))
+    text, places = unmark(marked)
+    if text != chat.text:
+        raise Refused("template_rewrites_content", _rewrite(template, chat.text, text), stage="render")
+    bounds = place(text, found, places, template)
+    check_shown(sample, texts, places, template)
+    check_order(found, bounds, template)
+    if any(piece.lead or piece.trail for piece in found):
+        bounds = with_margins(text, _rendered(sample, template, found, "words only", prompted), found, bounds, template)
+    leaves = {leaf for piece in found for leaf in range(piece.leaf, piece.leaf + piece.leaves) if piece.region.kind != IMAGE}
+    content = sorted(where for leaf in leaves for where in places.get(leaf, []))
+    images = sorted((*bounds[index], piece.region.text) for index, piece in enumerate(found) if piece.region.kind == IMAGE)
+    spans, stops = wrapped(chat, bounds, places)
+    return expanded(Rendered(text, tuple(spans), tuple(content), tuple(stops), tuple(images)), template)
+
+
+def _rendered(sample: Sample, template: ChatTemplate, found: list[Piece], marking: Marking, prompted: bool) -> str:
+    listed = messages(sample, found, marking, template.form)
+    return template.render(listed, tools=sample.tools, documents=sample.documents, generation_prompt=prompted)
 
 
 def _check_unmarked(sample: Sample, template: ChatTemplate) -> None:
-    """Roles, names and schemas reach the render unmarked, so a control token that somebody wrote there would be taken for the template's."""
+    """Roles, names and schemas are no content of a turn, so a control token that somebody wrote there would be taken for the template's."""
     for text in unmarked_strings(sample):
         _check_text(text)
         control = next((token for token in template.control if token in text), None)
         if control is not None:
             raise Refused("control_token_outside_content", f"{control!r} stands in {text[:80]!r}", stage="render")
-
-
-def _bounds(template: ChatTemplate, text: str, piece: Piece, marks: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """Where a piece stands, `None` where it has nothing to show or is reasoning that the template leaves out of history."""
-    if not piece.leaves or (piece.region.kind == THINKING and not marks and template.shows_thinking):
-        return None
-    if len(marks) != piece.leaves or (piece.region.kind != TOOL_CALL and text[slice(*marks[0])] not in (piece.words, _escaped(piece))):
-        detail = f"template {template.name} does not render turn {piece.turn} ({piece.role}, {piece.region.kind}) as it is"
-        raise Refused("template_drops_content", detail, stage="render")
-    return marks[0][0], marks[-1][1]
-
-
-def _escaped(piece: Piece) -> str:
-    """The words of a tool's result as they stand inside JSON, into which some templates put it."""
-    return json.dumps(piece.words, ensure_ascii=False)[1:-1] if piece.role == TOOL else piece.words
-
-
-def _with_margins(sample: Sample, template: ChatTemplate, found: list[Piece], text: str, shown: Bounds, generation_prompt: bool) -> Bounds:
-    """Widen each span by the white space of its own region that the template kept.
-
-    A third render leaves that white space away; where the run of white space beside the words is longer in the real one, the difference is
-    the region's own.
-    """
-    bare_messages = messages(sample, found, "words only")
-    bare_text, bare = unmark(template.render(bare_messages, tools=sample.tools, generation_prompt=generation_prompt))
-    widened = {}
-    for index, (start, end) in shown.items():
-        piece = found[index]
-        if index not in bare:
-            raise Refused(
-                "template_rewrites_content", f"template {template.name} renders a turn otherwise without its white space", stage="render"
-            )
-        kept_lead = _run_before(text, start) - _run_before(bare_text, bare[index][0][0]) if piece.lead else 0
-        kept_trail = _run_after(text, end) - _run_after(bare_text, bare[index][-1][1]) if piece.trail else 0
-        if not kept_lead and not kept_trail:  # nor does a tool call or an escaped result stand there letter by letter
-            widened[index] = start, end
-            continue
-        where = start - kept_lead, end + kept_trail
-        own = piece.text[max(0, piece.lead - kept_lead) : len(piece.text) - piece.trail + kept_trail]
-        if not (0 <= kept_lead <= piece.lead and 0 <= kept_trail <= piece.trail and text[slice(*where)] == own):
-            raise Refused(
-                "template_rewrites_content", f"template {template.name} changes the white space around turn {piece.turn}", stage="render"
-            )
-        widened[index] = where
-    return widened
-
-
-def _check_apart(spans: list[Span], template: ChatTemplate) -> None:
-    """Where nothing but white space stands between two turns that both have some, it may be of either."""
-    for before, after in pairwise(spans):
-        if after.start < before.end:
-            detail = f"template {template.name} leaves white space that may be of turn {before.turn} or of turn {after.turn}"
-            raise Refused("template_rewrites_content", detail, stage="render")
-
-
-def _with_wrapping(text: str, spans: list[Span], sample: Sample, template: ChatTemplate) -> list[Span]:
-    """Give reasoning and tool calls what the template writes around them: tags before, between and after, up to the stop token."""
-    _take_leads(text, spans, template)
-    turns = {span.turn for span in spans if span.region.kind in (THINKING, TOOL_CALL)}
-    for turn in sorted(turns):
-        mine = [i for i, span in enumerate(spans) if span.turn == turn]
-        first, last = mine[0], mine[-1]
-        before = spans[first - 1].end if first else 0
-        after = spans[last + 1].start if last + 1 < len(spans) else len(text)
-        if spans[first].region.kind != "text":
-            spans[first] = replace(spans[first], start=_generation_start(text, before, spans[first].start, sample, turn, template))
-        for i in mine[:-1]:
-            spans[i], spans[i + 1] = _share(text, spans[i], spans[i + 1])
-        if spans[last].region.kind != "text":
-            spans[last] = replace(spans[last], end=_stop_start(text, spans[last].end, after, template))
-    return spans
-
-
-def _take_leads(text: str, spans: list[Span], template: ChatTemplate) -> None:
-    """Widen the first span of each answer by what stands between it and the generation prompt (see `ChatTemplate.answer_lead`)."""
-    lead = template.answer_lead
-    for i, span in enumerate(spans) if lead else ():
-        if span.role != ASSISTANT or span.region.kind in (THINKING, TOOL_CALL) or (i and spans[i - 1].turn == span.turn):
-            continue
-        low = spans[i - 1].end if i else 0
-        if lead.isspace():
-            start = span.start - len(lead) if text.endswith(lead, low, span.start) else span.start
-        else:
-            at = text.rfind(template.generation_prompt, low, span.start) if template.generation_prompt else -1
-            start = span.start if at < 0 else at + len(template.generation_prompt)
-        spans[i] = replace(span, start=start)
-
-
-def _generation_start(text: str, low: int, high: int, sample: Sample, turn: int, template: ChatTemplate) -> int:
-    """Where what a model generates for a turn begins: after the generation prompt, or, where the template has none, after what stands before."""
-    if not template.generation_prompt:
-        earlier = replace(sample, turns=sample.turns[:turn])
-        found = pieces(earlier, image=template.image)
-        prefix = template.render(messages(earlier, found), tools=sample.tools, generation_prompt=True)
-        if text.startswith(prefix) and low <= len(prefix) <= high:
-            return len(prefix)
-    at = text.rfind(template.generation_prompt, low, high) if template.generation_prompt else -1
-    if at < 0:
-        detail = (
-            f"template {template.name}: no generation prompt {template.generation_prompt!r} before an assistant's reasoning or tool call"
-        )
-        raise Refused("generation_prompt_not_found", detail, stage="render")
-    return at + len(template.generation_prompt)
-
-
-def _stop_start(text: str, low: int, high: int, template: ChatTemplate) -> int:
-    at = text.find(template.stop_token, low, high) if template.stop_token else -1
-    if at < 0:
-        raise Refused(
-            "stop_token_not_found", f"template {template.name}: no {template.stop_token!r} after reasoning or a tool call", stage="render"
-        )
-    return at
-
-
-def _share(text: str, left: Span, right: Span) -> tuple[Span, Span]:
-    """Divide what stands between two regions of a turn: a closing tag of reasoning goes to the reasoning, the rest to the tool call."""
-    kinds = (left.region.kind, right.region.kind)
-    if TOOL_CALL not in kinds and THINKING not in kinds:
-        return left, right
-    cut = right.start
-    if right.region.kind == TOOL_CALL:
-        closing = text.find("</think>", left.end, right.start) if left.region.kind == THINKING else -1
-        cut = left.end if closing < 0 else closing + len("</think>") + _run_after(text, closing + len("</think>"))
-    return replace(left, end=cut), replace(right, start=cut)
-
-
-def _run_before(text: str, at: int) -> int:
-    start = at
-    while start and text[start - 1].isspace():
-        start -= 1
-    return at - start
-
-
-def _run_after(text: str, at: int) -> int:
-    end = at
-    while end < len(text) and text[end].isspace():
-        end += 1
-    return end - at
 
 
 def _rewrite(template: ChatTemplate, plain: str, unmarked: str) -> str:

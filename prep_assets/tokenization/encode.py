@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import IMAGE, SYSTEM
-from prep_assets.templates.rendering import Rendered, Span
+from prep_assets.templates.rendered import Rendered
 from prep_assets.tokenization.engines import Engines, Flat
 from prep_assets.tokenization.images import NOTHING, Placed, after_cut, cut_through
 from prep_assets.tokenization.policy import MaskPolicy
@@ -135,7 +135,7 @@ class Encoder:
         for start, end, path in rendered.images:
             layout.images.append((len(layout.examples), *_placeholder_items(rendered, start, end, controls, control_items), path))
         layout.examples.append(len(layout.items) - items_before)
-        for position, weight in self._steps(rendered, controls):
+        for position, weight in self._steps(rendered):
             layout.breaks.append(base + byte_of(position))
             layout.weights.append(weight)
         layout.prompts.append(self._prompts(rendered, base) if self.truncation == "prompt" else [])
@@ -160,20 +160,20 @@ class Encoder:
         shown = [span for span, weight in spans if not weight and span.role != SYSTEM and span.region.kind != IMAGE]
         return [(base + byte_of(span.start), base + byte_of(span.end)) for span in shown]
 
-    def _steps(self, rendered: Rendered, controls: Sequence[tuple[int, int, int]]) -> Iterable[tuple[int, float]]:
+    def _steps(self, rendered: Rendered) -> Iterable[tuple[int, float]]:
         """The loss weight as a step function: (character, weight from there on), ascending, the first at 0."""
         steps: list[tuple[int, float]] = [(0, 0.0)]
         spans = rendered.spans
         weights = self.policy.weights(spans)
         stops = self.policy.stop_weights(spans, weights)
+        ends = {stop.turn: (stop.start, stop.end) for stop in rendered.stops}
         turn_end = 0
         for i, (span, weight) in enumerate(zip(spans, weights, strict=True)):
             starts_turn = i == 0 or spans[i - 1].turn != span.turn
             start = turn_end if self.policy.headers and starts_turn and weight else span.start
             steps += [(start, weight), (span.end, 0.0)]
             if i + 1 == len(spans) or spans[i + 1].turn != span.turn:
-                limit = spans[i + 1].start if i + 1 < len(spans) else len(rendered.text)
-                stop, turn_end = _stop_after(rendered, span, controls, limit)
+                stop, turn_end = ends.get(span.turn, (span.end, span.end))
                 if stops.get(span.turn) and turn_end > stop:
                     # white space before the stop token is generated with the text, so it is trained where the text is
                     steps[-1] = (span.end if weight else stop, stops[span.turn])
@@ -182,7 +182,7 @@ class Encoder:
 
     def trained(self, rendered: Rendered) -> list[tuple[int, int, float]]:
         """Characters (start, end) of a render that are trained, and their loss weight, ascending."""
-        steps = [*self._steps(rendered, list(self._template_controls(rendered))), (len(rendered.text), 0.0)]
+        steps = [*self._steps(rendered), (len(rendered.text), 0.0)]
         positions, weights = zip(*steps, strict=True)
         breaks, values = _changes(np.asarray(positions, np.int64), np.asarray(weights, np.float64))
         ends = [*breaks[1:].tolist(), len(rendered.text)]
@@ -388,17 +388,6 @@ def _placed(layout: _Layout, per_item: npt.NDArray[np.int64]) -> Placed:
         return NOTHING
     examples, items, counts, paths = zip(*layout.images, strict=True)
     return Placed(np.array(examples, np.int64), per_item[list(items)], np.array(counts, np.int64), paths)
-
-
-def _stop_after(rendered: Rendered, span: Span, controls: Sequence[tuple[int, int, int]], limit: int) -> tuple[int, int]:
-    """Where the stop token of a turn begins and ends: it follows before `limit`, with only white space between; twice the turn's own end where it
-    does not. Another control token there is the next turn's, such as its header."""
-    following = bisect_left(controls, (span.end,))
-    if following < len(controls):
-        start, end, _ = controls[following]
-        if end <= limit and rendered.stop in ("", rendered.text[start:end]) and not rendered.text[span.end : start].strip():
-            return start, end
-    return span.end, span.end
 
 
 def _changes(breaks: npt.NDArray[np.int64], weights: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:

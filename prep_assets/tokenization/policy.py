@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, THINKING, TOOL_CALL, Region
-from prep_assets.templates.rendering import Span
+from prep_assets.templates.rendered import Rendered, Span
 
 Action = Literal["train", "mask"]
 EosPolicy = Literal["turn", "last", "all", "none"]
@@ -52,6 +53,18 @@ class MaskPolicy:
         if region.loss_weight is not None:
             return float(region.loss_weight)
         return 1.0 if self.roles.get(role, self.default) == "train" else 0.0
+
+    def check_stops(self, rendered: Rendered) -> None:
+        """Refuse (``no_stop_token``) a conversation whose last answer is trained and is followed by no control token, though answers shall stop."""
+        stops = self.stop_weights(rendered.spans, self.weights(rendered.spans))
+        last = max((span.turn for span in rendered.spans if span.role == ASSISTANT and stops.get(span.turn)), default=None)
+        if last is not None and all(stop.turn != last for stop in rendered.stops):
+            end = max(span.end for span in rendered.spans if span.turn == last)
+            detail = (
+                f"after the last answer the template writes {rendered.text[end:][:40]!r}, which is no control token, so that the model would never "
+                "learn to stop there. Take a template that ends it, such as the training variant of its model, or train_on_eos: none"
+            )
+            raise Refused("no_stop_token", detail, stage="render")
 
     def stop_weights(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, float]:
         """For each turn, the loss weight of the stop token that ends it: that of the turn's last region that is no image, as the policy allows."""

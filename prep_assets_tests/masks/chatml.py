@@ -10,6 +10,7 @@ from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL_CALL, Region, Sa
 from prep_assets_tests.masks.bound import Bound, bind_source
 
 SOURCE = """
+{%- for tool in tools or [] -%}{{- tool | tojson + '\\n' -}}{%- endfor -%}
 {%- for m in messages -%}
   {{- '<|im_start|>' + m.role + '\\n' -}}
   {%- if m.reasoning_content is defined -%}{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' -}}{%- endif -%}

@@ -20,6 +20,7 @@ SOAK = 20 if os.environ.get("PREP_ASSETS_SOAK") == "1" else 1
 REASONS = {
     *("noncharacter", "lone_surrogate", "control_token_outside_content", "control_token_in_content", "bad_tool_call", "too_deeply_nested"),
     *("template_refuses", "template_drops_content", "template_rewrites_content", "generation_prompt_not_found", "stop_token_not_found"),
+    *("template_drops_tools", "template_drops_names", "template_reorders_content", "no_stop_token"),
     *("mask_not_provable", "mask_border_inside_token", "nothing_to_train"),
 }
 POLICIES = {

@@ -45,8 +45,16 @@ TABLE: dict[str, dict[str, Any]] = {
         "tags": True,
     },
     # the token of the next role is written with the answer, so a second prompt would stand after it
-    # and a tool call ends with <|observation|>, which is no stop token of an answer: such turns are refused
-    "glm4": {"stop": "<|user|>", "prompt": "<|assistant|>", "stable": True, "grows": True, "tags": True, "begins": "[gMASK]"},
+    # and a tool call ends with <|observation|>, another stop than that of an answer
+    "glm4": {
+        "stop": "<|user|>",
+        "prompt": "<|assistant|>",
+        "stable": True,
+        "grows": True,
+        "tools": "rendered",
+        "tags": True,
+        "begins": "[gMASK]",
+    },
     # no generation prompt: the render that asks is the render of the question, so an answer does follow it
     "llama2": {"stop": EOS, "prompt": "", "stable": True, "grows": True, "alternates": True, "trims": True, "tags": True, "begins": EOS},
     "llama3": {
@@ -129,6 +137,24 @@ def test_certificate(name: str) -> None:
     }
 
 
+def test_stops_and_refusals_by_kind_of_chat() -> None:
+    """GLM-4 ends an answer and a tool call with the token of the role that follows; it has no place for reasoning."""
+    found = certify(bind(SHIPPED, "glm4").template)
+    assert found.stops == {"last answer": "<|user|>", "earlier answer": "<|user|>", "tool call": "<|observation|>"}
+    refused = {chat: outcome.partition(":")[0] for chat, outcome in found.chats.items() if outcome != "right"}
+    assert set(refused.values()) == {"template_refuses"}
+    assert set(refused) == {"reasoning", "reasoning in several rounds", "reasoning and tool call"}
+
+
+def test_a_template_that_ends_all_answers_but_the_last_refuses_rows_and_blocks_nothing() -> None:
+    """GLM-4-MoE's own template: what ends an answer is the next turn's header, so that the last one has none."""
+    source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    found = certify(bind_source(source).template)
+    assert found.faults(train_on_eos="turn", train_headers=False) == []
+    assert found.stops == {"earlier answer": "<|im_start|>"}
+    assert found.chats["plain"].startswith("no_stop_token")
+
+
 def test_every_named_template_is_in_the_table() -> None:
     from prep_assets.templates.chat_template import named_templates
 
@@ -177,7 +203,7 @@ def test_it_is_refused_before_a_record_is_read(tmp_path: Path, monkeypatch: pyte
     def read(*_: object, **__: object) -> None:
         raise AssertionError("a record is read")
 
-    monkeypatch.setattr("prep_assets.pipelines.families.sft.examples", read)
+    monkeypatch.setattr("prep_assets.pipelines.reading.Reading.examples", read)
     with pytest.raises(TemplateError, match="never learn to stop"):
         build(workspace, "sft_tokens", "chats")
     with pytest.raises(AssertionError, match="a record is read"):

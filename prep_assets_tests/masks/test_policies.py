@@ -199,8 +199,8 @@ OVERRIDES: list[dict[str, Any]] = [
     {"special_in_content": "strip"},
     {"special_in_content": "refuse"},
     {"special_in_content": "allow"},
-    *({"preprocessing": {"max_seq_len": 300}, "truncation": mode} for mode in ("drop", "end", "start", "turns", "prompt")),
-    {"preprocessing": {"max_seq_len": 300}, "truncation": "end", "truncation_keeps_stop": True},
+    *({"preprocessing": {"max_seq_len": 900}, "truncation": mode} for mode in ("drop", "end", "start", "turns", "prompt")),
+    {"preprocessing": {"max_seq_len": 900}, "truncation": "end", "truncation_keeps_stop": True},
 ]
 SETS = {
     "glaive": ("llama_factory/glaive_toolcall_en_demo.json", "sharegpt"),

@@ -176,3 +176,17 @@ def test_generation_prompt_and_stop_token(vocabulary: Vocabulary, name: str, pro
 def test_a_template_without_either(vocabulary: Vocabulary) -> None:
     template = replace(load_template("chatml", vocabulary), source="{% for m in messages %}{{ m.content }}\n{% endfor %}")
     assert (template.generation_prompt, template.stop_token) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("{{ messages[0].content }}\n{{ raise_exception('no such role') }}", "line 2: no such role"),
+        ("\n\n{{ messages[0].nothing.at_all }}", "line 3: 'dict object' has no attribute 'nothing'"),
+        ("{{ messages[0].content + 1 }}", "line 1: can only concatenate str"),
+    ],
+)
+def test_a_refusal_says_the_line_of_the_template(source: str, says: str) -> None:
+    with pytest.raises(Refused, match="template own: ") as caught:
+        own(source).render(CHAT)
+    assert says in caught.value.detail
