@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-readers setup lint ui clean
+.PHONY: demo test test-readers mutants setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -44,8 +44,18 @@ lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+# mutation testing of the checks themselves: all of them take hours; MODULE=conditions is one of prep_assets/quality, in minutes
+$(VENV)/.installed-mutants: $(VENV)/.installed-test
+	@$(INSTALL) --editable '.[test,mutants]'
+	@touch $@
+
+MODULE ?= *
+mutants: $(VENV)/.installed-mutants
+	@$(BIN)/mutmut run 'prep_assets.quality.$(MODULE).*'
+	@$(BIN)/mutmut results
+
 ui: setup
 	@$(BIN)/dagster dev
 
 clean:
-	rm -rf $(VENV) data .dagster .tmp_dagster_home_*
+	rm -rf $(VENV) mutants data .dagster .tmp_dagster_home_*

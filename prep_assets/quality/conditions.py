@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 _NOTHING = object()
+_ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
 def belongs(row: Mapping[str, Any], key: str | None, value: str) -> bool:
@@ -33,9 +35,9 @@ def _found(row: Mapping[str, Any], field: str) -> Any:
     return value
 
 
-def _type(value: Any) -> str:
+def _type(value: Any) -> type:
     """Types as JSON has them: true is not 1, 1 and 1.0 are both numbers."""
-    return {bool: "boolean", int: "number", float: "number", str: "string"}.get(type(value), type(value).__name__)
+    return float if type(value) is int else type(value)
 
 
 def _holds(found: Any, word: str, value: Any) -> bool:
@@ -48,4 +50,4 @@ def _holds(found: Any, word: str, value: Any) -> bool:
         return any(_type(found) == _type(one) and found == one for one in value) == (word == "in")
     if not alike:
         return False
-    return bool({">": found > value, ">=": found >= value, "<": found < value, "<=": found <= value}[word])
+    return bool(_ORDER[word](found, value))

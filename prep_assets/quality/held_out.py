@@ -13,7 +13,7 @@ _EXPONENT = re.compile(r"\de[+-]?\d")
 
 def fingerprint(payload: Any) -> bytes:
     """16 bytes that are equal exactly where every field is."""
-    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), default=lambda value: {type(value).__name__: str(value)})
+    text = json.dumps(payload, sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
     return blake2b(text.encode(), digest_size=16).digest()
 
 
@@ -25,8 +25,8 @@ def canonical_json(value: Any) -> bytes:
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError):
-        text = "1e1"
-    if _EXPONENT.search(text):
+        text = None
+    if text is None or _EXPONENT.search(text):
         import msgspec
 
         return msgspec.json.encode(value, order="sorted")
