@@ -23,6 +23,7 @@ from prep_assets.exports.unmasked import lost_mask
 from prep_assets.pipelines.build import Build
 from prep_assets.pipelines.commands import materialize_command
 from prep_assets.pipelines.exporting.compare import compare
+from prep_assets.pipelines.exporting.generation import stop_ids, write_generation_config
 from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.pipelines.versions import EXPORT as VERSION
 from prep_assets.pipelines.workspace import Workspace
@@ -185,6 +186,7 @@ def export_store(each: Exporting, workspace: Workspace, published: Published, ou
         raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
     source = _open(each, published)
     export(source, each.format, out, progress=progress, **each.all_options(workspace))
+    write_generation_config(out, stop_ids(workspace, each.family, each.source, each.format))
     return source
 
 
@@ -203,6 +205,7 @@ def export_recipe(each: Exporting, workspace: Workspace, partition: str) -> dict
         "stream": each.stream,
         "format": each.format,
         "options": each.all_options(workspace),
+        **({"stops": stops} if (stops := stop_ids(workspace, each.family, each.source, each.format)) else {}),
     }
 
 
