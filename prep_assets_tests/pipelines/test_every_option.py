@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from prep_assets.config.models import FAMILIES, Domain, Export
 from prep_assets.defs.refresh import schedules
-from prep_assets.defs.site import Site
+from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.graph import assets_of
 from prep_assets.pipelines.workspace import Workspace
@@ -179,9 +179,8 @@ class Elsewhere:
 
 
 def _schedule(workspace: Workspace, family: str) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
-        return [(each.cron_schedule, each.execution_timezone) for each in schedules(Site(), [family])]
+    site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
+    return [(each.cron_schedule, each.execution_timezone) for each in schedules(site, [family])]
 
 
 def _engine(workspace: Workspace, family: str) -> Any:
