@@ -24,7 +24,7 @@ from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import PrepAssetsError
 from prep_assets.pipelines.graph import assets_of
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets_tests.pipelines.workspaces import TOKENIZER, jsonl, make, workspace_in
+from prep_assets_tests.pipelines.workspaces import TOKENIZER, jsonl, workspace_in
 
 EXTRA = ("<image>", "<picture>", *(f"<|{name}_{part}|>" for name in ("fim", "cut") for part in ("prefix", "suffix", "middle")))
 LONG = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
