@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from prep_assets.exports.registry import Progress, exporter
 from prep_assets.exports.source import Pairs
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.shards import BinShard
 from prep_assets.stores.tokens import BinWriter, TokenStore
 
 
@@ -77,43 +76,32 @@ def _rows(block: Block, width: int, pad_id: int, *, last: bool) -> tuple[dict[st
 
 
 def _pairs(source: Pairs, out: Path, progress: Progress) -> None:
-    folder = out / "shard_0000"
-    folder.mkdir()
     keys = ("chosen", "chosen_mask", "rejected", "rejected_mask")
     offsets: dict[str, list[int]] = {key: [0] for key in keys}
-    with ExitStack() as stack:
-        files = {key: stack.enter_context((folder / f"{key}.bin").open("wb")) for key in keys}
+    with BinShard(out / "shard_0000", dict.fromkeys(keys, "int32")) as shard:
         for both in sides(source):
             for side, block in zip(("chosen", "rejected"), both, strict=True):
                 for key, values in ((side, block.tokens), (f"{side}_mask", block.trained)):
-                    np.ascontiguousarray(values, "<i4").tofile(files[key])
+                    shard.append(key, values)
                     offsets[key] += (np.cumsum(block.row_lengths) + offsets[key][-1]).tolist()
             progress(both[0].done, len(source))
-    meta = {key: {"shape": [ends[-1]], "dtype": "int32", "offsets": ends} for key, ends in offsets.items()}
-    (folder / "meta.json").write_text(json.dumps(meta), "utf-8")
+        shard.borders = {key: {"offsets": ends} for key, ends in offsets.items()}
 
 
 def _groups(source: GroupStore, out: Path, progress: Progress) -> None:
     if LOGPROBS in source.responses.arrays:
         raise ConfigError("AstrAI's files have no place for log-probabilities. Export these groups as hf_arrow")
-    folder = out / "shard_0000"
-    folder.mkdir()
     dtypes = {"prompts": "int32", "responses": "int32", "masks": "int32", "rewards": "float32"}
     offsets: dict[str, list[int]] = {key: [0] for key in dtypes}
     elements = [0]
-    with ExitStack() as stack:
-        files = {key: stack.enter_context((folder / f"{key}.bin").open("wb")) for key in dtypes}
+    with BinShard(out / "shard_0000", dtypes) as shard:
         for block in group_blocks(source):
             values = {"prompts": block.prompts, "responses": block.responses, "masks": block.masks, "rewards": block.rewards}
             per_group = (block.prompt_lengths, block.group_lengths, block.group_lengths, block.sizes)
             for (key, array), lengths in zip(values.items(), per_group, strict=True):
-                np.ascontiguousarray(array, np.dtype(dtypes[key]).newbyteorder("<")).tofile(files[key])
+                shard.append(key, array)
                 offsets[key] += (np.cumsum(lengths) + offsets[key][-1]).tolist()
             elements += (np.cumsum(block.response_lengths) + elements[-1]).tolist()
             progress(block.done, len(source))
-    nested = {"element_offsets": elements}
-    meta = {
-        key: {"shape": [ends[-1]], "dtype": dtypes[key], "offsets": ends, **(nested if key in ("responses", "masks") else {})}
-        for key, ends in offsets.items()
-    }
-    (folder / "meta.json").write_text(json.dumps(meta), "utf-8")
+        nested = {"element_offsets": elements}
+        shard.borders = {key: {"offsets": ends, **(nested if key in ("responses", "masks") else {})} for key, ends in offsets.items()}

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from prep_assets.errors import StoreError
 from prep_assets.stores.bin_rows import bin_rows
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
+from prep_assets.stores.shards import BinShard
 from prep_assets.stores.tokens import StorageFormat
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
@@ -70,13 +71,10 @@ class PackedWriter:
             import h5py
 
             self._h5 = h5py.File(self._directory / f"{self._name}.h5", "w", libver="v108")
-            self._sinks = {key: self._h5.create_dataset(key, self._shape, dtype, track_times=False) for key, dtype in self._dtypes.items()}
+            self._tables = {key: self._h5.create_dataset(key, self._shape, dtype, track_times=False) for key, dtype in self._dtypes.items()}
         else:
-            self._shard().mkdir(parents=True)
-            self._sinks = {key: (self._shard() / f"{BIN_KEYS[key]}.bin").open("wb") for key in self._dtypes}
-
-    def _shard(self) -> Path:
-        return self._directory / self._name / f"shard_{self._begin // self._rows_per_shard:04d}"
+            folder = self._directory / self._name / f"shard_{self._begin // self._rows_per_shard:04d}"
+            self._shard = BinShard(folder, {BIN_KEYS[key]: dtype for key, dtype in self._dtypes.items()})
 
     def __enter__(self) -> PackedWriter:
         return self
@@ -87,33 +85,26 @@ class PackedWriter:
         while self._storage == "bin" and (fits := self._rows_per_shard - (self._at - self._begin)) < count - first:
             self._write(block, first, first + fits)
             first += fits
-            self._close_bin()
+            self._shard.close()
             self._begin = self._at
             self._open()
         self._write(block, first, count)
 
     def _write(self, block: Mapping[str, npt.NDArray[Any]], first: int, stop: int) -> None:
-        for key, dtype in self._dtypes.items():
+        for key in self._dtypes:
             if self._storage == "h5":
-                self._sinks[key][self._at : self._at + stop - first] = block[key][first:stop]
+                self._tables[key][self._at : self._at + stop - first] = block[key][first:stop]
             else:
-                np.ascontiguousarray(block[key][first:stop], np.dtype(dtype).newbyteorder("<")).tofile(self._sinks[key])
+                self._shard.append(BIN_KEYS[key], block[key][first:stop])
         self._at += stop - first
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._storage == "h5":
             self._h5.close()
         else:
-            self._close_bin()
+            self._shard.close()
         if kind is None and self._at != self._shape[0]:
             raise StoreError(f"{self._name}: {self._at:,} rows written, {self._shape[0]:,} planned")
-
-    def _close_bin(self) -> None:
-        for file in self._sinks.values():
-            file.close()
-        total = (self._at - self._begin) * self._shape[1]
-        meta = {BIN_KEYS[key]: {"shape": [total], "dtype": dtype} for key, dtype in self._dtypes.items()}
-        (self._shard() / "meta.json").write_text(json.dumps(meta), "utf-8")
 
 
 def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray[Any]], sources: tuple[str, ...], row_len: int) -> None:

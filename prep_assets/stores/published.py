@@ -18,7 +18,6 @@ leaves nothing that can be read. A store that replaces a damaged one goes the sa
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from typing import Any
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.checked import CHECKS, Result, read_results, write_results
+from prep_assets.stores.folders import sync, sync_tree
 from prep_assets.stores.manifest import MANIFEST, Manifest, file_hash, list_payload, payload_faults
 
 KEY_LENGTH = 20
@@ -247,12 +247,12 @@ class Place:
                 self.asset, self.partition, build_key, config_key, recipe, draft.counts, draft.metrics, files, draft.checks, refused
             )
             manifest.write(payload)
-            _sync_tree(work)
+            sync_tree(work)
             final = self._free(build_key)
             if refused:
                 quarantine.replace(final.with_name(final.name + QUARANTINE))
             payload.rename(final)
-            _sync(final.parent)
+            sync(final.parent)
             return final
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -284,7 +284,7 @@ class Place:
         except OSError:
             fresh.write_text(target.as_posix() + "\n", "utf-8")
         fresh.replace(pointer)
-        _sync(self.directory)
+        sync(self.directory)
 
     def _unpoint(self, name: str) -> None:
         (self.directory / name).unlink(missing_ok=True)
@@ -319,9 +319,9 @@ def _write_manifest(directory: Path, manifest: Manifest) -> None:
     work = directory.with_name(f".writing-manifest-{directory.name}")
     work.mkdir()
     manifest.write(work)
-    _sync_tree(work)
+    sync_tree(work)
     (work / MANIFEST).replace(directory / MANIFEST)
-    _sync(directory)
+    sync(directory)
     work.rmdir()
 
 
@@ -340,17 +340,3 @@ def open_published(root: Path, asset: str, partition: str = "", *, remedy: str =
     if found is None:
         raise StoreError(f"{place.label}: no store in {place.directory}." + (f" Build it with:\n  {remedy}" if remedy else ""))
     return found
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _sync_tree(directory: Path) -> None:
-    for path in sorted(directory.rglob("*")):
-        _sync(path)
-    _sync(directory)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
+from prep_assets.stores.shards import BinShard
 
 StorageFormat = Literal["bin", "h5"]
 BIN_NAMES = {"tokens": "sequence"}
@@ -53,8 +54,8 @@ class BinWriter:
 
     def __init__(self, directory: Path, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000) -> None:
         self._directory, self._dtypes, self._limit = directory, dict(dtypes), max_tokens_per_shard
-        self._shard, self._tokens = 0, 0
-        self._files: dict[str, Any] = {}
+        self._shards, self._tokens = 0, 0
+        self._open: BinShard | None = None
         directory.mkdir()
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
@@ -71,31 +72,23 @@ class BinWriter:
             start = int(ends[record - 1])
 
     def close(self) -> None:
-        if not self._shard:
-            self._start()
-        if self._files:
+        if self._open or not self._shards:
             self._finish()
 
-    def _start(self) -> None:
-        if not self._files:
-            self._folder().mkdir()
-            self._files = {key: (self._folder() / f"{BIN_NAMES.get(key, key)}.bin").open("wb") for key in self._dtypes}
+    def _shard(self) -> BinShard:
+        if self._open is None:
+            dtypes = {BIN_NAMES.get(key, key): dtype for key, dtype in self._dtypes.items()}
+            self._open, self._shards = BinShard(self._directory / f"shard_{self._shards:04d}", dtypes), self._shards + 1
+        return self._open
 
     def _write(self, block: Block, start: int, stop: int) -> None:
-        self._start()
-        for key, dtype in self._dtypes.items():
-            np.ascontiguousarray(block[key][start:stop], np.dtype(dtype).newbyteorder("<")).tofile(self._files[key])
+        for key in self._dtypes:
+            self._shard().append(BIN_NAMES.get(key, key), block[key][start:stop])
         self._tokens += stop - start
 
-    def _folder(self) -> Path:
-        return self._directory / f"shard_{self._shard:04d}"
-
     def _finish(self) -> None:
-        for file in self._files.values():
-            file.close()
-        meta = {BIN_NAMES.get(key, key): {"shape": [self._tokens], "dtype": np.dtype(dtype).name} for key, dtype in self._dtypes.items()}
-        (self._folder() / "meta.json").write_text(json.dumps(meta), "utf-8")
-        self._files, self._tokens, self._shard = {}, 0, self._shard + 1
+        self._shard().close()
+        self._open, self._tokens = None, 0
 
 
 class H5Writer:

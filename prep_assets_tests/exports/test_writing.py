@@ -48,9 +48,8 @@ def test_what_appeared_meanwhile_is_kept(table: Table, tmp_path: Path) -> None:
 
 
 def test_what_a_killed_export_left_is_cleaned(table: Table, tmp_path: Path) -> None:
-    (tmp_path / ".writing-out").mkdir()
-    (tmp_path / ".writing-out" / "half").write_text("")
-    (tmp_path / ".lock-out").write_text("")
+    (tmp_path / ".out.writing" / "deep").mkdir(parents=True)
+    (tmp_path / ".out.writing" / "half").write_text("")
     export(table.folder, "mds", tmp_path / "out")
     assert "half" not in contents(tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir() if path != table.folder) == ["out"]

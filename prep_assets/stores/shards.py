@@ -1,0 +1,80 @@
+"""Writes AstrAI's shards: flat arrays by key, as raw files or as HDF5. `read_bin` and `read_h5` read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Borders = Mapping[str, Mapping[str, list[int]]]
+"""``offsets`` of records, and ``element_offsets`` of the elements of lists in them, by key; both begin with 0."""
+
+
+class BinShard:
+    """``<folder>/<key>.bin`` of raw little-endian elements, and ``meta.json``, which is written last.
+
+    ``{"<key>": {"shape": [n], "dtype": "int32"}, …}``; where records have borders, each entry has them as well. Also a context manager: an
+    exception leaves no ``meta.json``.
+    """
+
+    def __init__(self, folder: Path, dtypes: Mapping[str, npt.DTypeLike]) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._dtypes = {key: np.dtype(dtype).newbyteorder("<") for key, dtype in dtypes.items()}
+        self._files = {key: (folder / f"{key}.bin").open("wb") for key in dtypes}
+        self.sizes = dict.fromkeys(dtypes, 0)
+        self.borders: Borders = {}
+
+    def append(self, key: str, values: npt.NDArray[Any]) -> None:
+        """Write further elements of a key, whatever their shape."""
+        np.ascontiguousarray(values, self._dtypes[key]).tofile(self._files[key])
+        self.sizes[key] += values.size
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._close()
+        meta = {key: {"shape": [self.sizes[key]], "dtype": dtype.name, **self.borders.get(key, {})} for key, dtype in self._dtypes.items()}
+        (self._folder / "meta.json").write_text(json.dumps(meta), "utf-8")
+
+    def _close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def __enter__(self) -> BinShard:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._close()
+
+
+def write_h5_shard(
+    path: Path,
+    dtypes: Mapping[str, npt.DTypeLike],
+    sizes: Mapping[str, int],
+    blocks: Callable[[str], Iterable[npt.NDArray[Any]]],
+    borders: Borders,
+) -> None:
+    """``/<key>/data_0``, contiguous and uncompressed.
+
+    Borders go into ``<name>.offsets.json`` beside it, because readers take everything inside a key's group for data.
+    """
+    import h5py
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        for key, dtype in dtypes.items():
+            dataset = file.create_group(key).create_dataset("data_0", (sizes[key],), dtype, track_times=False)
+            at = 0
+            for block in blocks(key):
+                dataset[at : at + len(block)] = block
+                at += len(block)
+    if borders:
+        path.with_name(f"{path.stem}.offsets.json").write_text(json.dumps(borders), "utf-8")
