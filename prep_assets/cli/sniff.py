@@ -39,7 +39,9 @@ def sniff(
         for fit in fitting:
             style = "bold green" if fit.fitting == fit.rows else "yellow"
             records = Text(f"{fit.fitting:,} of {fit.rows:,}", style)
-            shown.add_row(fit.schema, gives(known[fit.schema].gives), records, Text(", ".join(fit.unread)), Text(_reason(fit)))
+            shown.add_row(
+                fit.schema, gives(known[fit.schema].gives), records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
+            )
         console.print(shown)
     others = table("schema", "first reason why not", title="does not fit")
     for fit in fits:
@@ -51,7 +53,15 @@ def sniff(
     if not fitting:
         console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
         raise typer.Exit(1)
-    console.print(f"in the configuration:\n  a_name: {{files: [{file}], schema: {fitting[0].schema}}}", soft_wrap=True)
+    console.print(f"in the configuration:\n  a_name: {_entry(file, format, fitting[0])}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _entry(file: str, format: str | None, fit: Fit) -> str:
+    """A whole domain, in YAML."""
+    from prep_assets.schemas.account import in_one_line
+
+    more = {"format": format, "ignore": list(fit.unread)}
+    return in_one_line({"files": [file], "schema": fit.schema, **{key: value for key, value in more.items() if value}})
 
 
 def _reason(fit: Fit) -> str:

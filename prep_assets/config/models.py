@@ -80,12 +80,16 @@ class Domain(Model):
     )
     where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
     max_items: int | None = Field(default=None, ge=1, description="Use at most this many records, the first ones that pass `where`.")
+    ignore: tuple[str, ...] = Field(
+        default=(),
+        description="Fields that are left out before a row is read, dotted inside others, e.g. [category, messages.score]; they are counted.",
+    )
 
     @property
     def reading(self) -> list[Any]:
         """What decides which examples its files give, for recipes. What is in the folder of images is pinned with the files."""
         rows = [self.format, self.txt, self.where, self.max_items, self.domain_key, self.domain_value]
-        return [self.schema_name, self.options, *rows]
+        return [self.schema_name, self.options, *rows, *([{"ignore": sorted(self.ignore)}] if self.ignore else [])]
 
 
 class Preprocessing(Model):

@@ -14,8 +14,9 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Example, Pair, Record
+from prep_assets.schemas.account import Account
 from prep_assets.schemas.own_code import own_code_hash
-from prep_assets.schemas.registry import Convert, convert_with
+from prep_assets.schemas.registry import Reader, convert_with
 
 _SORTED = msgspec.json.Encoder(order="sorted")
 _PACKED = msgspec.msgpack.Encoder(order="sorted")
@@ -75,7 +76,7 @@ def held_out(identity: bytes, fraction: float) -> bool:
     return fraction > 0 and int.from_bytes(identity[:8], "big") < fraction * 2**64
 
 
-def converter(domain: Domain, gives: type) -> Convert:
+def converter(domain: Domain, gives: type) -> Reader:
     """The row function of a domain in a family that needs the form `gives`: everything that reads its rows takes it from here.
 
     Where a `Pair` is needed, a sample with a label will do.
@@ -83,7 +84,9 @@ def converter(domain: Domain, gives: type) -> Convert:
     Raises:
         ConfigError: no such schema or option, or its schema has no such form.
     """
-    return convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
+    convert = convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
+    used = [*domain.where, *([domain.domain_key] if domain.domain_key else [])]
+    return Reader(convert, Account(domain.ignore, used))
 
 
 def check_schemas(family: Family, names: Sequence[str], gives: type) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from prep_assets.config.models import Domain, Family
 from prep_assets.errors import Refused
@@ -19,7 +20,7 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.records.where import MISSED, conditions, filter_blocks
 from prep_assets.samples import Example, Record
-from prep_assets.schemas.registry import Convert, apply
+from prep_assets.schemas.registry import Reader, apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Reading:
 
     Attributes:
         name, domain, router, sources: what is read.
-        convert: makes an example of a row.
+        reader: makes an example of a row, and accounts for the fields that it does not read.
         deduplicator: refuses rows that came before; `None` keeps them.
         benchmarks: refuses rows that hold a passage of a benchmark; `None` where none is configured.
         max_items: stop after so many training records that `where` lets through. Held-out files are read whole.
@@ -57,7 +58,7 @@ class Reading:
     domain: Domain
     router: Router
     sources: Pinned
-    convert: Convert
+    reader: Reader
     deduplicator: Deduplicator | None = None
     benchmarks: Benchmarks | None = None
     max_items: int | None = None
@@ -119,7 +120,7 @@ class Reading:
             Refused: it came before, it holds a passage of a benchmark, or its schema refuses it.
         """
         self.admit(file, record)
-        return apply(self.convert, record.payload)
+        return apply(self.reader, record.payload)
 
     def admit(self, file: SourceFile, record: Record) -> None:
         """Refuse a row that came before, or that holds a passage of a benchmark."""
@@ -127,6 +128,10 @@ class Reading:
             self.deduplicator.check(record, record_id(file, record.row))
         if self.benchmarks is not None:
             self.benchmarks.check(record.payload)
+
+    def check_fields(self) -> None:
+        """Stop where the rows read so far have fields of which nobody knows what they mean; see `Account.check`."""
+        self.reader.account.check(f"domain {self.name}: schema {self.domain.schema_name!r}")
 
     def examples(self, doing: str, quarantine: Quarantine, *, block_bytes: int = 4 << 20) -> Iterator[tuple[list[Item], bool]]:
         """Blocks of examples in the order of the files, and whether they are held out. What is not yielded is in quarantine.
@@ -144,6 +149,7 @@ class Reading:
                     items.append(Item(block.file, row, self.example(block.file, row)))
                 except Refused as refusal:
                     quarantine.add(record_id(block.file, row.row), refusal.stage, refusal.reason, refusal.detail, row.payload)
+            self.check_fields()
             yield items, block.held_out
             self.advance(doing, block.size)
 
@@ -160,3 +166,9 @@ def _first(rows: Sequence[Record | Unreadable], limit: int) -> tuple[Sequence[Re
     """
     places = [at for at, row in enumerate(rows) if isinstance(row, Record) or row.reason not in MISSED][:limit]
     return (rows[: places[-1] + 1] if len(places) == limit else rows), limit - len(places)
+
+
+def passed_over(*readings: Reading) -> dict[str, Any]:
+    """For the manifest: in how many rows which fields were passed over, of domains that have any."""
+    found = {reading.name: dict(sorted(reading.reader.account.counts.items())) for reading in readings if reading.reader.account.counts}
+    return {"fields_passed_over": found} if found else {}

@@ -173,8 +173,15 @@ def _tables(stream: IO[bytes], format: str) -> Rows:
                 rows: list[dict[str, Any] | None] = list(part.to_pylist())
             except (ValueError, ArithmeticError):
                 rows = [_table_row(part.slice(at, 1)) for at in range(part.num_rows)]
-            yield from enumerate(rows, number)
+            yield from enumerate((None if row is None else {name: _members(row[name]) for name in row} for row in rows), number)
             number += len(rows)
+
+
+def _members(value: Any) -> Any:
+    """A value with the members of its objects that are not null: a column gives each object the members of all others."""
+    if isinstance(value, list):
+        return list(map(_members, value))
+    return {name: _members(inner) for name, inner in value.items() if inner is not None} if isinstance(value, dict) else value
 
 
 def _table_row(row: Any) -> dict[str, Any] | None:

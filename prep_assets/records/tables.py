@@ -1,4 +1,7 @@
-"""Parquet and Arrow IPC files. Nested values come as Python lists and dicts."""
+"""Parquet and Arrow IPC files. Nested values come as Python lists and dicts.
+
+All structs of a column have all members that any of them has, so a member that is null is one that an object does not have: the parameter of another
+tool. Such members are left out. A null inside JSON text stays."""
 
 from __future__ import annotations
 
@@ -90,18 +93,35 @@ def _arrow_batches(source: IO[bytes]) -> Iterator[Any]:
 
 
 def _block(batch: Any, index: int, start: int, bytes_read: int) -> Block:
+    padded = [name for name, kind in zip(batch.schema.names, batch.schema.types, strict=True) if _has_structs(kind)]
     try:
         rows = batch.to_pylist()
     except _NO_PYTHON_FORM:
-        return _row_by_row(batch, index, start, bytes_read)
+        return _row_by_row(batch, index, start, bytes_read, padded)
+    for row in rows if padded else ():
+        row.update((name, _without_padding(row[name])) for name in padded)
     return Block([Record(index, row, payload) for row, payload in enumerate(rows, start)], [], bytes_read)
 
 
-def _row_by_row(batch: Any, index: int, start: int, bytes_read: int) -> Block:
+def _has_structs(kind: Any) -> bool:
+    """Whether values of an Arrow type hold structs, at any depth."""
+    import pyarrow.types as types
+
+    return bool(types.is_struct(kind)) or any(_has_structs(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _without_padding(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _without_padding(inner) for key, inner in value.items() if inner is not None}
+    return [_without_padding(each) for each in value] if type(value) is list else value
+
+
+def _row_by_row(batch: Any, index: int, start: int, bytes_read: int, padded: list[str]) -> Block:
     """A batch with a value that has no Python form: a string that is no UTF-8, a time outside the calendar."""
     block = Block([], [], bytes_read)
     for i in range(batch.num_rows):
         payload, wrong = _readable_part(batch, i)
+        payload.update((name, _without_padding(payload[name])) for name in padded if name in payload)
         if wrong is None:
             block.records.append(Record(index, start + i, payload))
         else:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, TEXT, USER, Region, Sample, Turn, turn
+from prep_assets.schemas.columns import chat_sample, with_system
 from prep_assets.schemas.fields import as_list, as_text, needed, text_of
-from prep_assets.schemas.images import refuse_media
+from prep_assets.schemas.reasoning import reasoning_regions
 from prep_assets.schemas.registry import Convert, schema
 
 EXAMPLE = {"instruction": "Translate into French.", "input": "Good morning", "output": "Bonjour"}
@@ -25,14 +26,14 @@ def alpaca(
     join: str = "\n\n",
     strip: bool = True,
 ) -> Convert:
-    """An instruction with its answer: [system], [history], user, assistant.
+    """An instruction with its answer: [system], [history], user, assistant, who may reason first (``thinking``, ``Complex_CoT`` …).
 
     Options:
         prompt_key: field with the instruction.
-        query_key: field with the input, which may be absent or blank; null to ignore it.
+        query_key: field with the input, which may be absent or blank; null where there is none.
         response_key: field with the answer.
-        system_key: field with a system prompt; absent or blank gives no system turn; null to ignore it.
-        history_key: field with earlier ``[question, answer]`` pairs; null to ignore it.
+        system_key: field with a system prompt; absent or blank gives no system turn; null where there is none.
+        history_key: field with earlier ``[question, answer]`` pairs; null where there is none.
         join: what stands between instruction and input: a blank line (train-llm-from-scratch), or a line break (LLaMA-Factory, ModelLink).
         strip: remove whitespace at both ends of every text.
     """
@@ -40,7 +41,8 @@ def alpaca(
     def convert(row: Mapping[str, Any]) -> Sample:
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
         answer = needed(text_of(row, response_key), "empty_answer", response_key)
-        return Sample((*prompt, turn(ASSISTANT, answer.strip() if strip else answer)))
+        said = Region(TEXT, answer.strip() if strip else answer)
+        return chat_sample(row, (*prompt, Turn(ASSISTANT, (*reasoning_regions(row, "the record", None), said))))
 
     return convert
 
@@ -49,8 +51,6 @@ def alpaca_prompt(
     row: Mapping[str, Any], prompt_key: str, query_key: str | None, system_key: str | None, history_key: str | None, join: str, strip: bool
 ) -> tuple[Turn, ...]:
     """The turns before the answer."""
-
-    refuse_media(row, read=(prompt_key, query_key, system_key, history_key))
 
     def tidy(text: str) -> str:
         return text.strip() if strip else text
@@ -61,7 +61,7 @@ def alpaca_prompt(
     system = tidy(_optional(row, system_key))
     history = _history(row, history_key)
     past = (turn(role, tidy(text)) for pair in history for role, text in zip((USER, ASSISTANT), pair, strict=True))
-    return (*((turn(SYSTEM, system),) if system.strip() else ()), *past, turn(USER, question))
+    return with_system((*past, turn(USER, question)), system)
 
 
 def _optional(row: Mapping[str, Any], key: str | None) -> str:

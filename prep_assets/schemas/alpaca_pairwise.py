@@ -8,7 +8,7 @@ from typing import Any
 from prep_assets.samples import ASSISTANT, Pair, turn
 from prep_assets.schemas.alpaca import alpaca_keys, alpaca_prompt
 from prep_assets.schemas.fields import texts_of
-from prep_assets.schemas.pairs import pair
+from prep_assets.schemas.pairs import pair_of
 from prep_assets.schemas.registry import Convert, schema
 
 EXAMPLE = {"instruction": "Name a prime number.", "input": "", "chosen": "7", "rejected": "9"}
@@ -30,11 +30,11 @@ def alpaca_pairwise(
 
     Options:
         prompt_key: field with the instruction.
-        query_key: field with the input, which may be absent or blank; null to ignore it.
+        query_key: field with the input, which may be absent or blank; null where there is none.
         chosen_key: field with the better answer.
         rejected_key: field with the worse answer.
-        system_key: field with a system prompt; null to ignore it.
-        history_key: field with earlier ``[question, answer]`` pairs; null to ignore it.
+        system_key: field with a system prompt; null where there is none.
+        history_key: field with earlier ``[question, answer]`` pairs; null where there is none.
         join: what stands between instruction and input.
         strip: remove whitespace at both ends of every text.
     """
@@ -42,7 +42,7 @@ def alpaca_pairwise(
     def convert(row: Mapping[str, Any]) -> Pair:
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
         answers = (text.strip() if strip else text for text in texts_of(row, chosen_key, rejected_key))
-        return pair(prompt, *((turn(ASSISTANT, text),) for text in answers))
+        return pair_of(row, prompt, *((turn(ASSISTANT, text),) for text in answers))
 
     return convert
 

@@ -9,14 +9,14 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Turn
 from prep_assets.schemas.content import content_regions
+from prep_assets.schemas.field_names import CALLS
 from prep_assets.schemas.fields import as_list, as_mapping, as_text
 from prep_assets.schemas.images import Images
+from prep_assets.schemas.reasoning import reasoning_regions
 from prep_assets.schemas.roles import OPENAI_ROLES, require_calls_before_results, role_at
-from prep_assets.schemas.tools import call_ids, call_texts
+from prep_assets.schemas.tools import call_id, call_texts
+from prep_assets.schemas.view import has_content
 from prep_assets.schemas.weights import loss_weight_of
-
-REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
-CALL_KEYS = ("tool_calls", "function_call")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +44,40 @@ class ChatFormat:
         rows = [as_mapping(message, f"{where}[{i}]") for i, message in enumerate(as_list(messages, where))]
         turns = tuple(self._turn(message, f"{where}[{i}]", images) for i, message in enumerate(rows))
         require_calls_before_results(turns)
-        _require_known_ids(rows, turns, where)
+        _require_known_ids(turns, where)
         return turns
 
     def _turn(self, message: Mapping[str, Any], where: str, images: Images) -> Turn:
         role = role_at(message, self.role_key, self.roles, where)
         weight = loss_weight_of(message, where)
         place = f"{where}.{self.content_key}"
-        content = message.get(self.content_key)
+        content = _said(message, message.get(self.content_key), where)
         if self.call_tag is not None and message.get(self.role_key) == self.call_tag:
             regions = [Region(TOOL_CALL, text, weight) for text in call_texts(content, place)]
         else:
             regions = content_regions(content, place, weight, images)
-        regions = [*_reasoning(message, where, weight), *regions, *_tool_calls(message, where, weight)]
+        regions = [*reasoning_regions(message, where, weight), *regions, *_tool_calls(message, where, weight)]
         _require_content(role, regions, place)
         name, call_id = (_optional(message, key, where) for key in ("name", "tool_call_id"))
         return Turn(role, tuple(regions) or (Region(TEXT, "", weight),), name, call_id)
 
 
-def _reasoning(message: Mapping[str, Any], where: str, weight: float | None) -> list[Region]:
-    said = {key: as_text(message[key], f"{where}.{key}") for key in REASONING_KEYS if message.get(key)}
-    if len(set(said.values())) > 1:
-        raise Refused("conflicting_reasoning", f"{where} has different texts under {', '.join(said)}")
-    return [Region(THINKING, text, weight) for text in list(said.values())[:1]]
+def _said(message: Mapping[str, Any], content: object, where: str) -> object:
+    """The content, or OpenAI's ``refusal`` in its place. An answer that is only begun (Mistral's ``prefix``) is refused."""
+    if message.get("prefix"):
+        raise Refused("open_prefix", f"{where} is the beginning of an answer, which a model continues; there is no answer to train")
+    if not (refusal := message.get("refusal")):
+        return content
+    if has_content(content):
+        raise Refused("conflicting_content", f"{where} has both a content and a refusal")
+    return as_text(refusal, f"{where}.refusal")
 
 
 def _tool_calls(message: Mapping[str, Any], where: str, weight: float | None) -> list[Region]:
-    texts = [text for key in CALL_KEYS if message.get(key) for text in call_texts(message[key], f"{where}.{key}")]
-    return [Region(TOOL_CALL, text, weight) for text in texts]
+    given = {key: call_texts(message[key], f"{where}.{key}") for key in CALLS if has_content(message.get(key))}
+    if len(given) > 1:
+        raise Refused("bad_tool_call", f"{where} has calls under {' and '.join(given)}")
+    return [Region(TOOL_CALL, text, weight) for texts in given.values() for text in texts]
 
 
 def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
@@ -85,13 +91,13 @@ def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
         raise Refused("empty_turn", f"{where!r} of the user is empty")
 
 
-def _require_known_ids(rows: Sequence[Mapping[str, Any]], turns: Sequence[Turn], where: str) -> None:
+def _require_known_ids(turns: Sequence[Turn], where: str) -> None:
     """Where calls have ids, a result must answer one that was made before it."""
     made: list[str] = []
-    for number, (row, turn) in enumerate(zip(rows, turns, strict=True)):
+    for number, turn in enumerate(turns):
         if turn.role == TOOL and turn.tool_call_id is not None and made and turn.tool_call_id not in made:
             raise Refused("unknown_tool_call", f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(made)}")
-        made += call_ids(row.get("tool_calls"))
+        made += [found for region in turn.regions if region.kind == TOOL_CALL and (found := call_id(region.text)) is not None]
 
 
 def _optional(message: Mapping[str, Any], key: str, where: str) -> str | None:

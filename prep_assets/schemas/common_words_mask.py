@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from prep_assets.errors import Refused
 from prep_assets.samples import COMPLETION, PROMPT, TEXT, Region, Sample, Turn, turn
-from prep_assets.schemas.fields import as_list, as_mapping, needed, text_of, value_at
+from prep_assets.schemas.fields import as_list, as_mapping, needed, text_of, texts_of, value_at
 from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.view import whole
 
 COMMON_WORDS = ("the", "be", "to", "of", "and", "a", "in", "that", "have", "I", "am")
 _WORD = re.compile(r"\s*\S+(?:\s+\Z)?")
@@ -50,19 +51,30 @@ def weighted(prompt: str, completion: str, words: Sequence[str]) -> Sample:
         "messages": [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "I am Max."}],
     },
 )
-def ultra_chat_common_words_mask_hook(*, prompt_key: str = "prompt", completion_key: str = "messages") -> Convert:
-    """Cerebras' hook for UltraChat: the completion is the second message of a chat.
+def ultra_chat_common_words_mask_hook(
+    *, prompt_key: str = "prompt", completion_key: str = "messages", later_messages: Literal["refuse", "leave_out"] = "refuse"
+) -> Convert:
+    """Cerebras' hook for UltraChat: the completion is the second message of a chat, whose first one is the prompt.
 
     Options:
         prompt_key: field with the prompt.
         completion_key: field with the array of messages.
+        later_messages: whether a chat of more than two messages is refused, or what comes after the second is left out.
     """
 
     def convert(row: Mapping[str, Any]) -> Sample:
-        messages = as_list(value_at(row, completion_key), completion_key)
+        messages = [as_mapping(each, completion_key) for each in as_list(value_at(row, completion_key), completion_key)]
+        prompt = text_of(row, prompt_key)
         if len(messages) < 2:
             raise Refused("no_assistant_turn", f"{completion_key!r} has {len(messages)} messages, the answer is the second")
-        completion = text_of(as_mapping(messages[1], f"{completion_key}[1]"), "content")
-        return weighted(text_of(row, prompt_key), completion, COMMON_WORDS)
+        asked, answered = (texts_of(message, "role", "content") for message in messages[:2])
+        if (asked[0], answered[0]) != ("user", "assistant"):
+            raise Refused("role_order", f"{completion_key!r} begins with messages of {asked[0]!r} and {answered[0]!r}")
+        if asked[1].strip() != prompt.strip():
+            raise Refused("prompts_differ", f"the first message is {asked[1][:60]!r}, {prompt_key!r} is {prompt[:60]!r}")
+        if messages[2:] and later_messages == "refuse":
+            raise Refused("later_messages", f"{completion_key!r} has {len(messages)} messages; the answer is the second")
+        whole(messages[2:])
+        return weighted(prompt, answered[1], COMMON_WORDS)
 
     return convert

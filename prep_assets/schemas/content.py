@@ -14,7 +14,7 @@ from prep_assets.schemas.weights import loss_weight_of
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 THINKING_PARTS = ("reasoning", "thinking")
-CALL_PARTS = ("tool_call",)
+CALL_PARTS = ("tool_call", "tool_use")
 IMAGE_PARTS = ("image", "image_url")
 PARTS = (*TEXT_PARTS, *THINKING_PARTS, *CALL_PARTS, *IMAGE_PARTS)
 
@@ -52,15 +52,19 @@ def _part_regions(part: Mapping[str, Any], where: str, weight: float | None, ima
 
 
 def _calls(part: Mapping[str, Any], where: str) -> list[str]:
-    value = part.get("value", part.get("tool_call"))
-    return [call_text(part, where)] if value is None else call_texts(value, f"{where}.value")
+    if all(part.get(key) is None for key in ("value", "tool_call")):
+        return [call_text(part, where)]
+    return call_texts(_first(part, ("value", "tool_call"), where), f"{where}.value")
 
 
 def _image(part: Mapping[str, Any], where: str, images: Images) -> str:
-    found = [part[key] for key in ("image_url", "image", "path", "url", "value") if part.get(key) is not None]
-    return image_path(found[0], where) if found else images.take()
+    keys = ("image_url", "image", "path", "url", "value")
+    return image_path(_first(part, keys, where), where) if any(part.get(key) is not None for key in keys) else images.take()
 
 
 def _first(part: Mapping[str, Any], keys: Sequence[str], where: str) -> Any:
+    """The value under one of `keys`. Two that differ are refused (``conflicting_content``)."""
     present = [key for key in keys if part.get(key) is not None]
+    if any(part[key] != part[present[0]] for key in present):
+        raise Refused("conflicting_content", f"{where} has different values under {' and '.join(present)}")
     return part[present[0]] if present else value_at(part, keys[-1], where)

@@ -22,7 +22,7 @@ def dolly(
 
     Options:
         instruction_key: field with the instruction.
-        context_key: field with the context, which may be absent or blank; null to ignore it.
+        context_key: field with the context, which may be absent or blank; null where there is none.
         response_key: field with the response.
         join: what stands between instruction and context.
     """

@@ -8,8 +8,9 @@ from typing import Any
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, Group, Sampled, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.columns import offered, with_system_of
 from prep_assets.schemas.fields import as_integer, as_list, as_number, needed, value_at
-from prep_assets.schemas.images import no_images, refuse_columns, refuse_media
+from prep_assets.schemas.images import no_images
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rl_prompt import prompt_turns
 from prep_assets.schemas.roles import require_answer
@@ -37,17 +38,14 @@ def group(
     """
     if token_ids_key is None and (logprobs_key or prompt_ids_key):
         raise ConfigError("logprobs_key and prompt_ids_key go with token_ids_key: they are about tokens as they were sampled")
-    keys = tuple(key for key in (prompt_key, responses_key, rewards_key, token_ids_key, logprobs_key, prompt_ids_key) if key)
 
     def convert(row: Mapping[str, Any]) -> Group:
-        refuse_media(row, read=keys)
-        refuse_columns(row, ("system", "history", "tools"), read=keys)
-        prompt = prompt_turns(value_at(row, prompt_key), prompt_key)
+        prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
         values = as_list(value_at(row, responses_key), responses_key)
         responses = tuple(_response(value, f"{responses_key}[{i}]") for i, value in enumerate(values))
         rewards = rewards_for(value_at(row, rewards_key), rewards_key, len(responses))
         sampled = _sampled(row, token_ids_key, logprobs_key, prompt_ids_key, len(responses)) if token_ids_key else None
-        return Group(prompt, responses, rewards, sampled=sampled)
+        return Group(prompt, responses, rewards, sampled=sampled, **offered(row))
 
     return convert
 

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, USER, Pair, Turn, turn
+from prep_assets.schemas.columns import with_system_of
 from prep_assets.schemas.fields import texts_of
 from prep_assets.schemas.marked_text import split_marked
-from prep_assets.schemas.pairs import pair, turns_of
+from prep_assets.schemas.pairs import pair_of, turns_of
 from prep_assets.schemas.registry import Convert, schema
 
 HUMAN_MARK = "\n\nHuman:"
@@ -48,7 +49,7 @@ def hh(
         if not rejected[0].strip():
             raise Refused("empty_prompt", f"the prompt of {rejected_key!r} is empty")
         prompt = _turns(chosen[0], chosen_key) if split_turns else (turn(USER, chosen[0].strip()),)
-        return pair(prompt, *((turn(ASSISTANT, answer),) for _, answer in (chosen, rejected)))
+        return pair_of(row, with_system_of(row, prompt), *((turn(ASSISTANT, answer),) for _, answer in (chosen, rejected)))
 
     return convert
 

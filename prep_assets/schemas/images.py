@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.errors import Refused
 from prep_assets.samples import IMAGE, TEXT, Region
 from prep_assets.schemas.fields import as_text, value_at, wrong_type
-
-MEDIA = ("images", "image", "videos", "video", "audios", "audio")
-
-
-def refuse_media(row: Mapping[str, Any], *, read: Collection[str | None] = ()) -> None:
-    """Refuse (``unsupported_media``) a row with media that its schema does not read: without them its text would be another text.
-
-    Args:
-        read: columns that the schema reads.
-    """
-    for column in MEDIA:
-        if row.get(column) and column not in read:
-            raise Refused("unsupported_media", f"the record has {column!r}, which this schema does not read")
-
-
-def refuse_columns(row: Mapping[str, Any], columns: Collection[str], *, read: Collection[str | None] = ()) -> None:
-    """Refuse (``unsupported_column``) a row with text that belongs in its prompt, in one of `columns` that its schema does not read."""
-    for column in columns:
-        if row.get(column) and column not in read:
-            raise Refused("unsupported_column", f"the record has {column!r}, which this schema does not read; its prompt would lack it")
 
 
 def no_images() -> Images:
@@ -48,7 +28,6 @@ class Images:
         column = row.get(key)
         if key == "images" and column is None and row.get("image") is not None:
             key, column = "image", row["image"] or []
-        refuse_media(row, read=(key,))
         self._key, self._token, self._taken = key, token, 0
         self._paths = None if column is None else _paths(column, key)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.samples import COMPLETION, PROMPT, Sample, turn
+from prep_assets.schemas.columns import plain_sample
 from prep_assets.schemas.fields import needed, texts_of
-from prep_assets.schemas.images import refuse_media
 from prep_assets.schemas.registry import Convert, schema
 
 
@@ -21,10 +21,9 @@ def instruction(*, prompt_key: str = "prompt", response_key: str = "response") -
     """
 
     def convert(row: Mapping[str, Any]) -> Sample:
-        refuse_media(row, read=(prompt_key, response_key))
         prompt, response = texts_of(row, prompt_key, response_key)
         needed(prompt, "empty_prompt", prompt_key)
         needed(response, "empty_answer", response_key)
-        return Sample((turn(PROMPT, prompt), turn(COMPLETION, response)))
+        return plain_sample(row, (turn(PROMPT, prompt), turn(COMPLETION, response)))
 
     return convert

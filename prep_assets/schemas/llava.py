@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn
+from prep_assets.schemas.columns import chat_sample, plain_sample, with_system_of
 from prep_assets.schemas.fields import as_list, as_mapping, needed, text_of, value_at
-from prep_assets.schemas.images import image_path, refuse_media
+from prep_assets.schemas.images import image_path
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_answer, role_at
 
@@ -48,7 +49,6 @@ def llava(
     roles = {USER: USER, ASSISTANT: ASSISTANT, SYSTEM: SYSTEM} if template else {USER: PROMPT, ASSISTANT: COMPLETION}
 
     def convert(row: Mapping[str, Any]) -> Sample:
-        refuse_media(row, read=(image_key,))
         path = None if row.get(image_key) is None else image_path(row[image_key], image_key)
         turns = []
         for number, message in enumerate(as_list(value_at(row, conversations_key), conversations_key)):
@@ -61,7 +61,9 @@ def llava(
         require_answer(turns)
         if unfit := [turn.role for turn in turns if turn.role not in roles]:
             raise Refused("unknown_role", f"a {unfit[0]} turn cannot stand without a chat template")
-        return Sample(tuple(Turn(roles[turn.role], turn.regions) for turn in turns))
+        if not template:
+            return plain_sample(row, tuple(Turn(roles[turn.role], turn.regions) for turn in turns))
+        return chat_sample(row, with_system_of(row, turns))
 
     def _regions(role: str, text: str, where: str, path: str | None) -> tuple[Region, ...]:
         count = text.count(image_token)

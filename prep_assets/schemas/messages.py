@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, Turn
 from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.columns import chat_sample, tools_of, with_system_of
+from prep_assets.schemas.field_names import TOOLS
 from prep_assets.schemas.fields import value_at
 from prep_assets.schemas.images import Images
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import OPENAI_ROLES, require_alternation, require_answer
-from prep_assets.schemas.tools import tools_at
+
+Tools = tuple[Mapping[str, Any], ...]
 
 EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
@@ -45,14 +49,23 @@ def messages(
 
     def convert(row: Mapping[str, Any]) -> Sample:
         images = Images(row, images_key, image_token)
-        turns = form.turns(value_at(row, messages_key), messages_key, images)
+        turns = with_system_of(row, form.turns(value_at(row, messages_key), messages_key, images))
         images.require_all_taken()
         require_answer(turns)
         if order == "alternate":
             require_alternation(turns, ends_with_answer=True)
-        return Sample(turns, tools_at(row, tools_key))
+        sample = chat_sample(row, turns, tools_key)
+        return replace(sample, tools=_with_own_tools(row[messages_key], sample.tools, messages_key))
 
     return convert
+
+
+def _with_own_tools(messages: Sequence[Mapping[str, Any]], tools: Tools, where: str) -> Tools:
+    """The tools that a message offers itself, as OLMo's system messages do under ``functions``, where the row has none."""
+    own = [found for message in messages if (found := tools_of(message, TOOLS[0]))]
+    if own and any(found != (tools or own[0]) for found in own):
+        raise Refused("conflicting_tools", f"{where!r} offers other tools in one place than in another")
+    return tools or (own[0] if own else ())
 
 
 @schema("chat_read_hook", gives=Sample, example=EXAMPLE)

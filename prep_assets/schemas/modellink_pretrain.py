@@ -57,6 +57,8 @@ def sharegpt_pretrain_handler() -> Convert:
         texts = []
         for number, message in enumerate(as_list(value_at(row, "conversations"), "conversations")):
             fields = as_mapping(message, f"conversations[{number}]")
+            for key in ("from", "role"):
+                fields.get(key)  # every message is part of the text, whoever speaks
             texts.append(text_of(fields, "value" if fields.get("value") is not None else "content"))
         return document(needed("".join(texts), "empty_text", "conversations"))
 

@@ -14,7 +14,9 @@ from prep_assets.schemas.roles import require_answer
 from prep_assets.schemas.tools import call_text
 
 PARAMETERS = {"Search": "query", "Calculate": "expression", "Solve": "equation", "Text2Image": "description"}
-_COMMAND = re.compile(rf'({"|".join(PARAMETERS)})\("(.*?)"\)\s*(?:,\s*|$)', re.DOTALL)
+_COMMAND = re.compile(rf'({"|".join(PARAMETERS)})\("((?:[^"\\]|\\.)*)"\)\s*(?:[,，;；]\s*)?', re.DOTALL)
+NOTHING = "None"
+"""What stands in a field that has nothing to say. A tool may well answer it."""
 
 EXAMPLE = {
     "meta_instruction": "You are an AI assistant whose name is MOSS.\n",
@@ -37,7 +39,8 @@ def moss(*, chat_key: str = "chat", system_key: str | None = None, plugins: bool
     Options:
         chat_key: field with the object of turns, which are taken in the order of the file.
         system_key: field with a system prompt, such as ``meta_instruction``; null for none, as in ModelLink.
-        plugins: keep inner thoughts, commands and tool responses, as thinking, tool calls and tool turns; ModelLink leaves them out.
+        plugins: keep inner thoughts, commands and tool responses, as thinking, tool calls and tool turns. ModelLink leaves them out; without
+            this option they are fields that are not read.
     """
 
     def convert(row: Mapping[str, Any]) -> Sample:
@@ -73,20 +76,22 @@ def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, 
             strict=True,
         )
     )
-    thinking = (Region(THINKING, thought),) if thought else ()
-    if not commands:
+    thinking = (Region(THINKING, thought),) if thought not in ("", NOTHING) else ()
+    if commands in ("", NOTHING):
+        if results not in ("", NOTHING):
+            raise Refused("role_order", f"{where!r} has results of tools and no commands: {results[:60]!r}")
         return thinking, ()
     calls = tuple(Region(TOOL_CALL, text) for text in _calls(commands, f"{where}.Commands"))
     return thinking, (Turn(ASSISTANT, (*thinking, *calls)), turn(TOOL, results))
 
 
 def _unmarked(text: str, opening: str, closing: str) -> str:
-    plain = text.replace(opening, "").replace(closing, "").strip()
-    return "" if plain == "None" else plain
+    return text.replace(opening, "").replace(closing, "").strip()
 
 
 def _calls(commands: str, where: str) -> list[str]:
-    """Commands are written ``Search("a"), Calculate("1+1")``; an argument is taken as it stands, since its backslashes are LaTeX."""
+    """Commands are written ``Search("a"), Calculate("1+1")``, also below each other. An argument is taken as it stands up to the next quotation mark
+    without a backslash, since its backslashes are LaTeX; a call with two of them is refused."""
     texts, position = [], 0
     while position < len(commands):
         call = _COMMAND.match(commands, position)

@@ -10,16 +10,15 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.columns import with_system
 from prep_assets.schemas.fields import as_text, text_of, texts_of, value_at, wrong_type
 from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK
 from prep_assets.schemas.hh import EXAMPLE as HH_EXAMPLE
-from prep_assets.schemas.images import no_images, refuse_columns, refuse_media
+from prep_assets.schemas.images import no_images
 from prep_assets.schemas.marked_text import split_marked
-from prep_assets.schemas.pairs import pair, pair_of_chats, said, turns_of
+from prep_assets.schemas.pairs import common_prompt, pair_of, said, turns_of
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_open_end
-from prep_assets.schemas.sharegpt import with_system
-from prep_assets.schemas.tools import tools_at
 
 LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")
 EXAMPLE = {"prompt": "What is the capital of Peru?", "chosen": "Lima.", "rejected": "Cusco."}
@@ -50,15 +49,12 @@ def preference(
         user_mark: what stands before a user's turn in sides that are strings without a prompt column.
         assistant_mark: what stands before an assistant's turn there.
         tools_key: column with the tools on offer.
-        system_key: column with a system prompt, which begins the prompt; absent or blank gives no system turn; null to ignore it.
+        system_key: column with a system prompt, which begins the prompt; absent or blank gives no system turn; null where there is none.
     """
     marks = {user_mark: USER, assistant_mark: ASSISTANT}
     default = (chosen_key, rejected_key) == ("chosen", "rejected")
-    read = (prompt_key, chosen_key, rejected_key, tools_key, system_key)
 
     def convert(row: Mapping[str, Any]) -> Pair:
-        refuse_media(row, read=read)
-        refuse_columns(row, ("history",), read=read)
         return _with_system_of(row, system_key, _pair(row))
 
     def _pair(row: Mapping[str, Any]) -> Pair:
@@ -67,13 +63,12 @@ def preference(
         chosen, rejected = (value_at(row, key) for key in keys)
         if isinstance(chosen, str) != isinstance(rejected, str):
             wrong_type(rejected, keys[1], f"the same form as {keys[0]!r}")
-        tools = tools_at(row, tools_key)
         if prompt is not None:
             before = _prompt(prompt, str(prompt_key), template)
-            return pair(before, *(_answer(row[key], key, before) for key in keys), tools=tools)
+            return pair_of(row, before, *(_answer(row[key], key, before) for key in keys), tools_key=tools_key)
         if isinstance(chosen, str):
-            return pair_of_chats(*(turns_of(split_marked(row[key], marks, key)) for key in keys), tools=tools)
-        return pair_of_chats(*(_messages(row[key], key) for key in keys), tools=tools)
+            return pair_of(row, *common_prompt(*(turns_of(split_marked(row[key], marks, key)) for key in keys)), tools_key=tools_key)
+        return pair_of(row, *common_prompt(*(_messages(row[key], key) for key in keys)), tools_key=tools_key)
 
     return convert
 
@@ -119,19 +114,16 @@ def dpo_read_hook(
         assistant_role: the mark after which the answer begins where there is no prompt field, in upper or lower case.
     """
     read = preference(chosen_key=chosen_key, rejected_key=rejected_key, prompt_key=prompt_key)
-    keys = (chosen_key, rejected_key, prompt_key)
 
     def convert(row: Mapping[str, Any]) -> Pair:
         if not all(isinstance(row.get(key), str) for key in (chosen_key, rejected_key)):
             return read(row)
-        refuse_media(row, read=keys)
-        refuse_columns(row, ("history",), read=keys)
         chosen, rejected = texts_of(row, chosen_key, rejected_key)
         if prompt_key is not None:
             prompt = as_text(value_at(row, prompt_key), prompt_key)
         else:
             prompt, chosen, rejected = _cut(chosen, rejected, assistant_role)
-        sides = pair(*((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
+        sides = pair_of(row, *((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
         return _with_system_of(row, "system", sides)
 
     return convert

@@ -8,11 +8,11 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Sample, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.columns import chat_sample, plain_sample, with_system_of
 from prep_assets.schemas.fields import needed, value_at, wrong_type
-from prep_assets.schemas.images import Images, refuse_media
+from prep_assets.schemas.images import Images
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
-from prep_assets.schemas.tools import tools_at
 from prep_assets.schemas.weights import untrained
 
 EXAMPLE = {"prompt": "The sky is", "completion": " blue."}
@@ -42,17 +42,16 @@ def prompt_completion(
     def convert(row: Mapping[str, Any]) -> Sample:
         prompt, completion = value_at(row, prompt_key), value_at(row, completion_key)
         if isinstance(prompt, str) and isinstance(completion, str):
-            refuse_media(row)
             needed(prompt, "empty_prompt", prompt_key)
             needed(completion, "empty_answer", completion_key)
             if strip:
                 prompt, completion = prompt.strip(), completion.strip()
             turns = (turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion))
-            return Sample(turns, tools_at(row, tools_key))
+            return chat_sample(row, with_system_of(row, turns), tools_key) if template else plain_sample(row, turns)
         if isinstance(prompt, str) != isinstance(completion, str):
             other = completion if isinstance(prompt, str) else prompt
             wrong_type(other, completion_key if isinstance(prompt, str) else prompt_key, "a string, as the other side is one")
-        return Sample(_chat(row, prompt_key, completion_key), tools_at(row, tools_key))
+        return chat_sample(row, with_system_of(row, _chat(row, prompt_key, completion_key)), tools_key)
 
     return convert
 

@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -22,7 +22,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import Example, Group, Pair, Sample
+from prep_assets.schemas.account import Account
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
+from prep_assets.schemas.view import whole
 
 Convert = Callable[[Mapping[str, Any]], Example | None]
 Factory = TypeVar("Factory", bound=Callable[..., Convert])
@@ -187,13 +189,40 @@ def _accepts(function: Callable[..., Any], option: str) -> bool:
     return option in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A row function with the account of the fields that it does not read."""
+
+    convert: Convert
+    account: Account
+
+    def __call__(self, payload: Mapping[str, Any]) -> Example | None:
+        row = self.account.view(payload)
+        example = self.convert(row)
+        if example is not None:
+            example = _without_views(example)
+            self.account.settle(row)
+        return example
+
+
+def _without_views(example: Example) -> Example:
+    """`example` with plain values where a schema passed parts of the row on as they are."""
+    passed_on = {name: value for name in ("tools", "documents", "template_options") if (value := getattr(example, name, None))}
+    plain: dict[str, Any] = {
+        name: whole(value) if isinstance(value, Mapping) else tuple(map(whole, value)) for name, value in passed_on.items()
+    }
+    return replace(example, **plain) if plain else example
+
+
 def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
     """`convert(payload)`, with every way of saying no turned into `Refused` of stage ``schema``.
 
-    A schema sees arbitrary JSON. Whatever else it raises on such a row is about the row, so it is a refusal that shows the exception.
+    A schema sees arbitrary JSON. Whatever else it raises on such a row is about the row, so it is a refusal that shows the exception. A row
+    with a decisive field that the schema does not read is refused too, see `Account`.
     """
+    reader = convert if isinstance(convert, Reader) else Reader(convert, Account())
     try:
-        example = convert(payload)
+        example = reader(payload)
     except Refused as refusal:
         refusal.stage = refusal.stage or "schema"
         raise

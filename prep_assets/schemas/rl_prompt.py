@@ -8,12 +8,12 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.samples import SYSTEM, USER, Prompt, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.columns import offered, with_system_of
 from prep_assets.schemas.fields import as_text, needed, value_at, wrong_type
 from prep_assets.schemas.gold import gold_of_number, plain_number
-from prep_assets.schemas.images import no_images, refuse_media
+from prep_assets.schemas.images import no_images
 from prep_assets.schemas.registry import schema
 from prep_assets.schemas.roles import require_open_end
-from prep_assets.schemas.tools import tools_at
 
 NUMBER = "number"
 
@@ -40,12 +40,11 @@ def rl_prompt(
     """
 
     def convert(row: Mapping[str, Any]) -> Prompt:
-        refuse_media(row)
-        turns = prompt_turns(value_at(row, prompt_key), prompt_key)
+        turns = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
         if system is not None and turns[0].role != SYSTEM:
             turns = (turn(SYSTEM, system), *turns)
         name = verifier if verifier_key is None else as_text(value_at(row, verifier_key), verifier_key)
-        return Prompt(turns, _gold(nested(row, gold_key), gold_key, name), name, tools_at(row, tools_key))
+        return Prompt(turns, _gold(nested(row, gold_key), gold_key, name), name, **offered(row, tools_key))
 
     return convert
 

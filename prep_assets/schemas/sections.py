@@ -11,8 +11,8 @@ from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair,
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.fields import as_list, as_text, needed, value_at
 from prep_assets.schemas.group import rewards_for
-from prep_assets.schemas.images import no_images, refuse_media
-from prep_assets.schemas.pairs import pair_of_chats
+from prep_assets.schemas.images import no_images
+from prep_assets.schemas.pairs import common_prompt, pair
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
 from prep_assets.schemas.sections_config import CHAT, MASK, VALUE, Section, Source, parse_sections, parse_sources
@@ -59,7 +59,7 @@ def sections(
 
 def _of_sources(sources: Mapping[str, Source]) -> Convert:
     if "chosen" in sources:
-        return lambda row: pair_of_chats(*(_turns(row, sources[side].sections) for side in ("chosen", "rejected")))
+        return lambda row: pair(*common_prompt(*(_turns(row, sources[side].sections) for side in ("chosen", "rejected"))))
     prompts, (responses,), (rewards,) = (sources[name].sections for name in ("prompts", "responses", "rewards"))
 
     def convert(row: Mapping[str, Any]) -> Group:
@@ -74,7 +74,6 @@ def _of_sources(sources: Mapping[str, Source]) -> Convert:
 
 def _turns(row: Mapping[str, Any], parsed: Sequence[Section], *, trains: bool = True) -> tuple[Turn, ...]:
     """The turns of all sections. A masked section that the record lacks is left out; one that trains nothing at all is refused."""
-    refuse_media(row)
     turns = tuple(turn for section in parsed for turn in _of_section(row, section))
     if trains and not any(region.loss_weight != 0 for turn in turns for region in turn.regions):
         fields = ", ".join(repr(section.field) for section in parsed if section.action != MASK)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, SYSTEM, TOOL, USER, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, SYSTEM, TOOL, USER, Sample
 from prep_assets.schemas.chat import ChatFormat
-from prep_assets.schemas.fields import text_of, value_at
+from prep_assets.schemas.columns import chat_sample, with_system_of
+from prep_assets.schemas.fields import value_at
 from prep_assets.schemas.images import Images
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_alternation
-from prep_assets.schemas.tools import tools_at
 
 EXAMPLE = {
     "conversations": [
@@ -64,24 +64,13 @@ def sharegpt(
         images = Images(row, images_key, image_token)
         turns = form.turns(value_at(row, messages_key), messages_key, images)
         images.require_all_taken()
-        turns = with_system(turns, text_of(row, system_key, required=False))
+        turns = with_system_of(row, turns, system_key)
         if not any(turn.role == ASSISTANT for turn in turns):
             raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {assistant_tag!r} or {function_tag!r}")
         require_alternation(turns, ends_with_answer=True)
-        return Sample(turns, tools_at(row, tools_key))
+        return chat_sample(row, turns, tools_key)
 
     return convert
-
-
-def with_system(turns: tuple[Turn, ...], system: str) -> tuple[Turn, ...]:
-    """`turns` with a system turn from the row's own column in front; two different system prompts are refused."""
-    if not system.strip():
-        return turns
-    if not turns or turns[0].role != SYSTEM:
-        return (turn(SYSTEM, system), *turns)
-    if turns[0].text != system:
-        raise Refused("two_systems", f"the chat begins with the system prompt {turns[0].text[:40]!r}, its column says {system[:40]!r}")
-    return turns
 
 
 TAGS = ("role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag", "system_tag")

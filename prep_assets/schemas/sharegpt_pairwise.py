@@ -7,13 +7,13 @@ from typing import Any
 
 from prep_assets.samples import ASSISTANT, SYSTEM, TOOL, USER, Pair
 from prep_assets.schemas.chat import ChatFormat
-from prep_assets.schemas.fields import as_mapping, text_of, value_at
+from prep_assets.schemas.columns import with_system_of
+from prep_assets.schemas.fields import as_mapping, value_at
 from prep_assets.schemas.images import Images, no_images
-from prep_assets.schemas.pairs import pair
+from prep_assets.schemas.pairs import pair_of
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_alternation, require_open_end
-from prep_assets.schemas.sharegpt import sharegpt_options, with_system
-from prep_assets.schemas.tools import tools_at
+from prep_assets.schemas.sharegpt import sharegpt_options
 
 EXAMPLE = {
     "conversations": [{"from": "human", "value": "Name a prime number."}],
@@ -65,11 +65,11 @@ def sharegpt_pairwise(
         images = Images(row, images_key, image_token)
         prompt = form.turns(value_at(row, messages_key), messages_key, images)
         images.require_all_taken()
-        prompt = with_system(prompt, text_of(row, system_key, required=False))
+        prompt = with_system_of(row, prompt, system_key)
         require_open_end(prompt, messages_key)
         require_alternation(prompt, ends_with_answer=False)
         answers = (form.turns([as_mapping(value_at(row, key), key)], key, no_images()) for key in (chosen_key, rejected_key))
-        return pair(prompt, *answers, tools=tools_at(row, tools_key))
+        return pair_of(row, prompt, *answers, tools_key=tools_key)
 
     return convert
 

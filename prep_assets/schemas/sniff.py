@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from prep_assets.errors import Refused
-from prep_assets.schemas.registry import Schema, apply, convert_with, schemas
+from prep_assets.schemas.account import Account
+from prep_assets.schemas.registry import Reader, Schema, apply, convert_with, schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,9 @@ class Fit:
         schema: its name.
         fitting: how many of the rows it converts.
         rows: how many rows there were.
-        unread: fields of the converted rows that it never looked at, in the order of their first appearance.
+        unread: fields of the converted rows that it does not read, and of which nobody knows what they mean, in the order of their first
+            appearance.
+        passed_over: fields that it does not read, and whose names say that nothing is lost without them.
         refusal: the first refusal as ``reason: detail``; ``""`` where every row fits.
     """
 
@@ -26,6 +29,7 @@ class Fit:
     fitting: int
     rows: int
     unread: tuple[str, ...]
+    passed_over: tuple[str, ...]
     refusal: str
 
 
@@ -36,22 +40,21 @@ def sniff(payloads: Sequence[Mapping[str, Any]]) -> list[Fit]:
     name.
     """
     fits = [_fit(found, payloads) for found in schemas().values()]
-    return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread), _specialty(fit.schema), fit.schema))
+    return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread) + len(fit.passed_over), _specialty(fit.schema), fit.schema))
 
 
 def _fit(found: Schema, payloads: Sequence[Mapping[str, Any]]) -> Fit:
-    convert = convert_with(found.name)
-    fitting, refusal, unread = 0, "", dict[str, None]()
+    account = Account()
+    reader = Reader(convert_with(found.name), account)
+    fitting, refusal = 0, ""
     for payload in payloads:
-        row = _Watched(payload)
         try:
-            apply(convert, row)
+            apply(reader, payload)
         except Refused as refused:
             refusal = refusal or str(refused)
         else:
             fitting += 1
-            unread.update((key, None) for key in payload if key not in row.read)
-    return Fit(found.name, fitting, len(payloads), tuple(unread), refusal)
+    return Fit(found.name, fitting, len(payloads), tuple(account.unknown), tuple(account.counts), refusal)
 
 
 def _specialty(name: str) -> int:
@@ -60,22 +63,3 @@ def _specialty(name: str) -> int:
     if name.endswith("PretrainHandler"):
         return 2
     return int("_hook" in name or name.endswith("Handler") or name in ("common_words_mask", "sections"))
-
-
-class _Watched(Mapping[str, Any]):
-    """A row that remembers which of its fields were read."""
-
-    def __init__(self, row: Mapping[str, Any]) -> None:
-        self._row = row
-        self.read: set[str] = set()
-
-    def __getitem__(self, key: str) -> Any:
-        value = self._row[key]
-        self.read.add(key)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._row)
-
-    def __len__(self) -> int:
-        return len(self._row)

@@ -1,32 +1,45 @@
 """Tool calls and tool descriptions, in the shapes that data sets have them.
 
-A call becomes the text ``{"name":…,"arguments":{…}}``: compact JSON, non-ASCII characters as they are.
+A call becomes the text ``{"name":…,"arguments":{…}}``, with its ``"id"`` at the end where it has one: compact JSON, non-ASCII characters as
+they are.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.errors import Refused
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, value_at
+from prep_assets.schemas.view import has_content, whole
+
+ARGUMENTS = ("arguments", "parameters", "input")
+"""Where a call has its arguments: OpenAI, Llama 3, Anthropic."""
+CALL_TYPES = ("function", "tool_call", "tool_use", "function_call")
 
 
 def call_text(call: Mapping[str, Any], where: str) -> str:
     """The text of one call, given flat (``{"name", "arguments"}``) or as OpenAI nests it (``{"function": {"name", "arguments"}}``).
 
-    Arguments may be an object or its JSON text; none at all are ``{}``. Anything else is refused as ``bad_tool_call``.
+    Arguments stand under one of `ARGUMENTS`, as an object or its JSON text; none at all are ``{}``. Anything else is refused as
+    ``bad_tool_call``.
     """
     function = as_mapping(call["function"], f"{where}.function") if call.get("function") is not None else call
-    name = as_text(value_at(function, "name", where), f"{where}.name")
-    arguments = function.get("arguments")
+    name, identity = as_text(value_at(function, "name", where), f"{where}.name"), call.get("id")
+    if (kind := call.get("type")) is not None and kind not in CALL_TYPES:
+        raise Refused("bad_tool_call", f"{where} is of type {kind!r}; known: {', '.join(CALL_TYPES)}")
+    given = {key: whole(function[key]) for key in ARGUMENTS if function.get(key) is not None}
+    if sum(map(has_content, given.values())) > 1:
+        raise Refused("bad_tool_call", f"{where} has arguments under {' and '.join(given)}")
+    arguments = next((value for value in given.values() if has_content(value)), None)
     if isinstance(arguments, str):
         arguments = _parsed(arguments, "bad_tool_call", f"{where}.arguments") if arguments.strip() else {}
     if not name.strip() or not isinstance(arguments, Mapping | None):
         raise Refused("bad_tool_call", f"{where} needs a name and an object of arguments; they are {name!r} and {arguments!r}")
     try:
-        return json.dumps({"name": name, "arguments": arguments or {}}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = {"name": name, "arguments": arguments or {}, **({} if identity is None else {"id": as_text(identity, f"{where}.id")})}
+        return json.dumps(text, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise Refused("bad_tool_call", f"{where}.arguments cannot be written as JSON: {error}") from error
 
@@ -40,10 +53,10 @@ def call_texts(value: object, where: str) -> list[str]:
     return [call_text(as_mapping(call, f"{where}[{i}]"), f"{where}[{i}]") for i, call in enumerate(calls)]
 
 
-def call_ids(value: object) -> list[str]:
-    """The ids that OpenAI's ``tool_calls`` give their calls."""
-    calls: Sequence[Any] = value if isinstance(value, list | tuple) else ()
-    return [call["id"] for call in calls if isinstance(call, Mapping) and isinstance(call.get("id"), str)]
+def call_id(text: str) -> str | None:
+    """The id of a call, given as the text that `call_text` writes."""
+    found: str | None = json.loads(text).get("id")
+    return found
 
 
 def tools_at(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any], ...]:
@@ -51,10 +64,10 @@ def tools_at(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any]
 
     A schema without the ``{"type": "function", "function": …}`` wrapper gets it, since that is the form chat templates look for.
     """
-    value = None if key is None else row.get(key)
+    value = None if key is None else whole(row.get(key))
     if isinstance(value, str):
         value = _parsed(value, "bad_tools", str(key)) if value.strip() else None
-    if value is None:
+    if not has_content(value):
         return ()
     tools = [value] if isinstance(value, Mapping) else as_list(value, str(key))
     return tuple(_wrapped(as_mapping(tool, f"{key}[{i}]"), f"{key}[{i}]") for i, tool in enumerate(tools))

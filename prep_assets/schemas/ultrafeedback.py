@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, USER, Pair, turn
+from prep_assets.schemas.columns import with_system_of
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, text_of, texts_of, value_at
-from prep_assets.schemas.pairs import pair
+from prep_assets.schemas.pairs import pair_of
 from prep_assets.schemas.registry import Convert, schema
 
+SCORES = ("score_chosen", "score_rejected")
 EXAMPLE = {
     "prompt": "Name a prime number.",
     "chosen": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}],
@@ -36,7 +38,7 @@ def ultrafeedback(
         chosen_key: field with the messages that end with the better answer.
         rejected_key: field with the messages that end with the worse answer.
         prompt_check: ``strict`` refuses a side whose messages are not the prompt and one answer; ``column`` does not look at them.
-        min_margin: refuse pairs with ``score_chosen - score_rejected`` below this; null looks at no scores.
+        min_margin: refuse pairs with ``score_chosen - score_rejected`` below this; null asks only that the better answer scores no less.
     """
 
     def convert(row: Mapping[str, Any]) -> Pair:
@@ -49,9 +51,8 @@ def ultrafeedback(
             if answer[0] != "assistant":
                 raise Refused("no_assistant_turn", f"{key!r} ends with a message of {answer[0]!r}")
             answers.append((turn(ASSISTANT, answer[1]),))
-        if min_margin is not None:
-            _require_margin(row, min_margin)
-        return pair((turn(USER, prompt),), *answers)
+        _require_margin(row, min_margin)
+        return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *answers)
 
     return convert
 
@@ -64,7 +65,11 @@ def _contents(row: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
     return [(role, content.strip()) for role, content in pairs]
 
 
-def _require_margin(row: Mapping[str, Any], margin: float) -> None:
-    chosen, rejected = (as_number(value_at(row, key), key) for key in ("score_chosen", "score_rejected"))
-    if chosen - rejected < margin:
+def _require_margin(row: Mapping[str, Any], margin: float | None) -> None:
+    if margin is None and all(row.get(key) is None for key in SCORES):
+        return
+    chosen, rejected = (as_number(value_at(row, key), key) for key in SCORES)
+    if chosen < rejected:
+        raise Refused("score_contradicts", f"the chosen answer scores {chosen:g}, the rejected one {rejected:g}")
+    if margin is not None and chosen - rejected < margin:
         raise Refused("small_margin", f"the scores are {chosen:g} and {rejected:g}; min_margin is {margin:g}")

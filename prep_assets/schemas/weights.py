@@ -8,19 +8,17 @@ from typing import Any
 
 from prep_assets.errors import Refused
 from prep_assets.samples import Turn
+from prep_assets.schemas.field_names import FLAGS, WEIGHTS
 from prep_assets.schemas.fields import as_number, wrong_type
-
-NUMBERS = ("loss_weight", "weight")
-FLAGS = ("train", "loss")
 
 
 def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
-    """The weight that `message` (or a content part) asks for, `None` where it asks for none.
+    """The weight that `message` (or a content part, or a row) asks for, `None` where it asks for none.
 
-    Read are ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning), ``train`` (Axolotl) and ``loss`` (ms-swift); the last two
-    are booleans. Refuses a negative weight (``bad_weight``) and two fields that disagree (``conflicting_weights``).
+    Read are ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning) and ``loss_mask``, and the booleans ``train`` and ``training``
+    (Axolotl) and ``loss`` (ms-swift). Refuses a negative weight (``bad_weight``) and two fields that disagree (``conflicting_weights``).
     """
-    asked = {key: as_weight(message[key], f"{where}.{key}") for key in NUMBERS if message.get(key) is not None}
+    asked = {key: as_weight(message[key], f"{where}.{key}") for key in WEIGHTS if message.get(key) is not None}
     for key in FLAGS:
         if (flag := message.get(key)) is not None:
             asked[key] = float(flag) if isinstance(flag, bool) else wrong_type(flag, f"{where}.{key}", "true or false")

@@ -31,7 +31,7 @@ def _write_configs(folder: Path) -> None:
         "sft": {
             "preprocessing": {"max_seq_len": 80},
             "packing": {"row_len": 256},
-            "domains": {"dolly": _domain("dolly.jsonl", "dolly"), "chats": _domain("chats.jsonl", "messages")},
+            "domains": {"dolly": {**_domain("dolly.jsonl", "dolly"), "ignore": ["category"]}, "chats": _domain("chats.jsonl", "messages")},
         },
         "preference": {"domains": {"hh": _domain("hh.jsonl.gz", "hh")}, "test_fraction": 0.1},
         "rl": {"domains": {"gsm8k": _domain("gsm8k.jsonl", "gsm8k")}, "arithmetic": {"n": 50}},

@@ -37,7 +37,7 @@ def test_chats_that_share_a_long_system_prompt_all_stay_and_only_exact_duplicate
     rows = [chat(f"Question {i}?", f"Answer {i}.", system) for i in range(100)]
     rows[50:50] = [rows[7], chat("Question 7?", "Answer 7!", system), dict(reversed({**rows[3], "tag": 1}.items()))]
     rows += [{**rows[3], "tag": 1}, rows[0]]
-    published = tokens_of(make(minimal("sft", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "messages")})))
+    published = tokens_of(make(minimal("sft", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "messages", ignore=["tag"])})))
     assert [(r.id, r.stage, r.reason, r.detail) for r in refusals(published)] == [
         ("a.jsonl:50", "deduplicate", "duplicate", "equals a.jsonl:7"),
         ("a.jsonl:103", "deduplicate", "duplicate", "equals a.jsonl:52"),
@@ -77,9 +77,9 @@ def test_max_items_counts_what_where_lets_through(make: Make, tmp_path: Path, li
     rows[8] = rows[5]  # a duplicate counts
     rows[11] = {**rows[11], "n": "eleven"}  # a type that where cannot compare does not
     files = [str(jsonl(tmp_path / f"{part}.jsonl", rows[at : at + 7])) for part, at in (("x", 0), ("y", 7), ("z", 14))]
-    schema = "messages" if name == "sft" else "text"
+    schema, other = ("messages", "text") if name == "sft" else ("text", "messages")
     where = {"language": "en", "n": {">=": 0}}
-    workspace = make(minimal(name, {"a": {"files": files, "schema": schema, "where": where, "max_items": limit}}))
+    workspace = make(minimal(name, {"a": {"files": files, "schema": schema, "where": where, "max_items": limit, "ignore": [other]}}))
     build(workspace, f"{name}_raw", "a")
     published = build(workspace, f"{name}_tokens", "a")
     passing = [i for i, row in enumerate(rows) if row["language"] == "en" and row["n"] != "eleven"]

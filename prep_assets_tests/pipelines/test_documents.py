@@ -21,7 +21,8 @@ from prep_assets.pipelines.routing import Router
 from prep_assets.pipelines.sources import Pinned
 from prep_assets.records.files import find_files
 from prep_assets.samples import Sample
-from prep_assets.schemas.registry import Convert, convert_with
+from prep_assets.schemas.account import Account
+from prep_assets.schemas.registry import Convert, Reader, convert_with
 from prep_assets.schemas.text import TextField
 from prep_assets_tests.pipelines.conftest import Make
 from prep_assets_tests.pipelines.workspaces import build, domain, failing, jsonl, minimal, refusals, tree
@@ -69,7 +70,8 @@ def read(file: Path, domain: Domain, convert: Convert, sizes: Sizes, deduplicate
     files = find_files([str(file)], file.parent)
     router = Router(domain.domain_key, "cat", {files[0].url: frozenset({"cat", "a"})})
     sources = Pinned(files, (), 0, "")
-    reading = Reading("a", domain, router, sources, convert, Deduplicator() if deduplicate else None, domain.max_items)
+    reader = Reader(convert, Account(("body",), ("lang", "n", "text")))
+    reading = Reading("a", domain, router, sources, reader, Deduplicator() if deduplicate else None, max_items=domain.max_items)
     found: list[Documents] = list(read_documents(reading, document_text, sizes.check, block_bytes=block_bytes))
     kept = [(record.file, record.row, text) for block in found for record, text in zip(block.records, block.texts, strict=True)]
     refused = [entry for block in found for entry in block.refused]
@@ -137,7 +139,7 @@ def test_stores_and_quarantine_do_not_depend_on_the_size_of_blocks(
     trees = []
     reading: Callable[..., Any] = pretrain.read_documents
     for size in (1, 700, 16 << 20):
-        files = {"files": [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], "schema": "text"}
+        files = {"files": [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], "schema": "text", "ignore": ["n"]}
         workspace = make(
             minimal(
                 "pretrain",
@@ -166,7 +168,7 @@ def test_stores_and_quarantine_do_not_depend_on_the_size_of_blocks(
 
 
 def test_an_error_while_tokenizing_stops_the_build_with_its_message(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make(minimal("pretrain", {"docs": domain(jsonl(tmp_path / "a.jsonl", cats()), "text")}))
+    workspace = make(minimal("pretrain", {"docs": domain(jsonl(tmp_path / "a.jsonl", cats()), "text", ignore=["n"])}))
     build(workspace, "pretrain_raw", "docs")
 
     def fails(self: object, texts: object) -> None:

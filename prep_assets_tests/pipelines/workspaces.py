@@ -51,7 +51,7 @@ SHIPPED: Mapping[str, dict[str, Any]] = {
         "domains": {
             "gsm8k": domain("gsm8k.jsonl", "gsm8k"),
             "alpaca": domain("alpaca.json", "alpaca"),
-            "dolly": domain("dolly.jsonl", "dolly"),
+            "dolly": domain("dolly.jsonl", "dolly", ignore=["category"]),
             "chats": domain("chats.jsonl", "messages"),
         },
     },

@@ -104,6 +104,7 @@ def quirky(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     (folder / "list.json").write_text(json.dumps(rows), "utf-8")
     for domain in domains.values():
         domain.setdefault("schema", "messages")
+        domain["ignore"] = ["score"]
     documents = [{"text": words(number, 3 + number % 40)} for number in range(150)]
     (folder / "text.txt").write_text("\n".join(words(number) for number in range(80)) + "\n\n" + words(3) + "\n", "utf-8")
     pairs = [{"prompt": words(n), "chosen": words(n + 1), "rejected": words(n + 1 + (n % 9 != 3))} for n in range(150)]

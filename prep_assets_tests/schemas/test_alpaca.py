@@ -26,13 +26,14 @@ def test_modellink_joins_with_a_line_break_and_strips_nothing(convert, said) -> 
     assert said(convert("GeneralInstructionHandler", ROW).turns) == [("user", " Sort. \n3 1 2\n"), ("assistant", " 1 2 3")]
 
 
-def test_system_and_history_come_first(convert, said) -> None:
+def test_system_and_history_come_first(convert, refusal, said) -> None:
     row = {**ROW, "system": "Be brief.", "history": [["a", "b"], ["c", "d"]]}
     expected = [("system", "Be brief."), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]
     for name in ("alpaca", "AlpacaStyleInstructionHandler"):
         assert said(convert(name, row).turns)[:5] == expected
-    assert len(convert("alpaca", row, system_key=None, history_key=None).turns) == 2
-    assert len(convert("GeneralInstructionHandler", row).turns) == 2
+    unread = refusal("GeneralInstructionHandler", row)
+    assert unread.reason == "unsupported_column" and "'system'" in unread.detail, "the answer was given to another prompt"
+    assert refusal("alpaca", row, system_key=None).reason == "unsupported_column"
     assert len(convert("alpaca", {**row, "system": "", "history": []}).turns) == 2
 
 

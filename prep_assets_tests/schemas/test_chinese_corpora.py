@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from prep_assets.samples import THINKING, TOOL_CALL
@@ -104,3 +106,33 @@ def test_leetcode(convert, refusal, said) -> None:
     assert refusal("leetcode_python", {**row, "code_with_problem": "```python"}).reason == "empty_prompt"
     assert refusal("leetcode_python", {**row, "code_only": ""}).reason == "empty_answer"
     assert refusal("leetcode_python", {"code_with_problem": "x", "code_only": "y"}).reason == "missing_field"
+
+
+@pytest.mark.parametrize(
+    ("commands", "arguments"),
+    [
+        ('Search("a"), Calculate("1+1")', ["a", "1+1"]),
+        ('Search("a")\nSearch("b")', ["a", "b"]),
+        ('Search("a")，Search("b");Search("c")', ["a", "b", "c"]),
+        (r'Solve("\frac{x}{2}=1")', [r"\frac{x}{2}=1"]),
+    ],
+)
+def test_moss_several_commands_are_several_calls(convert, commands, arguments) -> None:
+    """Audit W3: commands below each other became one call with both of them as its argument."""
+    row = moss({**TOOLS, "Commands": f"<|Commands|>: {commands}<eoc>"})
+    calls = [json.loads(region.text) for region in convert("moss", row, plugins=True).turns[1].regions if region.kind == "tool_call"]
+    assert [next(iter(call["arguments"].values())) for call in calls] == arguments
+
+
+@pytest.mark.parametrize("commands", ['Search("a", "b")', 'Search("a") and Search("b")', '1. Search("a")'])
+def test_moss_a_call_that_is_not_one_string_is_refused(refusal, commands) -> None:
+    row = moss({**TOOLS, "Commands": f"<|Commands|>: {commands}<eoc>"})
+    assert refusal("moss", row, plugins=True).reason == "bad_tool_call"
+
+
+def test_moss_a_tool_may_answer_none(convert, refusal) -> None:
+    """Audit W3: the result "None" became an empty text."""
+    row = moss({**TOOLS, "Tool Responses": "<|Results|>:\nNone\n<eor>"})
+    assert [turn.text for turn in convert("moss", row, plugins=True).turns if turn.role == "tool"] == ["None"]
+    orphan = moss({**TOOLS, "Commands": "<|Commands|>: None<eoc>"})
+    assert refusal("moss", orphan, plugins=True).reason == "role_order"

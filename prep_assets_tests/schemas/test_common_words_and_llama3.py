@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,12 +33,16 @@ def regions(row, name="common_words_mask", **options):
 words = st.lists(st.sampled_from([*sorted(COMMON), "The", "cat", "x.", "am,"]), min_size=1, max_size=12)
 
 
+def two_messages(answer: str, **more: Any) -> dict[str, Any]:
+    return {"prompt": "p", "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": answer, **more}]}
+
+
 @given(words)
 def test_single_spaced_text_gives_the_hooks_chunks(chosen: list[str]) -> None:
     text = " ".join(chosen)
     expected = chunks_of_the_hook(text)
     assert regions({"prompt": "p", "completion": text}) == expected
-    assert regions({"prompt": "p", "messages": [{}, {"content": text}]}, "ultra_chat_common_words_mask_hook") == expected
+    assert regions(two_messages(text), "ultra_chat_common_words_mask_hook") == expected
 
 
 @given(st.text(alphabet=" \n\tabtheI.", max_size=40).filter(str.strip))
@@ -52,6 +58,18 @@ def test_common_words_refusals(refusal) -> None:
     assert refusal("common_words_mask", {"prompt": "p", "completion": " "}).reason == "empty_answer"
     assert refusal("ultra_chat_common_words_mask_hook", {"prompt": "p", "messages": [{}]}).reason == "no_assistant_turn"
     assert refusal("ultra_chat_common_words_mask_hook", {"prompt": "p", "messages": [{}, 5]}).reason == "wrong_type"
+
+
+def test_a_chat_is_not_cut_to_its_first_exchange_unless_somebody_says_so(convert, refusal) -> None:
+    """Audit W19: tool calls, weights and later messages went without a word."""
+    hook, row = "ultra_chat_common_words_mask_hook", two_messages("yes")
+    longer = {**row, "messages": [*row["messages"], {"role": "user", "content": "why?"}]}
+    assert refusal(hook, longer).reason == "later_messages"
+    assert convert(hook, longer, later_messages="leave_out") == convert(hook, row)
+    assert refusal(hook, two_messages("yes", weight=0)).reason == "unsupported_column"
+    assert refusal(hook, two_messages("yes", tool_calls=[{"name": "f"}])).reason == "unsupported_column"
+    assert refusal(hook, {**row, "prompt": "q"}).reason == "prompts_differ"
+    assert refusal(hook, {**row, "messages": row["messages"][::-1]}).reason == "role_order"
 
 
 def header(role: str, text: str, end: str = "<|eot_id|>") -> str:

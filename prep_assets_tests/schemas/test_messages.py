@@ -55,7 +55,7 @@ def test_tool_calls_and_results(convert) -> None:
         USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c1", "content": "4"}, ANSWER
     )
     sample = convert("messages", row)
-    assert regions(sample, 1) == [(TOOL_CALL, '{"name":"f","arguments":{"x":"é","y":[1,2.5]}}')]
+    assert regions(sample, 1) == [(TOOL_CALL, '{"name":"f","arguments":{"x":"é","y":[1,2.5]},"id":"c1"}')]
     assert (sample.turns[2].role, sample.turns[2].tool_call_id, sample.turns[2].text) == ("tool", "c1", "4")
 
 

@@ -156,7 +156,7 @@ def test_the_system_column_of_a_pair_begins_its_prompt(convert, refusal, said) -
         assert [role for role, _ in said(pair.prompt)] == ["system", "user"] and len(pair.chosen) == 1
     for blank in ("", " ", None):
         assert said(convert("preference", {**row, "system": blank}, prompt_key="question").prompt) == [("user", "q")]
-    assert said(convert("preference", row, prompt_key="question", system_key=None).prompt) == [("user", "q")]
+    assert refusal("preference", row, prompt_key="question", system_key=None).reason == "unsupported_column"
     assert refusal("preference", row, prompt_key="question", template=False).reason == "unsupported_column"
 
 

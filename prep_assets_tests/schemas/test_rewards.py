@@ -117,9 +117,8 @@ def test_groups_keep_their_size_and_rewards_stay_floats(convert, said) -> None:
         ({"rewards": [1.0, float("inf")]}, "wrong_type"),
         ({"responses": "ab"}, "wrong_type"),
         ({"image": "0.jpg"}, "unsupported_media"),
-        ({"system": "s"}, "unsupported_column"),
         ({"history": [["a", "b"]]}, "unsupported_column"),
-        ({"tools": [{"name": "f"}]}, "unsupported_column"),
+        ({"label": True}, "unsupported_column"),
     ],
 )
 def test_group_refuses(refusal, change, reason) -> None:

@@ -49,10 +49,16 @@ def test_every_schema_is_tried_and_says_why_not() -> None:
 def test_fields_that_a_schema_leaves_unread_are_named_and_count_against_it() -> None:
     row = {"id": 7, "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "label": True}
     fits = {fit.schema: fit for fit in sniff([row])}
-    assert (fits["kto"].unread, fits["messages"].unread) == (("id",), ("id", "label"))
+    assert [(fits[name].unread, fits[name].passed_over) for name in ("kto", "messages")] == [((), ("id",))] * 2
     assert next(iter(fits)) == "kto"
     both = {"instruction": "q", "input": "", "output": "a", "chosen": "a", "rejected": "b"}
     assert [(fit.schema, fit.unread) for fit in sniff([both])[:1]] == [("alpaca_pairwise", ("output",))]
+
+
+def test_fields_inside_messages_count_as_well() -> None:
+    row = {"messages": [{"role": "user", "content": "q", "mood": "good"}, {"role": "assistant", "content": "a", "id": 3}]}
+    (fit,) = (fit for fit in sniff([row, row]) if fit.schema == "messages")
+    assert (fit.unread, fit.passed_over) == (("messages.mood",), ("messages.id",))
 
 
 def test_a_schema_goes_before_another_projects_name_for_it() -> None:

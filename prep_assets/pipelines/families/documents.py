@@ -78,7 +78,8 @@ def read_documents(
         text_of: the text of an example, or `Refused`.
         check: raises `Refused` for a text that is no document.
     """
-    plain = reading.convert.plain if isinstance(reading.convert, TextField) else None
+    schema, account = reading.reader.convert, reading.reader.account
+    plain = schema if isinstance(schema, TextField) and schema.key not in account.ignore else None
     for block in reading.rows(block_bytes):
         file = block.file
         records: list[Record] = []
@@ -90,15 +91,18 @@ def read_documents(
                 continue
             try:
                 reading.admit(file, row)
-                text = plain(row.payload) if plain is not None else None
-                if text is None or not _is_clean(text):
-                    text = text_of(apply(reading.convert, row.payload))
+                text = None if plain is None else plain.plain(row.payload)
+                if plain is None or text is None or not _is_clean(text):
+                    text = text_of(apply(reading.reader, row.payload))
+                else:
+                    account.skim(row.payload, plain.key)
                 check(text)
             except Refused as fault:
                 refused.append((row.row, _refusal(file, row, fault)))
                 continue
             records.append(row)
             texts.append(text)
+        reading.check_fields()
         yield Documents(file, records, texts, refused, block.held_out, block.size)
 
 

@@ -8,6 +8,7 @@ from the start again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipelines.examples import Item, held_out
 from prep_assets.pipelines.families.documents import Sizes
 from prep_assets.pipelines.images import ImageFiles, shown_images
-from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reading import Reading, passed_over
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import IMAGE, Example, Sample
@@ -66,7 +67,7 @@ def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
 
 def write_masked_documents(
     workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, dtype: str
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Read, tokenize and write one domain, in the order of the source. Writers take ``tokens`` and ``loss_mask``, the latter of `dtype`.
 
     Raises:
@@ -109,7 +110,7 @@ def write_masked_documents(
             counts["images"] += len(images.images)
             counts["kept"] += len(records)
             counts["trained_tokens"] += int((loss != 0).sum())
-    return {**counts, "read": reading.read, "tokens": counts["tokens_train"] + counts["tokens_dev"]}
+    return {**counts, "read": reading.read, "tokens": counts["tokens_train"] + counts["tokens_dev"], **passed_over(reading)}
 
 
 POLICY = MaskPolicy({}, "train", "none")

@@ -23,7 +23,7 @@ from prep_assets.pipelines.examples import Item, check_schemas, held_out, readin
 from prep_assets.pipelines.families.message_rows import RowForm, in_one_form, row_in_form, says_something
 from prep_assets.pipelines.families.preference_rows import pair_sample, preference_row
 from prep_assets.pipelines.families.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles
-from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reading import Reading, passed_over
 from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe, unrendered_reasoning
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import PREFERENCE as VERSION
@@ -94,9 +94,8 @@ def _write_pairs(workspace: Workspace, payload: Path, quarantine_path: Path, for
         train = stack.enter_context(LinesWriter(payload, TRAIN, names, shuffle_seed=seed))
         test = stack.enter_context(LinesWriter(payload, TEST, names))
         unpaired = UnpairedFiles(payload, names, seed, stack)
-        read = 0
-        for number, name in enumerate(names):
-            reading = Reading.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source)
+        readings = [Reading.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source) for name in names]
+        for number, reading in enumerate(readings):
             before = sum(quarantine.counts.values())
             for item, row, in_test in _rows(reading, form, auto, unrendered_reasoning(family), quarantine):
                 to_test = in_test or held_out(_prompt_digest(row), family.test_fraction)
@@ -105,10 +104,10 @@ def _write_pairs(workspace: Workspace, payload: Path, quarantine_path: Path, for
                     unpaired.append(row, to_test, **origin)
                 else:
                     (test if to_test else train).append(row, **origin)
-            check_domain(name, reading.read, quarantine, before)
-            read += reading.read
+            check_domain(reading.name, reading.read, quarantine, before)
         kept = len(train) + len(test) + sum(unpaired.counts.values())
-        counts = {"read": read, "kept": kept, "train": len(train), "test": len(test), **unpaired.counts, "refused": quarantine.counts}
+        books = {"kept": kept, "train": len(train), "test": len(test), **unpaired.counts, "refused": quarantine.counts}
+    counts = {"read": sum(reading.read for reading in readings), **books, **passed_over(*readings)}
     return Draft(counts, {}, ("prompts and answers are not empty", "chosen differs from rejected"))
 
 

@@ -21,7 +21,7 @@ from prep_assets.pipelines.examples import held_out, reading_recipe
 from prep_assets.pipelines.families.documents import Documents, Sizes, read_documents
 from prep_assets.pipelines.families.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
 from prep_assets.pipelines.images import stored_image_id
-from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reading import Reading, passed_over
 from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import PRETRAIN as VERSION
@@ -151,7 +151,14 @@ def _write_documents(workspace: Workspace, reading: Reading, writers: Sequence[R
                 tokens[split] += int(lengths.sum())
                 kept += len(rows)
             reading.advance("tokenize", documents.size)
-    return {"read": reading.read, "kept": kept, "tokens": sum(tokens), "tokens_train": tokens[0], "tokens_dev": tokens[1]}
+    return {
+        "read": reading.read,
+        "kept": kept,
+        "tokens": sum(tokens),
+        "tokens_train": tokens[0],
+        "tokens_dev": tokens[1],
+        **passed_over(reading),
+    }
 
 
 def _tokenized(read: Iterator[Documents], encode: Callable[[Documents], Flat]) -> Iterator[tuple[Documents, Flat]]:

@@ -31,7 +31,7 @@ from prep_assets.pipelines.families.message_rows import (
 )
 from prep_assets.pipelines.families.rl_domains import prompt_domains
 from prep_assets.pipelines.images import refuse_images
-from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reading import Reading, passed_over
 from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe, unrendered_reasoning
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import RL as VERSION
@@ -95,12 +95,13 @@ def prompts_build(workspace: Workspace, _: str = "") -> Build:
 
 def _write_prompts(workspace: Workspace, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
     family = workspace.family(Rl)
-    names, reasoning, read = prompt_domains(family), unrendered_reasoning(family), 0
+    names, reasoning = prompt_domains(family), unrendered_reasoning(family)
+    readings = [Reading.of(workspace, Rl, RAW, name, gives=Prompt) for name in names]
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         train, test = (stack.enter_context(LinesWriter(payload, name, names)) for name in (TRAIN, TEST))
-        for number, name in enumerate(names):
-            reading, before = Reading.of(workspace, Rl, RAW, name, gives=Prompt), sum(quarantine.counts.values())
+        for number, reading in enumerate(readings):
+            before = sum(quarantine.counts.values())
             for items, in_test in reading.examples("prompts", quarantine):
                 for item in items:
                     try:
@@ -111,9 +112,9 @@ def _write_prompts(workspace: Workspace, payload: Path, quarantine_path: Path, f
                         continue
                     target = test if in_test or held_out(prompt_digest(prompt.prompt), family.test_fraction) else train
                     target.append(row, source=number, file=item.record.file, at=item.record.row)
-            check_domain(name, reading.read, quarantine, before)
-            read += reading.read
-        counts = {"read": read, "kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
+            check_domain(reading.name, reading.read, quarantine, before)
+        books = {"kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
+    counts = {"read": sum(reading.read for reading in readings), **books, **passed_over(*readings)}
     return Draft(counts, {}, ("prompts are not empty",))
 
 

@@ -26,7 +26,7 @@ from prep_assets.pipelines.families.preference import answer_policy
 from prep_assets.pipelines.families.rl import RAW, prompt_digest
 from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.pipelines.families.sampled_groups import refuse_masked, scored_as_sampled, stores_logprobs
-from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reading import Reading, passed_over
 from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.pipelines.versions import RL as VERSION
@@ -99,10 +99,11 @@ def groups_build(workspace: Workspace, _: str = "") -> Build:
                 if any(family.domains[name].options.get("token_ids_key") for name in names)
                 else {}
             )
-            for number, name in enumerate(names):
-                _write_domain(workspace, number, name, writers, quarantine, counts)
+            readings = [_write_domain(workspace, number, name, writers, quarantine, counts) for number, name in enumerate(names)]
             refused = quarantine.counts
-        return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary", "a finite reward for each response"))
+        return Draft(
+            {**counts, "refused": refused, **passed_over(*readings)}, {}, ("ids inside the vocabulary", "a finite reward for each response")
+        )
 
     def audit(payload: Path) -> None:
         for folder in (payload, payload / TEST) if has_test else (payload,):
@@ -127,7 +128,7 @@ def splits(published: Published) -> dict[str, Path]:
 
 def _write_domain(
     workspace: Workspace, number: int, name: str, writers: list[GroupWriter], quarantine: Quarantine, counts: dict[str, int]
-) -> None:
+) -> Reading:
     fraction, reading = workspace.family(Rl).test_fraction, Reading.of(workspace, Rl, RAW, name, gives=Group)
     tokenize, before = Tokenize(workspace, name), sum(quarantine.counts.values())
     for items, in_test in reading.examples("tokenize groups", quarantine):
@@ -140,6 +141,7 @@ def _write_domain(
         _count(counts, *split)
     check_domain(name, reading.read, quarantine, before)
     counts["read"] += reading.read
+    return reading
 
 
 def _prompt(item: Item) -> tuple[Turn, ...]:

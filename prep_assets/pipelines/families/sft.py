@@ -19,7 +19,7 @@ from prep_assets.pipelines.examples import Item, content_digest, held_out, readi
 from prep_assets.pipelines.families.conversations import Conversations
 from prep_assets.pipelines.graph import MASK
 from prep_assets.pipelines.images import ImageFiles, stored_image_id
-from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.reading import Reading, passed_over
 from prep_assets.pipelines.reasoning import inline_reasoning, reasoning_recipe
 from prep_assets.pipelines.sources import domain_of
 from prep_assets.pipelines.tokens import audit_stream, ids_dtype, tokenizer_recipe
@@ -217,7 +217,7 @@ def _encode_domain(
         counts["reasoning_dropped_by_template"] = conversations.reasoning_left_out
     if images or conversations.images_cut_away:
         counts |= {"images": images, "images_cut_away": conversations.images_cut_away}
-    return counts
+    return {**counts, **passed_over(reading)}
 
 
 def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.accounting import account
 from prep_assets.quality.verdict import Verdict
 from prep_assets.records.quarantine import read_quarantine
+from prep_assets.schemas.field_names import NEUTRAL
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published, open_published
@@ -21,7 +22,9 @@ from prep_assets.stores.published import Published, open_published
 
 def accounting(workspace: Workspace, published: Published) -> Verdict:
     refusals = read_quarantine(published.quarantine) if published.quarantine else ()
-    return account(published.manifest.counts, refusals, stored=_stored(published), available=_available(workspace, published))
+    listed = [f"{name}/{path}" for name, domain in family_of(workspace, published).domains.items() for path in domain.ignore]
+    available = _available(workspace, published)
+    return account(published.manifest.counts, refusals, stored=_stored(published), available=available, neutral=NEUTRAL, listed=listed)
 
 
 def raw_accounting(workspace: Workspace, published: Published) -> Verdict:

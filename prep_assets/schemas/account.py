@@ -1,0 +1,125 @@
+"""Every field of a row is accounted for: read by its schema, passed over by its name, listed under `ignore`, or a reason to stop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import yaml
+
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.schemas.field_names import DECISIVE, MEDIA, NEUTRAL
+from prep_assets.schemas.view import View, has_content, unread, view_of
+
+Verdict = Literal["used", "passed over", "decisive", "unknown"]
+_SHOWN = 80
+"""Characters of an example value."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What became of the fields that a schema did not read.
+
+    Attributes:
+        ignore: paths that the configuration lists: a schema never sees these fields.
+        used: paths that decide elsewhere which rows are read.
+        counts: path → rows in which it held something and was passed over.
+        unknown: path → rows in which it held something and nobody knows what it means.
+        examples: a value of each of these.
+    """
+
+    ignore: Sequence[str] = ()
+    used: Sequence[str] = ()
+    counts: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, Any] = field(default_factory=dict)
+    _known: dict[str, Verdict] = field(default_factory=dict)
+    _ignored_keys: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for path in self.ignore:
+            holder, _, key = path.rpartition(".")
+            self._ignored_keys.setdefault(holder, []).append(key)
+
+    def view(self, row: Mapping[str, Any]) -> View:
+        """What a schema sees of a row."""
+        return view_of(row, self._ignored_keys)
+
+    def settle(self, row: View) -> None:
+        """Account for a row that its schema has converted.
+
+        Raises:
+            Refused: it has a decisive field that the schema does not read.
+        """
+        self.counts.update(row.book.dropped)
+        self._note(unread(row))
+
+    def skim(self, row: Mapping[str, Any], read: str) -> None:
+        """Account for a row of which a single field was read; see `settle`."""
+        if len(row) > 1:
+            self._note((key, value) for key, value in row.items() if key != read and has_content(value))
+
+    def _note(self, left: Iterable[tuple[str, Any]]) -> None:
+        for path, value in dict(left).items():
+            verdict = self._known.get(path) or self._judge(path)
+            if verdict == "passed over":
+                self.counts[path] += 1
+            elif verdict == "unknown":
+                self.unknown[path] += 1
+                self.examples.setdefault(path, value)
+            elif verdict == "decisive":
+                raise Refused(
+                    "unsupported_media" if path.rpartition(".")[2] in MEDIA else "unsupported_column",
+                    f"the record has {path!r}, which this schema does not read: {shown(value)}. Where it means nothing here, list it under "
+                    "`ignore`",
+                    stage="schema",
+                )
+
+    def check(self, where: str) -> None:
+        """Stop where there is a field of which nobody knows what it means.
+
+        Raises:
+            ConfigError: names the fields, how many rows have them, an example of each, and what to write.
+        """
+        if self.unknown:
+            fields = "\n".join(
+                f"  {path!r} in {count:,} rows, e.g. {shown(self.examples[path])}" for path, count in sorted(self.unknown.items())
+            )
+            raise ConfigError(
+                f"{where} does not read these fields, and their names do not say that they mean nothing:\n{fields}\nUse a schema "
+                f"or options that read them. If nothing is lost without them, write in the domain:\n  ignore: {self.to_ignore()}"
+            )
+
+    def to_ignore(self) -> str:
+        """What to write after ``ignore:``, in YAML: what is listed there already, and what is unknown."""
+        return in_one_line([*self.ignore, *sorted(self.unknown)])
+
+    def _judge(self, path: str) -> Verdict:
+        name = path.rpartition(".")[2]
+        verdict: Verdict = "unknown"
+        if any(_covers(each, path) for each in self.used):
+            verdict = "used"
+        elif path in self.ignore or name.lower() in NEUTRAL:
+            verdict = "passed over"
+        elif name in DECISIVE:
+            verdict = "decisive"
+        self._known[path] = verdict
+        return verdict
+
+
+def in_one_line(value: Any) -> str:
+    """A value in YAML's flow style."""
+    written: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True, sort_keys=False)
+    return written.strip()
+
+
+def shown(value: object) -> str:
+    """The beginning of a value, for a person."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _covers(listed: str, path: str) -> bool:
+    return path == listed or path.startswith(f"{listed}.")
