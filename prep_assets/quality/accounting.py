@@ -18,7 +18,7 @@ def account(
     stored: int,
     available: int | None,
     neutral: Collection[str] = (),
-    listed: Collection[str] = (),
+    ignored: Collection[str] = (),
 ) -> Verdict:
     """Balance a store's books against what is really there.
 
@@ -28,7 +28,7 @@ def account(
         stored: records found in the store.
         available: records that the stage before offers; `None` where a limit in the configuration leaves some unread.
         neutral: names of fields that may be passed over everywhere.
-        listed: ``domain/field`` of those that the configuration lists under `ignore`.
+        ignored: ``domain/field`` of those that the configuration lists under `ignore`.
     """
     listed = Counter(f"{refusal.stage}/{refusal.reason}" for refusal in refusals)
     claimed, refused = dict(counts.get("refused", {})), sum(listed.values())
@@ -42,7 +42,7 @@ def account(
     if available is not None and counts["read"] != available:
         faults.append(f"{counts['read']:,} read, the stage before offers {available:,}")
     fields = {f"{domain}/{field}": rows for domain, found in counts.get("fields_passed_over", {}).items() for field, rows in found.items()}
-    unlisted = [field for field in fields if field not in listed and re.split(r"[./]", field)[-1].lower() not in neutral]
+    unlisted = [field for field in fields if field not in ignored and re.split(r"[./]", field)[-1].lower() not in neutral]
     if unlisted:
         faults.append(f"fields that nobody listed were passed over: {', '.join(unlisted)}")
     if wrong := [f"{field} in {rows:,}" for field, rows in fields.items() if not 0 < rows <= counts["read"]]:

@@ -22,9 +22,9 @@ from prep_assets.stores.published import Published, open_published
 
 def accounting(workspace: Workspace, published: Published) -> Verdict:
     refusals = read_quarantine(published.quarantine) if published.quarantine else ()
-    listed = [f"{name}/{path}" for name, domain in family_of(workspace, published).domains.items() for path in domain.ignore]
+    ignored = [f"{name}/{path}" for name, domain in family_of(workspace, published).domains.items() for path in domain.ignore]
     available = _available(workspace, published)
-    return account(published.manifest.counts, refusals, stored=_stored(published), available=available, neutral=NEUTRAL, listed=listed)
+    return account(published.manifest.counts, refusals, stored=_stored(published), available=available, neutral=NEUTRAL, ignored=ignored)
 
 
 def raw_accounting(workspace: Workspace, published: Published) -> Verdict:
