@@ -11,10 +11,12 @@ demo: setup
 	@$(BIN)/prep-assets demo
 
 setup: $(VENV)/.installed
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt tools/venv/sitecustomize.py tools/venv/dagster.yaml
 	@echo "Installing into $(VENV), about a minute …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) --editable .
+	@$(INSTALL) --editable '.[cli,dagster,hf,fast]'
+	@cp tools/venv/sitecustomize.py "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@mkdir -p .dagster && cp tools/venv/dagster.yaml .dagster/
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

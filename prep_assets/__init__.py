@@ -1,3 +1,61 @@
-"""prep-assets: a Dagster asset graph for LLM training data."""
+"""Training data for language models, proven to train on the right tokens.
+
+Nothing is imported before it is used, so that `import prep_assets` is light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "Workspace": "prep_assets.pipelines.workspace",
+    "build": "prep_assets.engine.building",
+    "plan": "prep_assets.api",
+    "verify": "prep_assets.api",
+    "status": "prep_assets.api",
+    "load": "prep_assets.api",
+    "render": "prep_assets.api",
+    "encode": "prep_assets.api",
+    "pack": "prep_assets.packing",
+    "export": "prep_assets.exports",
+    "PrepAssetsError": "prep_assets.errors",
+    "TrainingData": "prep_assets.defs.component",
+}
+"""Public name → the module that has it."""
+
+if TYPE_CHECKING:
+    from prep_assets.api import encode, load, plan, render, status, verify
+    from prep_assets.defs.component import TrainingData
+    from prep_assets.engine.building import build
+    from prep_assets.errors import PrepAssetsError
+    from prep_assets.exports import export
+    from prep_assets.packing import pack
+    from prep_assets.pipelines.workspace import Workspace
+
+__all__ = [
+    "PrepAssetsError",
+    "TrainingData",
+    "Workspace",
+    "build",
+    "encode",
+    "export",
+    "load",
+    "pack",
+    "plan",
+    "render",
+    "status",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'prep_assets' has no attribute {name!r}")
+    return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])

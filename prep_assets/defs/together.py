@@ -17,16 +17,20 @@ from prep_assets.defs.refresh import automation, schedules, sensors, sound  # no
 from prep_assets.defs.site import Site  # noqa: E402
 
 
-def definitions(site: Site, only: tuple[str, ...] = ()) -> dg.Definitions:
-    """Assets with their checks, sensors and schedules of the families that have a configuration file, or of some of them."""
+def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool = True) -> dg.Definitions:
+    """Assets with their checks, sensors and schedules of the families that have a configuration file, or of some of them.
+
+    Args:
+        whole_project: whether the project has nothing else, so that one automation sensor may follow all assets and the executor is ours.
+    """
     workspace = site.workspace.open()
     chosen = [family for family in families(workspace) if not only or family in only]
     whole = sound(site, chosen)
     return dg.Definitions(
         assets=[asset for family in chosen for asset in family_definitions(site, family)],
-        sensors=[*sensors(site, whole), automation(site)],
+        sensors=[*sensors(site, whole), *([automation(site)] if whole_project else [])],
         schedules=schedules(site, whole),
         resources={site.resource: site.workspace},
         # steps share one process: a run of many small steps is not dominated by starting interpreters
-        executor=dg.in_process_executor,
+        executor=dg.in_process_executor if whole_project else None,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.loading import config_dir, load_family, parse, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
-from prep_assets.errors import TemplateError
+from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, Published
 
@@ -52,6 +52,10 @@ class Workspace:
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     progress: Progress = silent
 
+    def __post_init__(self) -> None:
+        for name in ("configs", "stores"):
+            object.__setattr__(self, name, Path(getattr(self, name)))
+
     @classmethod
     def open(cls, *, progress: Progress = silent) -> Workspace:
         """The workspace that the environment names (see `prep_assets.config.loading`)."""
@@ -85,6 +89,13 @@ class Workspace:
         found = self._families[name]
         assert isinstance(found, kind)
         return found
+
+    def family_domains(self, family: str) -> tuple[str, ...] | None:
+        """The domains of a family; `None` where its configuration means nothing."""
+        try:
+            return tuple(self.family(FAMILIES[family]).domains)
+        except ConfigError:
+            return None
 
     def has(self, family: str) -> bool:
         """Whether the family has a configuration file."""

@@ -13,7 +13,9 @@ import io
 import json
 import lzma
 import math
+import sys
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import IO, Any, NoReturn, cast
 
 Rows = Iterator[tuple[int, dict[str, Any] | None]]
@@ -54,8 +56,7 @@ def _decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
     if compression is None:
         return stream
     if compression == "zstd":
-        from backports import zstd
-
+        zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
         return cast(IO[bytes], zstd.open(stream, "rb", options={zstd.DecompressionParameter.window_log_max: 31}))
     openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
     return cast(IO[bytes], openers[compression](stream, "rb"))

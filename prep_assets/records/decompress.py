@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import sys
 import zlib
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Protocol
 
 
@@ -44,10 +46,14 @@ class _Gzip:
 
 
 def _zstd() -> Any:
-    from backports.zstd import DecompressionParameter, ZstdDecompressor
-
+    zstd = _zstd_module()
     # Windows of up to 2 GiB (`zstd --long=31`) are common for large text corpora; the memory is taken only for files that ask for it.
-    return ZstdDecompressor(options={DecompressionParameter.window_log_max: 31})
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
+
+
+def _zstd_module() -> Any:
+    """Python's own from 3.14 on, its backport before."""
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 _DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
@@ -65,6 +71,4 @@ def decompressor(compression: str) -> Decompressor:
 
 def damage() -> tuple[type[Exception], ...]:
     """What the decoders raise on data that is damaged."""
-    from backports.zstd import ZstdError
-
-    return (zlib.error, lzma.LZMAError, ZstdError, OSError, ValueError, EOFError)
+    return (zlib.error, lzma.LZMAError, _zstd_module().ZstdError, OSError, ValueError, EOFError)

@@ -57,12 +57,23 @@ def fits(values: dict[str, Any]) -> list[str]:
     return found
 
 
-EXAMPLES = [(page, block) for page in PAGES for block in blocks(page, "yaml")]
+BLOCKS = [(page, block) for page in PAGES for block in blocks(page, "yaml")]
+EXAMPLES = [(page, block) for page, block in BLOCKS if not block.startswith("type: ")]
+COMPONENTS = [yaml.safe_load(block) for _, block in BLOCKS if block.startswith("type: ")]
 
 
 @pytest.mark.parametrize(("page", "block"), EXAMPLES, ids=[f"{label(page)}-{i}" for i, (page, _) in enumerate(EXAMPLES)])
 def test_an_example_is_a_configuration(page: Any, block: str) -> None:
     assert fits(yaml.safe_load(block)), f"{label(page)}: no family takes\n{block}"
+
+
+def test_an_example_of_a_component_has_attributes_that_there_are() -> None:
+    from prep_assets import TrainingData
+
+    for found in COMPONENTS:
+        assert found["type"] == "prep_assets.TrainingData"
+        assert set(found["attributes"]) <= set(TrainingData.model_fields)
+    assert COMPONENTS
 
 
 @pytest.mark.parametrize("values", [{"packing": {"row_length": 1}}, {"form": "messages", "packing": {}}, {"mask": {"user": "trian"}}])

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 
-OURS = [DOCS / name for name in ("stores.md", "checks.md", "add-a-data-set.md", "architecture.md", "development.md", "graph.md")]
+OURS = [DOCS / name for name in ("stores.md", "checks.md", "add-a-data-set.md", "architecture.md", "development.md", "graph.md", "python.md")]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
 
@@ -45,6 +46,9 @@ def test_snippets(page: Path, storage: str, request: pytest.FixtureRequest, monk
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder / "data" / "configs"))
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(folder / "data" / "stores"))
+    tokenizer = folder / "data" / "configs" / "tokenizer"
+    if not tokenizer.exists():
+        tokenizer.symlink_to(ROOT / "configs" / "tokenizer")
     names: dict[str, object] = {"__name__": "page"}
     for block in snippets(page, storage):
         if "torch" in block or "prep_assets.training" in block:

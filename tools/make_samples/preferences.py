@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from prep_assets.demo.everyday import EVERYDAY, Everyday
-from prep_assets.demo.facts import ANIMALS, ELEMENTS, INSTRUMENTS, PLACES, PLANETS, with_article
+from make_samples.everyday import EVERYDAY, Everyday
+from make_samples.facts import ANIMALS, ELEMENTS, INSTRUMENTS, PLACES, PLANETS, with_article
 
 Message = dict[str, str]
 

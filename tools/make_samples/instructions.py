@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 from fractions import Fraction
 
-from prep_assets.demo.facts import ANIMALS, ELEMENTS, INSTRUMENTS, PLACES, PLANETS, with_article
-from prep_assets.demo.handwritten_instructions import INSTRUCTIONS
-from prep_assets.demo.recipes import RECIPES
+from make_samples.facts import ANIMALS, ELEMENTS, INSTRUMENTS, PLACES, PLANETS, with_article
+from make_samples.handwritten_instructions import INSTRUCTIONS
+from make_samples.recipes import RECIPES
 
 SENTENCES = (
     "The quick river carries seven small boats to the sea.",

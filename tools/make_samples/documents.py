@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from prep_assets.demo.essays import ESSAYS
-from prep_assets.demo.facts import ANIMALS, ELEMENTS, INSTRUMENTS, PLACES, PLANETS, Place, with_article
-from prep_assets.demo.problem_templates import NAMES, THINGS
-from prep_assets.demo.recipes import RECIPES
+from make_samples.essays import ESSAYS
+from make_samples.facts import ANIMALS, ELEMENTS, INSTRUMENTS, PLACES, PLANETS, Place, with_article
+from make_samples.problem_templates import NAMES, THINGS
+from make_samples.recipes import RECIPES
 
 DIARIES = 26
 MONTHS = ("January", "March", "April", "May", "June", "August", "September", "October", "November")

@@ -13,8 +13,7 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from prep_assets.demo.tokenizer import write_tokenizer
+from make_samples.tokenizer import write_tokenizer
 
 TRAINED_WITH = "0.23.3"
 SPECIAL = {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "<|pad|>": 3}

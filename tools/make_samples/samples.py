@@ -10,11 +10,11 @@ from typing import Any
 
 from backports import zstd
 
-from prep_assets.demo.chats import chats
-from prep_assets.demo.documents import documents, notes
-from prep_assets.demo.instructions import alpaca, dolly
-from prep_assets.demo.preferences import hh, ultrafeedback
-from prep_assets.demo.problems import gsm8k
+from make_samples.chats import chats
+from make_samples.documents import documents, notes
+from make_samples.instructions import alpaca, dolly
+from make_samples.preferences import hh, ultrafeedback
+from make_samples.problems import gsm8k
 
 ZSTD_LEVEL = 19
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from prep_assets.demo.facts import ANIMALS, ELEMENTS, INSTRUMENTS, PLACES, PLANETS, with_article
-from prep_assets.demo.handwritten_chats import CHATS
-from prep_assets.demo.recipes import RECIPES
+from make_samples.facts import ANIMALS, ELEMENTS, INSTRUMENTS, PLACES, PLANETS, with_article
+from make_samples.handwritten_chats import CHATS
+from make_samples.recipes import RECIPES
 
 Message = dict[str, str]
 Round = tuple[str, str]

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from prep_assets.demo.samples import write_samples
+from make_samples.samples import write_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["alpaca.json", "chats.jsonl", "docs.jsonl.zst", "dolly.jsonl", "gsm8k.jsonl", "hh.jsonl.gz", "notes.txt", "ultrafeedback.jsonl"]
@@ -40,8 +39,8 @@ def test_two_processes_with_other_hash_seeds_zones_and_threads_write_the_same_by
     written = []
     for seed, zone, threads in (("1", "UTC", "1"), ("4242", "Asia/Tokyo", "2")):
         folder = tmp_path / seed
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": zone, "RAYON_NUM_THREADS": threads, "PYTHONPATH": str(ROOT)}
-        subprocess.run([sys.executable, "-m", "prep_assets.demo", str(folder)], check=True, env=environment, stdout=subprocess.DEVNULL)
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "TZ": zone, "RAYON_NUM_THREADS": threads, "PYTHONPATH": str(ROOT / "tools")}
+        subprocess.run([sys.executable, "-m", "make_samples", str(folder)], check=True, env=environment, stdout=subprocess.DEVNULL)
         written.append({path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
     assert len(written[0]) == len(NAMES) + 2
     assert written[0] == written[1]
@@ -50,8 +49,8 @@ def test_two_processes_with_other_hash_seeds_zones_and_threads_write_the_same_by
 @pytest.mark.cli
 def test_importing_the_room_loads_no_heavy_library() -> None:
     script = (
-        "import sys, prep_assets.demo.__main__\n"
+        "import sys, make_samples.__main__\n"
         "print([name for name in ('tokenizers', 'transformers', 'torch', 'pyarrow', 'h5py') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT / "tools")
     assert done.stdout.strip() == "[]"

@@ -9,8 +9,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-
-from prep_assets.demo.handwritten_instructions import INSTRUCTIONS
+from make_samples.handwritten_instructions import INSTRUCTIONS
 
 Rows = Callable[[str], list[Any]]
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>")

@@ -1,18 +1,18 @@
-"""``python -m prep_assets.demo FOLDER``: write the samples into FOLDER/samples and the tokenizer into FOLDER/tokenizer."""
+"""``python -m make_samples FOLDER``: write the samples into FOLDER/samples and the tokenizer into FOLDER/tokenizer."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from prep_assets.demo.samples import write_samples
-from prep_assets.demo.tokenizer import write_tokenizer
+from make_samples.samples import write_samples
+from make_samples.tokenizer import write_tokenizer
 
 
 def main() -> None:
     """Parse the command line and write both."""
     parser = argparse.ArgumentParser(
-        prog="python -m prep_assets.demo", description="Write the sample data sets and train the sample tokenizer."
+        prog="python -m make_samples", description="Write the sample data sets and train the sample tokenizer."
     )
     parser.add_argument("folder", type=Path, help="receives the folders samples and tokenizer, e.g. configs")
     folder = parser.parse_args().folder

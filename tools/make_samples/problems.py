@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from prep_assets.demo.problem_templates import NAMES, PLACES, PROBLEMS, THINGS, Problem
+from make_samples.problem_templates import NAMES, PLACES, PROBLEMS, THINGS, Problem
 
 ROUNDS = 5
 RUN = 13

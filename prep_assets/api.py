@@ -1,0 +1,150 @@
+"""The public functions that are more than another name for something: see `prep_assets`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from prep_assets.engine.building import stores_of
+from prep_assets.engine.planning import Step
+from prep_assets.engine.planning import plan as planned
+from prep_assets.engine.standing import Look, Standing
+from prep_assets.pipelines.graph import assets_of
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.verdict import Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from prep_assets.stores.open import Store
+    from prep_assets.templates.chat_template import ChatTemplate
+    from prep_assets.templates.rendering import Rendered
+    from prep_assets.tokenization.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One chat as a trainer reads it.
+
+    Attributes:
+        ids: int64[T].
+        loss_mask: float32[T]: the weight of each token in the loss; 0 where it is not trained.
+    """
+
+    ids: npt.NDArray[np.int64]
+    loss_mask: npt.NDArray[np.float32]
+
+
+def plan(workspace: Workspace, *assets: str, partition: str | None = None) -> list[Step]:
+    """What `build` would do, in which order and why. Nothing is built."""
+    return planned(workspace, stores_of(workspace, assets, partition))
+
+
+def status(workspace: Workspace) -> dict[str, Standing]:
+    """What every store is at this moment, by name: ``sft_packed``, ``sft_tokens[gsm8k]``."""
+    look = Look(workspace)
+    every = [(asset, each) for asset in assets_of(workspace).values() for each in asset.partitions(workspace)]
+    return {workspace.place(asset.name, each).label: look.at(asset, each) for asset, each in every}
+
+
+def verify(workspace: Workspace, *assets: str, partition: str | None = None) -> dict[str, dict[str, Verdict]]:
+    """Run every check of published stores once more: by store and by check, what it says. It is remembered, as `prep-assets verify` does."""
+    from prep_assets.engine.events import Checked
+    from prep_assets.engine.running import check
+
+    found: dict[str, dict[str, Verdict]] = {}
+    for asset, each in stores_of(workspace, assets, partition):
+        step = Step(asset, each, "current", "", asked=True)
+        found[step.label] = {event.check: event.verdict for event in check(workspace, step) if isinstance(event, Checked)}
+    return found
+
+
+def load(path: Path | str, format: Any = None, keys: Sequence[str] | None = None) -> Store:
+    """Open a store, or a folder of files in a known format: arrays by key, records, windows. See `prep_assets.stores.open.open_store`."""
+    from prep_assets.stores.open import open_store
+
+    return open_store(path, format, keys)
+
+
+def render(
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tokenizer: Path | str,
+    template: str = "tokenizer",
+    tools: Sequence[Mapping[str, Any]] = (),
+    revision: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Rendered:
+    """One chat as text, with the place of every part of it.
+
+    Args:
+        messages: ``{"role": …, "content": …}``, with reasoning and tool calls in the usual fields.
+        tokenizer: a folder, or a hub id with its commit in `revision`.
+        template: ``tokenizer`` for its own chat template, the name of a shipped one, or the path of a ``.jinja`` file.
+        options: further variables of the template.
+
+    Raises:
+        TemplateError: no such template, or one whose render does not show where the parts are.
+        Refused: messages that cannot be rendered, with the reason.
+    """
+    from prep_assets.samples import Sample
+    from prep_assets.schemas.registry import apply, convert_with
+    from prep_assets.templates.rendering import render as rendered
+
+    row = {"messages": list(messages), **({"tools": list(tools)} if tools else {})}
+    sample = apply(convert_with("messages", gives=Sample), row)
+    assert isinstance(sample, Sample)
+    return rendered(sample, _template(template, str(tokenizer), revision, options))
+
+
+def encode(
+    rendered: Rendered,
+    *,
+    tokenizer: Path | str,
+    template: str = "tokenizer",
+    revision: str | None = None,
+    mask: Mapping[str, Literal["train", "mask"]] | None = None,
+    train_on_eos: Literal["turn", "last", "all", "none"] = "turn",
+    max_seq_len: int | None = None,
+) -> Tokens:
+    """A rendered chat as token ids and loss mask.
+
+    Args:
+        tokenizer, template, revision: as it was rendered with; the tokens that the template writes are control tokens.
+        mask: role → ``train`` or ``mask``; the assistant is trained where it is left out.
+        train_on_eos: which stop tokens are trained: ``turn``, ``last``, ``all`` or ``none``.
+        max_seq_len: a longer chat is refused.
+
+    Raises:
+        Refused: the reason why the chat cannot be used.
+    """
+    import numpy as np
+
+    from prep_assets.templates.written import bind
+    from prep_assets.tokenization.encode import Encoder
+    from prep_assets.tokenization.engines import choose_engine
+    from prep_assets.tokenization.policy import MaskPolicy
+
+    vocabulary = bind(_vocabulary(str(tokenizer), revision), _template(template, str(tokenizer), revision, None))
+    policy = MaskPolicy(mask, train_on_eos=train_on_eos) if mask else MaskPolicy(train_on_eos=train_on_eos)
+    encoded = Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy, max_seq_len).encode([rendered])
+    for _, refusal in encoded.refused:
+        raise refusal
+    return Tokens(encoded.ids.astype(np.int64), encoded.loss)
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(tokenizer: str, revision: str | None) -> Vocabulary:
+    from prep_assets.tokenization.load import load_vocabulary
+
+    return load_vocabulary(tokenizer, base=Path.cwd(), revision=revision)
+
+
+def _template(name: str, tokenizer: str, revision: str | None, options: Mapping[str, Any] | None) -> ChatTemplate:
+    from prep_assets.templates.chat_template import load_template
+
+    return load_template(name, _vocabulary(tokenizer, revision), base=Path.cwd(), options=dict(options or {}))

@@ -1,0 +1,21 @@
+"""What the command `prep-assets` starts: the command line, or a word on how to install what it needs."""
+
+from __future__ import annotations
+
+import sys
+
+EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "transformers": "hf", "torch": "train"}
+"""Package → the extra of prep-assets that installs it."""
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from prep_assets.cli.main import app
+
+        app()
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        sys.exit(f"error: {error.name} is not installed. Install it with:\n  pip install 'prep-assets[{extra}]'")

@@ -1,0 +1,135 @@
+"""`type: prep_assets.TrainingData`: one family of assets in somebody's own Dagster project."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import dagster as dg
+import yaml
+from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, scaffold_with
+from pydantic import Field
+
+from prep_assets.config.loading import PACKAGE
+from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.defs.together import definitions
+from prep_assets.errors import ConfigError
+from prep_assets.stores.manifest import digest
+
+Family = Literal["pretrain", "sft", "preference", "rl"]
+STARTER = {"pretrain": "docs", "sft": "gsm8k", "preference": "ultrafeedback", "rl": "gsm8k"}
+"""The shipped sample that a scaffolded component starts with."""
+
+
+class TrainingDataScaffolder(Scaffolder[Any]):
+    """Writes `defs.yaml` and a configuration that works at once, on a shipped sample."""
+
+    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
+        """Write both files into the new folder."""
+        folder = request.target_path
+        folder.mkdir(parents=True, exist_ok=True)
+        shipped = _shipped()
+        found = yaml.safe_load((shipped / "sft.yaml").read_text("utf-8"))
+        domain = STARTER["sft"]
+        sample = found["domains"][domain]
+        options = {
+            "tokenizer": str((shipped / found["tokenizer"]).resolve()),
+            "packing": {"row_len": 1024},
+            "domains": {domain: {**sample, "files": [str((shipped / each).resolve()) for each in sample["files"]]}},
+        }
+        (folder / "sft.yaml").write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), "utf-8")
+        # relative to the folder of defs.yaml
+        content = {"type": request.type_name, "attributes": {"family": "sft", "config": "sft.yaml", "store_dir": "data/stores"}}
+        (folder / "defs.yaml").write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+
+
+@scaffold_with(TrainingDataScaffolder)
+class TrainingData(dg.Component, dg.Model, dg.Resolvable):
+    """Assets of one family of training data: pinned sources, tokens with a proven loss mask, packed rows; with checks, sensors and a schedule."""
+
+    family: Family = Field(description="pretrain, sft, preference or rl.")
+    config: str | dict[str, Any] = Field(
+        description="The family's configuration: the path of a YAML file, relative to the folder of defs.yaml, or its keys right here."
+    )
+    store_dir: str = Field(default="data/stores", description="Folder of the stores, relative to the root of the project.")
+    asset_key_prefix: list[str] = Field(default=[], description="Put before every asset key, e.g. [llm, data].")
+    upstream: dict[str, list[str]] = Field(
+        default={}, description="Domain → key of an asset of the project that writes its source files: the raw asset depends on it."
+    )
+    group: str = Field(default="", description="Group of all assets; empty: the family.")
+    owners: list[str] = Field(default=[], description="Owners of all assets, e.g. [team:data].")
+    tags: dict[str, str] = Field(default={}, description="Tags of all assets.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The definitions of the family.
+
+        Raises:
+            ConfigError: there is no such file, or `upstream` names a domain that there is not.
+        """
+        root = Path(context.project_root)
+        stores = root / self.store_dir
+        configs = self._configs(Path(context.path), stores)
+        resource = WorkspaceResource(configs=str(configs), stores=str(stores))
+        known = resource.open().family_domains(self.family)
+        foreign = [domain for domain in self.upstream if known is not None and domain not in known]
+        if foreign:
+            raise ConfigError(f"upstream: no domain {foreign[0]!r} in {self.family}. There are: {', '.join(known or ())}")
+        site = Site(
+            workspace=resource,
+            resource=f"workspace_{digest([self.family, str(configs), str(stores)])[:10]}",
+            prefix=tuple(self.asset_key_prefix),
+            group=self.group,
+            owners=tuple(self.owners),
+            tags=self.tags,
+            upstream={domain: (dg.AssetKey(key),) for domain, key in self.upstream.items()},
+        )
+        return definitions(site, only=(self.family,), whole_project=False)
+
+    def _configs(self, here: Path, stores: Path) -> Path:
+        """A folder in which the configuration is called as the family is. Paths in it stay relative to where the component is."""
+        folder = here if here.is_dir() else here.parent
+        if isinstance(self.config, str):
+            path = (folder / self.config).resolve()
+            if not path.is_file():
+                raise ConfigError(f"config: there is no file {path}")
+            if path.name == f"{self.family}.yaml":
+                return path.parent
+            values: Mapping[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+            base = path.parent
+        else:
+            values, base = self.config, folder.resolve()
+        return _written(values, base, self.family, stores)
+
+
+def _written(values: Mapping[str, Any], base: Path, family: str, stores: Path) -> Path:
+    """Inline keys as a file of their own; its relative paths are made absolute, for the file stands beside the stores."""
+    absolute = dict(values)
+    for key in ("tokenizer", "template"):
+        if isinstance(values.get(key), str) and (base / values[key]).exists():
+            absolute[key] = str((base / values[key]).resolve())
+    absolute["domains"] = {name: _absolute(domain, base) for name, domain in dict(values.get("domains", {})).items()}
+    folder = stores / ".configs" / digest(json.loads(json.dumps(absolute, default=str)))[:10]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{family}.yaml"
+    text = yaml.safe_dump(absolute, sort_keys=False, allow_unicode=True)
+    if not path.is_file() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")
+    return folder
+
+
+def _absolute(domain: Any, base: Path) -> Any:
+    if not isinstance(domain, Mapping):
+        return domain
+    found = dict(domain)
+    for key in ("files", "test_files"):
+        if isinstance(found.get(key), list | tuple):
+            found[key] = [each if "://" in str(each) else str(base / str(each)) for each in found[key]]
+    if isinstance(found.get("image_dir"), str):
+        found["image_dir"] = str(base / found["image_dir"])
+    return found
+
+
+def _shipped() -> Path:
+    """The shipped configuration: beside the package where it is installed, in the checkout else."""
+    installed = PACKAGE / "_configs"
+    return installed if installed.is_dir() else PACKAGE.parent / "configs"

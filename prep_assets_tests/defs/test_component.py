@@ -1,0 +1,137 @@
+"""`type: prep_assets.TrainingData` in somebody else's Dagster project."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from prep_assets_tests.conftest import ROOT
+
+pytestmark = pytest.mark.cli
+OWN_ASSET = """
+import dagster as dg
+from pathlib import Path
+
+
+@dg.asset
+def gsm8k_jsonl() -> None:
+    \"\"\"The adopter's own asset, which writes a source file.\"\"\"
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """prep-assets as `pip install` leaves it, entry points and all, and not this checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        str(folder),
+        str(ROOT),
+    ]
+    said = subprocess.run(command, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def project(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `create-dagster project mine` makes, written by hand where that is not installed, with an asset of its own."""
+    root = tmp_path_factory.mktemp("foreign") / "mine"
+    defs = root / "src" / "mine" / "defs"
+    defs.mkdir(parents=True)
+    (root / "src" / "mine" / "__init__.py").touch()
+    (defs / "__init__.py").touch()
+    (defs / "own.py").write_text(OWN_ASSET, "utf-8")
+    (root / "src" / "mine" / "definitions.py").write_text(
+        "from pathlib import Path\n\nfrom dagster import definitions, load_from_defs_folder\n\n\n@definitions\ndef defs():\n"
+        "    return load_from_defs_folder(path_within_project=Path(__file__).parent)\n",
+        "utf-8",
+    )
+    (root / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "0.1.0"\n\n[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "mine"\n',
+        "utf-8",
+    )
+    return root
+
+
+def dg(project: Path, installed: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("dg")
+    if not program.is_file():
+        pytest.skip(f"no dg command beside {sys.executable}")
+    hidden = ("DAGSTER_HOME", "DAGSTER_MODULE_NAME", "PREP_ASSETS_CONFIG_DIR", "PREP_ASSETS_STORE_DIR")
+    paths = os.pathsep.join([str(installed), str(project / "src")])
+    # the command looks for the project's environment; it is the one that runs here
+    env = {**{key: value for key, value in os.environ.items() if key not in hidden}, "PYTHONPATH": paths, "DG_CLI_TELEMETRY": "0"}
+    env["VIRTUAL_ENV"] = str(Path(sys.executable).parent.parent)
+    return subprocess.run([program, *words], cwd=project, env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_materialized(project: Path, installed: Path) -> None:
+    """Three commands from an empty folder to `sft_packed`, beside the assets that the project has already."""
+    listed = dg(project, installed, "list", "components")
+    assert "prep_assets.TrainingData" in listed.stdout, listed.stderr
+    said = dg(project, installed, "scaffold", "defs", "prep_assets.TrainingData", "my_sft")
+    assert said.returncode == 0, said.stderr + said.stdout
+    folder = project / "src" / "mine" / "defs" / "my_sft"
+    assert (folder / "defs.yaml").is_file() and (folder / "sft.yaml").is_file()
+    checked = dg(project, installed, "check", "yaml")
+    assert checked.returncode == 0, checked.stderr + checked.stdout
+    said = dg(project, installed, "launch", "--assets", "sft_packed")
+    assert said.returncode == 0, said.stderr[-3000:]
+    assert (project / "data" / "stores" / "sft_packed" / "current" / "sft_packed.h5").is_file()
+    found = dg(project, installed, "list", "defs")
+    assert "gsm8k_jsonl" in found.stdout and "sft_packed" in found.stdout
+
+
+def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, installed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "mine"
+    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("data", "my_sft"))
+    folder = copy / "src" / "mine" / "defs" / "chats"
+    folder.mkdir()
+    attributes = {
+        "family": "sft",
+        "config": {
+            "tokenizer": str(ROOT / "configs" / "tokenizer"),
+            "domains": {"gsm8k": {"files": [str(ROOT / "configs" / "samples" / "gsm8k.jsonl")], "schema": "gsm8k"}},
+        },
+        "asset_key_prefix": ["llm", "data"],
+        "upstream": {"gsm8k": ["gsm8k_jsonl"]},
+        "group": "training",
+        "owners": ["team:alignment"],
+        "tags": {"tier": "gold"},
+    }
+    (folder / "defs.yaml").write_text(yaml.safe_dump({"type": "prep_assets.TrainingData", "attributes": attributes}), "utf-8")
+    code = (
+        "import dagster as dg; from mine.definitions import defs\n"
+        "graph = defs().resolve_asset_graph(); key = dg.AssetKey(['llm', 'data', 'sft_raw']); raw = graph.get(key)\n"
+        "print(raw.group_name, raw.owners, raw.tags['tier'], [each.to_user_string() for each in raw.parent_keys])\n"
+        "print(sorted(each.to_user_string() for each in graph.get_all_asset_keys()))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(copy / "src")])}
+    said = subprocess.run([sys.executable, "-c", code], cwd=copy, env=env, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert "training ['team:alignment'] gold ['gsm8k_jsonl']" in said.stdout
+    assert "llm/data/sft_packed" in said.stdout
+    assert dg(copy, installed, "launch", "--assets", "key:llm/data/sft_packed").returncode == 0
+    wrong = {**attributes, "upstream": {"gsm8": ["gsm8k_jsonl"]}}
+    (folder / "defs.yaml").write_text(yaml.safe_dump({"type": "prep_assets.TrainingData", "attributes": wrong}), "utf-8")
+    said = subprocess.run([sys.executable, "-c", code], cwd=copy, env=env, capture_output=True, text=True)
+    assert "upstream: no domain 'gsm8' in sft" in said.stderr
