@@ -211,6 +211,17 @@ def other_origin(stream: str) -> Spoil:
     return spoil
 
 
+def masked_document(published: Published) -> None:
+    """A stream in which everything is trained gets a mask that leaves the start of a document out."""
+    folder = published.directory / "docs_train" / "shard_0000"
+    meta = json.loads((folder / "meta.json").read_text())
+    size = meta["sequence"]["shape"][0]
+    mask = np.ones(size, np.uint8)
+    mask[:3] = 0
+    mask.tofile(folder / "loss_mask.bin")
+    (folder / "meta.json").write_text(json.dumps({**meta, "loss_mask": {"shape": [size], "dtype": "uint8"}}))
+
+
 def foreign_row(stream: str) -> Spoil:
     """Record 5 claims a row that its source does not have."""
 
@@ -580,6 +591,7 @@ MUTATIONS = [
     Mutation("eos missing", "pretrain_tokens", "row_integrity", on_tokens("docs_train", put(-1, 100)), "docs"),
     Mutation("eos in the middle", "pretrain_tokens", "row_integrity", on_tokens("docs_dev", put(1, EOS)), "docs"),
     Mutation("border moved", "pretrain_tokens", "row_integrity", moved_border("docs_train"), "docs"),
+    Mutation("a start that is not trained", "pretrain_tokens", "mask_alignment", masked_document, "docs"),
     Mutation("token replaced", "pretrain_tokens", "tokenization_identity", on_tokens("docs_train", put(1, 300)), "docs"),
     Mutation("tokens swapped", "pretrain_tokens", "tokenization_identity", on_tokens("docs_dev", swapped_tokens), "docs"),
     Mutation("another document's row", "pretrain_tokens", "tokenization_identity", other_origin("docs_train"), "docs"),

@@ -68,7 +68,8 @@ def _all_trained(workspace: Workspace, published: Published) -> Verdict:
     domain = domain_of(workspace.family(Pretrain), name)
     convert = converter(domain, Sample)
     if isinstance(convert, TextField):
-        return Verdict(True, "documents of one text each, every token of which is trained", {})
+        documents = sum(len(store) for store in open_streams(published).values())
+        return Verdict(True, f"{documents:,} documents of one text each, every token of which is trained", {"documents": documents})
     for store in open_streams(published).values():
         for _, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
             shown = [
@@ -78,7 +79,7 @@ def _all_trained(workspace: Workspace, published: Published) -> Verdict:
                 problem = f"{identity}: a region weighs {weights[0]:g}, and the stream has no loss mask"
                 return Verdict(False, problem, {"documents_masked": 0}, Worst(identity, problem))
             count += 1
-    return Verdict(True, f"{count:,} documents, every token of which is trained", {})
+    return Verdict(True, f"{count:,} documents, every token of which is trained", {"documents": count})
 
 
 def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
