@@ -12,6 +12,7 @@ from prep_assets.schemas.fields import as_list, as_text, needed, text_of
 from prep_assets.schemas.reasoning import reasoning_regions
 from prep_assets.schemas.registry import Convert, schema
 
+JOIN = "\n\n"
 EXAMPLE = {"instruction": "Translate into French.", "input": "Good morning", "output": "Bonjour"}
 
 
@@ -23,7 +24,7 @@ def alpaca(
     response_key: str = "output",
     system_key: str | None = "system",
     history_key: str | None = "history",
-    join: str = "\n\n",
+    join: str = JOIN,
     strip: bool = True,
 ) -> Convert:
     """An instruction with its answer: [system], [history], user, assistant, who may reason first (``thinking``, ``Complex_CoT`` …).
@@ -37,6 +38,7 @@ def alpaca(
         join: what stands between instruction and input: a blank line (train-llm-from-scratch), or a line break (LLaMA-Factory, ModelLink).
         strip: remove whitespace at both ends of every text.
     """
+    require_joined(join != JOIN, query_key)
 
     def convert(row: Mapping[str, Any]) -> Sample:
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
@@ -45,6 +47,14 @@ def alpaca(
         return chat_sample(row, (*prompt, Turn(ASSISTANT, (*reasoning_regions(row, "the record", None), said))))
 
     return convert
+
+
+def require_joined(is_other: bool, query_key: str | None) -> None:
+    """Stop where a `join` is asked for and nothing is joined."""
+    if is_other and query_key is None:
+        raise ConfigError(
+            "join stands between the instruction and a second field, which null ignores here. Name the field, or leave join out"
+        )
 
 
 def alpaca_prompt(

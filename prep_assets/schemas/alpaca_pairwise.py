@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.samples import ASSISTANT, Pair, turn
-from prep_assets.schemas.alpaca import alpaca_keys, alpaca_prompt
+from prep_assets.schemas.alpaca import alpaca_keys, alpaca_prompt, require_joined
 from prep_assets.schemas.fields import texts_of
 from prep_assets.schemas.pairs import pair_of
 from prep_assets.schemas.registry import Convert, schema
 
+JOIN = "\n"
 EXAMPLE = {"instruction": "Name a prime number.", "input": "", "chosen": "7", "rejected": "9"}
 
 
@@ -23,7 +24,7 @@ def alpaca_pairwise(
     rejected_key: str = "rejected",
     system_key: str | None = "system",
     history_key: str | None = "history",
-    join: str = "\n",
+    join: str = JOIN,
     strip: bool = False,
 ) -> Convert:
     """The prompt of an Alpaca row and two answers to it.
@@ -38,6 +39,7 @@ def alpaca_pairwise(
         join: what stands between instruction and input.
         strip: remove whitespace at both ends of every text.
     """
+    require_joined(join != JOIN, query_key)
 
     def convert(row: Mapping[str, Any]) -> Pair:
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prep_assets.samples import Sample
-from prep_assets.schemas.alpaca import alpaca
+from prep_assets.schemas.alpaca import JOIN, alpaca
 from prep_assets.schemas.registry import Convert, schema
 
 EXAMPLE = {
@@ -16,7 +16,7 @@ EXAMPLE = {
 
 @schema("dolly", gives=Sample, example=EXAMPLE)
 def dolly(
-    *, instruction_key: str = "instruction", context_key: str | None = "context", response_key: str = "response", join: str = "\n\n"
+    *, instruction_key: str = "instruction", context_key: str | None = "context", response_key: str = "response", join: str = JOIN
 ) -> Convert:
     """An instruction, with its context after a blank line where it has one, and the response; all stripped.
 

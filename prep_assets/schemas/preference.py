@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from prep_assets.errors import Refused
+from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import with_system
@@ -20,6 +20,7 @@ from prep_assets.schemas.pairs import common_prompt, pair_of, said, turns_of
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_open_end
 
+ASSISTANT_ROLE = "assistant:"
 LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")
 EXAMPLE = {"prompt": "What is the capital of Peru?", "chosen": "Lima.", "rejected": "Cusco."}
 
@@ -103,7 +104,7 @@ def _messages(value: object, key: str) -> tuple[Turn, ...]:
 
 @schema("dpo_read_hook", gives=Pair, example=HH_EXAMPLE)
 def dpo_read_hook(
-    *, chosen_key: str = "chosen", rejected_key: str = "rejected", prompt_key: str | None = None, assistant_role: str = "assistant:"
+    *, chosen_key: str = "chosen", rejected_key: str = "rejected", prompt_key: str | None = None, assistant_role: str = ASSISTANT_ROLE
 ) -> Convert:
     """Cerebras' DPO hook: strings with a prompt, strings that begin with the prompt, or messages.
 
@@ -113,6 +114,8 @@ def dpo_read_hook(
         prompt_key: field with the prompt; null for none.
         assistant_role: the mark after which the answer begins where there is no prompt field, in upper or lower case.
     """
+    if prompt_key is not None and assistant_role != ASSISTANT_ROLE:
+        raise ConfigError(f"assistant_role is where the prompt ends, and the prompt is in {prompt_key!r}. Leave one of the two out")
     read = preference(chosen_key=chosen_key, rejected_key=rejected_key, prompt_key=prompt_key)
 
     def convert(row: Mapping[str, Any]) -> Pair:

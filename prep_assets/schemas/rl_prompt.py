@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prep_assets.errors import Refused
+from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import SYSTEM, USER, Prompt, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import offered, with_system_of
@@ -38,6 +38,8 @@ def rl_prompt(
         system: a system prompt put before prompts that have none.
         tools_key: column with the tools on offer.
     """
+    if verifier_key is not None and verifier != NUMBER:
+        raise ConfigError(f"verifier is {verifier!r}, and each row names its own under {verifier_key!r}. Leave one of the two out")
 
     def convert(row: Mapping[str, Any]) -> Prompt:
         turns = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))

@@ -41,11 +41,14 @@ def sections(
     if sources:
         if sections:
             raise ConfigError("both sections and sources are given; AstrAI ignores sections then. Remove one of them")
+        _require_unbounded(min_chars, max_chars)
         return _of_sources(parse_sources(sources))
     parsed = parse_sections(sections or CHAT, "sections")
     if any(section.action == VALUE for section in parsed) or all(section.action == MASK for section in parsed):
         raise ConfigError("sections train nothing: at least one needs action 'train' or '$role', and none may have 'value'")
     is_text = not any(section.template or section.action == MASK for section in parsed)
+    if not is_text:
+        _require_unbounded(min_chars, max_chars)
 
     def convert(row: Mapping[str, Any]) -> Sample:
         turns = _turns(row, parsed)
@@ -120,6 +123,12 @@ def _text(value: object, where: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return "" if value is None else as_text(value, where)
+
+
+def _require_unbounded(min_chars: int, max_chars: int | None) -> None:
+    """Stop where text is measured that is not there, as in chats and pairs."""
+    if min_chars or max_chars is not None:
+        raise ConfigError("min_chars and max_chars measure plain sections that are trained, all of them; here others stand. Leave them out")
 
 
 def _require_length(turns: Sequence[Turn], min_chars: int, max_chars: int | None) -> None:

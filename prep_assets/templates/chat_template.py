@@ -27,6 +27,8 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 Message = Mapping[str, Any]
 _PROBED: dict[str, tuple[str, ...]] = {}
 """Renders of the probes, by the hash of the template: one process opens a template many times."""
+OF_CHATS = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now")
+"""Variables that a conversation gives, or the frozen clock."""
 _WORDS = (("user", "What is 2 + 2?"), ("assistant", "2 + 2 = 4"), ("user", "And 3 + 3?"), ("assistant", "3 + 3 = 6"))
 
 
@@ -107,6 +109,22 @@ class ChatTemplate:
     @cached_property
     def _variants(self) -> dict[str, ChatTemplate]:
         return {}
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names that it reads from outside, as far as its source tells: a name that is set in one branch only counts as read."""
+        from jinja2.meta import find_undeclared_variables
+
+        environment = self._compiled.environment
+        return frozenset(find_undeclared_variables(environment.parse(self.source)) - {*environment.globals, *OF_CHATS})
+
+    def unread(self, options: Mapping[str, Any]) -> str:
+        """What is wrong with `options`: the first name that it does not read, and the names that it does; ``""`` where nothing is."""
+        for name, value in options.items():
+            if value is not None and name not in self.variables:
+                reads = sorted(self.variables - {*self.special})
+                return f"template {self.name} does not read {name!r}{nearest(name, reads)}. It reads: {', '.join(reads) or 'no options'}"
+        return ""
 
     def _chat(self, count: int) -> list[Message]:
         """A plain chat of `count` messages."""
@@ -216,7 +234,7 @@ def load_template(
     file (relative to `base`).
 
     Raises:
-        TemplateError: no such template, or a tokenizer without one; the message lists what there is.
+        TemplateError: no such template, a tokenizer without one, or an option that the template does not read; the message lists what there is.
     """
     if name.partition(":")[0] == "tokenizer":
         source = _own(name.partition(":")[2], vocabulary)
@@ -233,6 +251,9 @@ def load_template(
             )
         source = shipped[name]
     template = ChatTemplate(name, source, vocabulary.special, options or {}, image=image)
+    asked = {key: value for key, value in template.options.items() if not (image and key == "image_token")}
+    if unread := template.unread(asked):
+        raise TemplateError(f"template_options: {unread}")
     return replace(template, control=tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))})))
 
 

@@ -46,6 +46,7 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
             _check_text(region.text)
     untemplated = [turn.role in UNTEMPLATED for turn in sample.turns]
     if all(untemplated):
+        _check_all_shown(sample)
         return _joined(sample, template.special.get("eos_token", ""), template.image) if template else _joined(sample)
     if template is None or any(untemplated):
         roles = [turn.role for turn in sample.turns]
@@ -59,6 +60,15 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
         return _templated(sample, template, generation_prompt)
     except RecursionError as error:
         raise Refused("too_deeply_nested", "a tool call or a tool's schema is nested too deeply to be rendered", stage="render") from error
+
+
+def _check_all_shown(sample: Sample) -> None:
+    """Only a template can show what stands beside the turns."""
+    beside = {"tools": sample.tools, "documents": sample.documents, "chat_template_kwargs": sample.template_options}
+    if lost := [name for name, value in beside.items() if value]:
+        raise Refused(
+            "needs_template", f"the record has {' and '.join(lost)}, which text without a chat template cannot show", stage="render"
+        )
 
 
 def _check_text(text: str) -> None:
@@ -92,6 +102,8 @@ def _joined(sample: Sample, eos: str = "", image: str = "") -> Rendered:
 
 
 def _templated(sample: Sample, template: ChatTemplate, prompted: bool) -> Rendered:
+    if unread := template.unread(sample.template_options):
+        raise Refused("unknown_template_option", f"chat_template_kwargs: {unread}", stage="render")
     template = template.with_options(sample.template_options)
     found = pieces(sample, image=template.image, form=template.form)
     _check_unmarked(sample, template)

@@ -47,11 +47,11 @@ def test_defaults_by_region_name_with_zero_honoured_and_the_turns_own_list_first
     options = {
         "semantic_loss_weight": {"passage": 1, "text": 0},
         "semantic_drop_mask": {"passage": True},
-        "semantic_attention_mask": {"text": 0},
+        "semantic_attention_mask": {"passage": 0},
     }
     sample = convert("semantic", row, **options)
     assert weights(sample) == [[1.0, 0.0], [0.25, 0.75]]
-    assert [[(region.drop, region.attend) for region in turn.regions] for turn in sample.turns] == [[(True, True), (False, False)]] * 2
+    assert [[(region.drop, region.attend) for region in turn.regions] for turn in sample.turns] == [[(True, False), (False, True)]] * 2
 
 
 def test_turn_masks(convert) -> None:

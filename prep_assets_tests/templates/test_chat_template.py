@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import Refused, TemplateError
+from prep_assets.samples import Sample, turn
 from prep_assets.templates.chat_template import FROZEN_CLOCK, ChatTemplate, load_template, named_templates
+from prep_assets.templates.rendering import render
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -190,3 +192,36 @@ def test_a_refusal_says_the_line_of_the_template(source: str, says: str) -> None
     with pytest.raises(Refused, match="template own: ") as caught:
         own(source).render(CHAT)
     assert says in caught.value.detail
+
+
+@pytest.mark.parametrize("name", ["enable_thinkin", "tools", "strftime_now"])
+def test_an_option_that_the_template_does_not_read_stops_the_build(vocabulary: Vocabulary, name: str) -> None:
+    """A misspelt option was passed on, and ignored."""
+    with pytest.raises(TemplateError, match=f"template_options: template qwen3 does not read '{name}'.*It reads: .*enable_thinking"):
+        load_template("qwen3", vocabulary, options={name: False})
+    assert load_template("qwen3", vocabulary, options={"enable_thinking": False}).options
+
+
+def test_a_near_miss_is_named(vocabulary: Vocabulary) -> None:
+    with pytest.raises(TemplateError, match="did you mean 'enable_thinking'"):
+        load_template("qwen3", vocabulary, options={"enable_thinkin": False})
+
+
+def test_variables_are_those_that_change_a_render(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    source = (
+        "{% set a = 1 %}{% if b is not defined %}{% set b = 2 %}{% endif %}{{ a }}{{ b }}{{ c }}{{ eos_token }}{{ strftime_now('%Y') }}"
+        "{% for m in messages %}{% generation %}{{ m.content ~ d }}{% endgeneration %}{% if loop.last %}{% break %}{% endif %}{% endfor %}"
+    )
+    (tmp_path / "mine.jinja").write_text(source, "utf-8")
+    template = load_template("mine.jinja", vocabulary, base=tmp_path)
+    assert template.variables == {"b", "c", "d", "eos_token"}
+    plain = template.render(CHAT)
+    assert [name for name in "abcd" if template.with_options({name: "X"}).render(CHAT) != plain] == ["b", "c", "d"]
+
+
+def test_a_row_with_an_option_that_the_template_does_not_read_is_refused(vocabulary: Vocabulary) -> None:
+    template, turns = load_template("qwen3", vocabulary), (turn("user", "1?"), turn("assistant", "1."))
+    plain = render(Sample(turns), template)
+    assert render(Sample(turns, template_options={"enable_thinking": None, "other": None}), template) == plain
+    with pytest.raises(Refused, match=r"unknown_template_option: chat_template_kwargs: .*'enable_thinkin'; did you mean 'enable_thinking'"):
+        render(Sample(turns, template_options={"enable_thinkin": True}), template)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -257,6 +258,16 @@ def test_a_document_is_its_text() -> None:
 def test_chat_roles_need_a_template() -> None:
     with pytest.raises(Refused, match=r"needs_template: .*use the schema text, or put chats into sft"):
         render(sample_of([(USER, "Hi")]), None)
+
+
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [({"tools": ({"name": "add"},)}, "tools"), ({"documents": ({"text": "d"},)}, "documents"), ({"template_options": {"a": 1}}, "kwargs")],
+)
+def test_text_without_a_template_refuses_what_only_a_template_shows(beside: dict[str, Any], said: str) -> None:
+    """Tools of a row of prompt and completion vanished."""
+    with pytest.raises(Refused, match=f"needs_template: .*{said}"):
+        render(replace(sample_of([(PROMPT, "Hi"), (COMPLETION, "Hello")]), **beside), None)
 
 
 def test_a_template_refuses_roles_it_does_not_know(vocabulary: Vocabulary) -> None:
