@@ -40,7 +40,8 @@ SAMPLED = {"prompt": "1 + 2?", "responses": ["3", "4"], "rewards": [1, 0], "t": 
 SIDES = {"chosen": "\n\nHuman: 1 + 2?\n\nAssistant: 3", "rejected": "\n\nHuman: 1 + 2?\n\nAssistant: 4"}
 OTHER_PROMPT = {"chosen": SIDES["chosen"], "rejected": SIDES["rejected"].replace("1 +", "2 +")}
 LONG_CHAT = {side: "\n\nHuman: Hi\n\nAssistant: Hello" + text for side, text in SIDES.items()}
-SYSTEM_CHAT = {"messages": [{"role": "user", "content": "1?"}, {"role": "user", "content": "2?"}, {"role": "assistant", "content": "3"}]}
+QUESTION, ANSWER = {"role": "user", "content": "1?"}, {"role": "assistant", "content": "1."}
+TWO_QUESTIONS = {"messages": [QUESTION, QUESTION, ANSWER]}
 PLAIN_KTO = {"prompt": "1 + 2?", "completion": "3", "label": True}
 FAR = {**schemas()["ultrafeedback"].example, "prompt": "Another one."}
 WORDS = {"prompt": "Who?", "completion": "I am the keeper."}
@@ -72,7 +73,9 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
     **{("kto", option): PLAIN_KTO for option in ("prompt_key", "completion_key", "template")},
     **{("preference", option): SIDES for option in ("user_mark", "assistant_mark")},
     ("prompt_completion", "tools_key"): {"prompt": CHAT[:1], "completion": CHAT[1:], "tools": [TOOL], "images": ["1.png"]},
-    ("messages", "order"): SYSTEM_CHAT,
+    ("preference", "template"): {"prompt": "1 + 2?", "chosen": "3", "rejected": "4"},
+    ("ultra_chat_common_words_mask_hook", "later_messages"): {"prompt": "1?", "messages": [QUESTION, ANSWER, QUESTION, ANSWER]},
+    ("messages", "order"): TWO_QUESTIONS,
     ("messages", "roles"): {"messages": [{"role": "human", "content": "1?"}, *CHAT[1:]]},
     ("kto", "roles"): {"messages": [{"role": "human", "content": "1?"}, *CHAT[1:]], "label": True},
     ("hh", "prompt_check"): OTHER_PROMPT,
@@ -127,7 +130,7 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("moss", "plugins"): (True, {}),
     ("moss", "system_key"): ("meta_instruction", {}),
     ("obelics_hook", "image_dir"): ("there", {}),
-    ("preference", "template"): (False, {"system_key": None, "tools_key": "none"}),
+    ("preference", "template"): (False, {}),
     ("prompt_completion", "strip"): (True, {}),
     ("prompt_completion", "template"): (True, {}),
     ("rl_prompt", "system"): ("Be brief.", {}),
@@ -144,6 +147,7 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("text", "max_chars"): (3, {}),
     ("text", "min_chars"): (50, {}),
     ("text", "strip"): (True, {}),
+    ("ultra_chat_common_words_mask_hook", "later_messages"): ("leave_out", {}),
     ("ultrafeedback", "min_margin"): (8.0, {}),
     ("ultrafeedback", "prompt_check"): ("column", {}),
 }
