@@ -34,6 +34,10 @@ CHAT: Chat = (said(USER, "What is 2 + 2?"), said(ASSISTANT, "It is 4."), said(US
 """Two rounds of plain talk, for faults that any conversation shows."""
 
 
+PLAIN: Mapping[str, Any] = {"engine": "reference", "output": {"storage_format": "bin"}}
+"""Options of every store on show: its payload is plain arrays."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One record of a token stream: its ids and its loss mask, both of one length."""
@@ -116,7 +120,7 @@ def chats(folder: Path, rows: Sequence[Chat | Mapping[str, Any]], *, tokenizer: 
     families = minimal(
         "sft",
         {"chats": domain(source, "messages")},
-        **{"template": "tokenizer", "engine": "reference", "output": {"storage_format": "bin"}, **options},
+        **{"template": "tokenizer", **PLAIN, **options},
     )
     families["sft"]["tokenizer"] = str(tokenizer)
     workspace = workspace_in(folder, families)
@@ -128,7 +132,7 @@ def documents(folder: Path, texts: Sequence[str], *, tokenizer: str | Path = TOK
     """`pretrain_tokens` of these texts, in the stream ``docs_train``."""
     folder.mkdir(parents=True, exist_ok=True)
     source = jsonl(folder / "docs.jsonl", [{"text": text} for text in texts])
-    families = minimal("pretrain", {"docs": domain(source, "text")}, engine="reference", output={"storage_format": "bin"}, **options)
+    families = minimal("pretrain", {"docs": domain(source, "text")}, **{**PLAIN, **options})
     families["pretrain"]["tokenizer"] = str(tokenizer)
     workspace = workspace_in(folder, families)
     build(workspace, "pretrain_raw", "docs")
@@ -139,8 +143,7 @@ def pairs(folder: Path, rows: Sequence[tuple[str, str, str]], *, tokenizer: str 
     """`preference_tokens` of these prompts with a chosen and a rejected answer each."""
     folder.mkdir(parents=True, exist_ok=True)
     source = jsonl(folder / "pairs.jsonl", [dict(zip(("prompt", "chosen", "rejected"), row, strict=True)) for row in rows])
-    plain = {"engine": "reference", "output": {"storage_format": "bin"}, "test_fraction": 0.0}
-    families = minimal("preference", {"pairs": domain(source, "preference")}, **{**plain, **options})
+    families = minimal("preference", {"pairs": domain(source, "preference")}, **{**PLAIN, "test_fraction": 0.0, **options})
     families["preference"]["tokenizer"] = str(tokenizer)
     workspace = workspace_in(folder, families)
     build(workspace, "preference_raw", "pairs")

@@ -1,0 +1,37 @@
+"""The template ends a turn with `<|im_end|>`, the tokenizer's `eos_token` stays `<|endoftext|>`: the fine-tuned model is served with
+    the wrong one.
+
+Year: 2024 – 2026
+Hit: QwenLM/Qwen3#927, open-r1#603, PR#604, axolotl#2073, LLaMA-Factory#9189, unsloth#3721, ms-swift#3113, trl#2059
+Cost: Answers without end.
+Stopped by: a finding of the certificate; exports for Hugging Face trainers write a `generation_config.json` with all stop tokens
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from prep_assets.exports import export
+from prep_assets_tests.museum.gallery import CHAT, packed, tokenizer
+from prep_assets_tests.pipelines.workspaces import build
+
+
+def findings(folder: Path, **config: str) -> list[str]:
+    """What the certificate of a tokenizer finds."""
+    stand = packed(folder / "stores", [CHAT], tokenizer=tokenizer(folder / "tokenizer", **config))
+    certificate = build(stand.workspace, "sft_template").directory
+    loaded = [json.loads(path.read_text("utf-8")) for path in sorted(certificate.glob("*.json"))]
+    return [finding for each in loaded for finding in each.get("findings", ())]
+
+
+def test_the_certificate_says_so(tmp_path: Path) -> None:
+    assert any("'<|im_end|>'" in each and "'<|endoftext|>'" in each for each in findings(tmp_path / "two", eos_token="<|endoftext|>"))
+    assert not any("only never stops" in each for each in findings(tmp_path / "one", eos_token="<|im_end|>"))
+
+
+def test_the_export_brings_both(tmp_path: Path) -> None:
+    stand = packed(tmp_path / "stores", [CHAT], tokenizer=tokenizer(tmp_path / "tokenizer", eos_token="<|endoftext|>"))
+    written = export(stand.published.directory, "hf_arrow", tmp_path / "out")
+    stops = json.loads((Path(written) / "generation_config.json").read_text("utf-8"))["eos_token_id"]
+    assert {stand.token("<|im_end|>"), stand.token("<|endoftext|>")} <= set(stops)
