@@ -3,25 +3,28 @@
 Year: 2023
 Hit: UltraFeedback#8, and data sets made of it
 Cost: Preference for the worst answer.
-Stopped by: an overall score that its own ratings contradict is refused
+Stopped by: a pair whose chosen answer scores below the rejected one is refused; scores stay with the pairs as their margin
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from prep_assets_tests.museum.gallery import Stand
+from prep_assets_tests.museum.gallery import ASSISTANT, USER, Stand, said
 from prep_assets_tests.pipelines.workspaces import build, domain, jsonl, minimal, refusals, workspace_in
 
 
-def answer(text: str, overall: float, rating: int) -> dict[str, object]:
-    """A completion with four ratings by aspect, as UltraFeedback has them."""
-    aspects = ("instruction_following", "honesty", "truthfulness", "helpfulness")
-    return {"response": text, "overall_score": overall, "annotations": {name: {"Rating": str(rating)} for name in aspects}}
+def pair(prompt: str, chosen: str, rejected: str, scores: tuple[float, float]) -> dict[str, object]:
+    """A row as the binarized data set has it."""
+
+    def side(answer: str) -> list[dict[str, str]]:
+        return [said(USER, prompt), said(ASSISTANT, answer)]
+
+    return {"prompt": prompt, "chosen": side(chosen), "rejected": side(rejected), "score_chosen": scores[0], "score_rejected": scores[1]}
 
 
-SOUND = {"instruction": "What is 2 + 2?", "completions": [answer("4", 9.0, 5), answer("5", 2.0, 1)]}
-WRONG = {"instruction": "What is 3 + 3?", "completions": [answer("9", 10.0, 1), answer("6", 8.5, 4)]}
+SOUND = pair("What is 2 + 2?", "4", "5", (9.0, 2.0))
+WRONG = pair("What is 3 + 3?", "9", "6", (1.0, 8.5))
 
 
 def test_it_is_refused(tmp_path: Path) -> None:

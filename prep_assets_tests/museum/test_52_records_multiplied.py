@@ -40,7 +40,10 @@ def test_a_store_that_holds_its_records_twice(tmp_path: Path) -> None:
 
 
 def test_a_template_edited_under_its_path(tmp_path: Path) -> None:
-    plain = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '<|im_end|>' }}{% endfor %}"
+    plain = (
+        "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '<|im_end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    )
     folder = tmp_path / "tokenizer"
     keys = {
         chats(tmp_path / str(number), [CHAT], tokenizer=tokenizer(folder, template=template)).published.manifest.build_key
