@@ -41,6 +41,7 @@ class Certificate:
     Attributes:
         template: its name.
         renders: whether a plain question and answer renders with spans; nothing else holds without it.
+        reason: why it does not.
         stop_token: the control token that ends an assistant's turn, ``""`` where there is none.
         generation_prompt: what it writes before an answer that is to be generated.
         begins_with: the control token that every conversation begins with, ``""`` where there is none.
@@ -61,6 +62,7 @@ class Certificate:
 
     template: str
     renders: bool
+    reason: str = ""
     stop_token: str = ""
     generation_prompt: str = ""
     begins_with: str = ""
@@ -85,7 +87,7 @@ class Certificate:
     def faults(self, *, train_on_eos: str, train_headers: bool) -> list[str]:
         """Why the template cannot support a policy; empty where it can."""
         if not self.renders:
-            return [f"template {self.template} cannot render a plain question and answer with the span of each"]
+            return [f"template {self.template} cannot render a plain question and answer with the span of each: {self.reason}"]
         found = []
         if train_on_eos != "none" and not self.stops:
             found.append(
@@ -107,8 +109,8 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         plain = _text(template, _Q1, _A1)
     except PrepAssetsError:
         raise
-    except Refused:
-        return Certificate(template.name, renders=False)
+    except Refused as refusal:
+        return Certificate(template.name, renders=False, reason=str(refusal))
     system, default = _system(template)
     chats, stops = kinds(template)
     tags = re.search(r"\{%-?\s*generation\s*-?%\}", template.source) is not None

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from prep_assets.exports import export
+from prep_assets.pipelines.graph import assets_of
 from prep_assets_tests.museum.gallery import CHAT, packed, tokenizer
-from prep_assets_tests.pipelines.workspaces import build
+from prep_assets_tests.pipelines.workspaces import build, make
 
 
 def findings(folder: Path, **config: str) -> list[str]:
@@ -31,7 +31,9 @@ def test_the_certificate_says_so(tmp_path: Path) -> None:
 
 
 def test_the_export_brings_both(tmp_path: Path) -> None:
-    stand = packed(tmp_path / "stores", [CHAT], tokenizer=tokenizer(tmp_path / "tokenizer", eos_token="<|endoftext|>"))
-    written = export(stand.published.directory, "hf_arrow", tmp_path / "out")
-    stops = json.loads((Path(written) / "generation_config.json").read_text("utf-8"))["eos_token_id"]
+    folder = tokenizer(tmp_path / "tokenizer", eos_token="<|endoftext|>")
+    stand = packed(tmp_path / "stores", [CHAT], tokenizer=folder, exports={"trl": {"from": "sft_packed", "to": "hf_arrow"}})
+    written = make(stand.workspace, assets_of(stand.workspace)["sft_export_trl"]).directory
+    (config,) = written.rglob("generation_config.json")
+    stops = json.loads(config.read_text("utf-8"))["eos_token_id"]
     assert {stand.token("<|im_end|>"), stand.token("<|endoftext|>")} <= set(stops)

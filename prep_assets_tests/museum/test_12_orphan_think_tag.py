@@ -14,15 +14,18 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, chats, said
+from prep_assets.templates.chat_template import named_templates
+from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, chats, said, tokenizer
 
 ORPHAN = [said(USER, "2 + 2?"), said(ASSISTANT, "2 + 2 = 4.\n</think>\n\n4.")]
 
 
 @pytest.mark.parametrize("template", ["qwen3", "tokenizer"])
 def test_half_a_block_is_refused(tmp_path: Path, template: str) -> None:
-    stand = chats(tmp_path / "both", [CHAT, ORPHAN], template=template)
+    """By a shipped template and by a tokenizer's own."""
+    folder = tokenizer(tmp_path / "tokenizer", template=named_templates()["qwen3"])
+    stand = chats(tmp_path / "both", [CHAT, ORPHAN], tokenizer=folder, template=template)
     assert stand.failing() == []
     assert stand.published.manifest.counts["kept"] == 1
     with pytest.raises(PrepAssetsError, match="</think>"):
-        chats(tmp_path / "alone", [ORPHAN], template=template)
+        chats(tmp_path / "alone", [ORPHAN], tokenizer=folder, template=template)
