@@ -94,7 +94,10 @@ class Borders:
         start = self._begin(chat, before, block, gap, low)
         # a header that the template leaves out of the prompt here, as after a tool's result, is a header all the same
         header = gap.rfind(self.lone_prompt, start - low) if self.lone_prompt else -1
-        return start if header < 0 else low + header + len(self.lone_prompt)
+        start = start if header < 0 else low + header + len(self.lone_prompt)
+        # a template without a prompt writes its headers all the same; they are no answer
+        is_header = not self.lone_prompt and block.kinds[0] == TEXT and gap[start - low :].strip()
+        return block.start if is_header else start
 
     def _begin(self, chat: Rebuilt, before: Block | None, block: Block, gap: str, low: int) -> int:
         prompt = self._prompt(chat, before, block, gap)

@@ -28,7 +28,13 @@ CONTROL = re.compile(
     r"<\|[^|<>\n]{1,40}\|>|<｜[^｜\n]{1,40}｜>|<\|?[a-z_]{3,20}\|>|<\|[a-z_]{3,20}>|<(?:start|end)_of_\w+>|\[/?[A-Z_]{3,20}\]|\[gMASK\]|<sop>"
 )
 """Control tokens as templates write them. Tags such as ``<think>`` stay text, which changes no label's place."""
-EOS = {"cohere": "<|END_OF_TURN_TOKEN|>", "deepseek": "<｜end▁of▁sentence｜>", "gptoss": "<|return|>", "llama3": "<|eot_id|>"}
+EOS = {
+    "cohere": "<|END_OF_TURN_TOKEN|>",
+    "deepseek": "<｜end▁of▁sentence｜>",
+    "gptoss": "<|return|>",
+    "llama3": "<|eot_id|>",
+    "llava": "</s>",
+}
 """The tokenizer's end-of-text token where it is not ``<|im_end|>`` of the ChatML families or the base tokenizer's own."""
 
 

@@ -93,6 +93,7 @@ def test_small_templates(name: str) -> None:
         "several stops": (*THINKING, *TOOLS, "tool+think", "think-rounds"),
         "stops of the next role": BOTH,
         "results in the model's turn": (*THINKING, *TOOLS, "parallel", "tool+think", "think-rounds"),
+        "no prompt": PLAIN,
         "parts": (*PICTURES, "text, image, text"),
         "forgets reasoning": BOTH,
         "arguments as text": (*PLAIN, "tool, none listed", "rounds, none listed"),

@@ -122,6 +122,10 @@ SMALL: Mapping[str, tuple[str, Model]] = {
     ),
     "parts": (PICTURES, Model(("<image>", "<end>"), _until("Assistant:", "<end>"), eos="<end>", image="<image>")),
     "forgets reasoning": (FORGETS, Model(IM, _until(r"<\|im_start\|>assistant\n", "<|im_end|>", prompt="<think>\n"), eos="<|im_end|>")),
+    "no prompt": (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}",
+        Model(IM, _until(r"<\|im_start\|>assistant\n", "<|im_end|>"), eos="<|im_end|>"),
+    ),
     "arguments as text": (
         TEXT_ARGUMENTS,
         Model(("<A>", "<U>", "<S>", "<T>", "<call>", "</call>", "<think>"), _until("<A>", "</s>", prompt="<think>\n"), "<s>", "</s>"),
