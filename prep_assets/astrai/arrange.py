@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from prep_assets.astrai.task import Column, Task
 from prep_assets.packing import PackPlan, gather_rows, pack, position_ids
+from prep_assets.packing.pieces import within
 
 BLOCK = 1 << 22
 """Elements written at a time."""
@@ -70,16 +71,14 @@ def bin_plan(task: Task, lengths: npt.NDArray[np.int64]) -> PackPlan:
 def _flat(task: Task, key: str, raw: Mapping[str, Array], lengths: npt.NDArray[np.int64]) -> Iterator[Array]:
     if task.columns[key].kind != "positions":
         yield from (raw[key][at : at + BLOCK] for at in range(0, len(raw[key]), BLOCK))
-    elif task.pipeline.output.position_ids_mode == "continuous":
-        total = int(lengths.sum())
-        yield from (np.arange(at, min(at + BLOCK, total)) for at in range(0, total, BLOCK))
-    else:
-        ends = np.cumsum(lengths)
-        total = int(ends[-1])
-        for at in range(0, total, BLOCK):
-            token = np.arange(at, min(at + BLOCK, total))
-            record = np.searchsorted(ends, token, "right")
-            yield token - (ends - lengths)[record]
+        return
+    ends = np.cumsum(lengths)
+    first = begin = 0
+    while first < len(lengths):
+        stop = max(first + 1, int(np.searchsorted(ends, begin + BLOCK, "right")))
+        continuous = task.pipeline.output.position_ids_mode == "continuous"
+        yield np.arange(begin, ends[stop - 1]) if continuous else within(lengths[first:stop])
+        first, begin = stop, int(ends[stop - 1])
 
 
 def _binned(task: Task, key: str, raw: Mapping[str, Array], plan: PackPlan, starts: npt.NDArray[np.int64], pad_id: int) -> Iterator[Array]:

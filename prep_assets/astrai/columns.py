@@ -1,16 +1,23 @@
-"""What becomes of one record: arrays for each key of the store."""
+"""What becomes of a record: arrays for each key of the store. How its texts become tokens and masks is a builder's own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.astrai.config import Section, Source
+from prep_assets.astrai.fields import require_equal_groups, values_at
 from prep_assets.astrai.task import Task
 from prep_assets.errors import Refused
+from prep_assets.schemas.fields import as_list, value_at
+
+Text = TypeVar("Text")
+"""What a builder makes of a sequence before it is tokenized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +35,9 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A token sequence and whether each token is trained: uint32[n] and uint8[n]."""
+    """A token sequence and whether each token is trained: integers[n] and uint8[n]."""
 
-    ids: npt.NDArray[np.uint32]
+    ids: npt.NDArray[Any]
     mask: npt.NDArray[np.uint8]
 
 
@@ -42,28 +49,71 @@ class Row:
     cut: int
 
 
-class Builder(Protocol):
+class Builder(ABC, Generic[Text]):
     """Tokenizes and masks records."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
 
     def build(self, payloads: Sequence[Mapping[str, Any]]) -> list[Row | Refused]:
         """One result for each record, in order."""
-        ...
+        plans = [self._plan(payload) for payload in payloads]
+        lists = [(key, part) for plan in plans if isinstance(plan, dict) for key, part in plan.items() if isinstance(part, list)]
+        encoded = iter(self.encode([(key, text) for key, texts in lists for text in texts]))
+        return [self._row(plan, encoded) if isinstance(plan, dict) else plan for plan in plans]
 
+    @abstractmethod
+    def sequence(self, source: Source, row: Mapping[str, Any]) -> Text:
+        """The text of a flat output of a record."""
 
-def row_of(task: Task, outputs: Mapping[str, Tokens | list[Tokens] | npt.NDArray[np.float32]]) -> Row:
-    """The cells of a record, each sequence cut to ``max_seq_len``; outputs in the order of the sources."""
-    limit = task.pipeline.preprocessing.max_seq_len
-    cells: dict[str, Cells] = {}
-    cut = 0
-    for key, output in outputs.items():
-        if isinstance(output, np.ndarray):
-            cells[key] = Cells(output)
-            continue
-        parts = output if isinstance(output, list) else [output]
-        cut += sum(max(0, len(part.ids) - limit) for part in parts)
-        lengths = tuple(min(limit, len(part.ids)) for part in parts) if isinstance(output, list) else None
-        cells[key] = Cells(np.concatenate([part.ids[:limit] for part in parts]), lengths)
-        mask_key = task.mask_key(key)
-        if mask_key in task.columns:
-            cells[mask_key] = Cells(np.concatenate([part.mask[:limit] for part in parts]), lengths)
-    return Row(cells, cut)
+    @abstractmethod
+    def element(self, section: Section, value: object, where: str) -> Text:
+        """The text of one element of a list."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[tuple[str, Text]]) -> list[Tokens | Refused]:
+        """One result for each text; the key of its output stands before it."""
+
+    def trained(self, row: Row) -> Row | Refused:
+        """`row`, or why its masks are not good enough."""
+        return row
+
+    def _plan(self, row: Mapping[str, Any]) -> dict[str, list[Text] | npt.NDArray[np.float32]] | Refused:
+        try:
+            require_equal_groups(self.task, row)
+            return {key: self._output(source, row) for key, source in self.task.sources.items()}
+        except Refused as refusal:
+            refusal.stage = refusal.stage or "schema"
+            return refusal
+
+    def _output(self, source: Source, row: Mapping[str, Any]) -> list[Text] | npt.NDArray[np.float32]:
+        section = source.sections[0]
+        if source.is_value:
+            return values_at(row, section.field)
+        if not source.list_field:
+            return [self.sequence(source, row)]
+        elements = as_list(value_at(row, section.field), section.field)
+        return [self.element(section, element, f"{section.field}[{i}]") for i, element in enumerate(elements)]
+
+    def _row(self, plan: Mapping[str, list[Text] | npt.NDArray[np.float32]], encoded: Iterator[Tokens | Refused]) -> Row | Refused:
+        """The cells of a record, each sequence cut to ``max_seq_len``; outputs in the order of the sources."""
+        limit = self.task.pipeline.preprocessing.max_seq_len
+        # every result is taken, also after a refusal: those of the next record follow
+        results = {key: [next(encoded) for _ in part] for key, part in plan.items() if isinstance(part, list)}
+        cells: dict[str, Cells] = {}
+        cut = 0
+        for key, planned in plan.items():
+            if isinstance(planned, np.ndarray):
+                cells[key] = Cells(planned)
+                continue
+            parts: list[Tokens] = []
+            for result in results[key]:
+                if isinstance(result, Refused):
+                    return result
+                parts.append(result)
+            cut += sum(max(0, len(part.ids) - limit) for part in parts)
+            lengths = tuple(min(limit, len(part.ids)) for part in parts) if self.task.sources[key].list_field else None
+            cells[key] = Cells(np.concatenate([part.ids[:limit] for part in parts]), lengths)
+            if (mask_key := self.task.mask_key(key)) in self.task.columns:
+                cells[mask_key] = Cells(np.concatenate([part.mask[:limit] for part in parts]), lengths)
+        return self.trained(Row(cells, cut))

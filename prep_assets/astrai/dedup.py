@@ -1,4 +1,4 @@
-"""Duplicates: records that equal an earlier one, whichever file or domain it stands in."""
+"""Duplicates over all inputs, whichever domain they are in: as the core finds them, or as AstrAI did."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from prep_assets.errors import Refused
-from prep_assets.pipelines.examples import content_digest
-from prep_assets.samples import Record
+from prep_assets.pipelines.examples import Deduplicator
 
 Dedup = Literal["exact", "prefix200", "none"]
 
@@ -23,19 +21,8 @@ def prefix_signature(payload: Mapping[str, Any]) -> str:
     return hashlib.md5(json.dumps(payload, sort_keys=True, ensure_ascii=False)[:200].encode(), usedforsecurity=False).hexdigest()
 
 
-class Duplicates:
-    """Finds records seen before. It keeps a hash and the id of each record."""
-
-    def __init__(self, method: Dedup) -> None:
-        self._method = method
-        self._seen: dict[bytes | str, str] = {}
-
-    def check(self, record: Record, identity: str) -> None:
-        """Refuse a duplicate, naming the record that came first."""
-        if self._method == "none":
-            return
-        exact = self._method == "exact"
-        first = self._seen.setdefault(content_digest(record) if exact else prefix_signature(record.payload), identity)
-        if first != identity:
-            what = "equals" if exact else "has the same first 200 characters as"
-            raise Refused("duplicate", f"{what} {first}", stage="deduplicate")
+def deduplicator(method: Dedup) -> Deduplicator | None:
+    """What refuses duplicates; `None` keeps them."""
+    if method == "prefix200":
+        return Deduplicator(lambda record: prefix_signature(record.payload), "has the same first 200 characters as")
+    return Deduplicator() if method == "exact" else None

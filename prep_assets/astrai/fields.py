@@ -12,18 +12,12 @@ from prep_assets.astrai.config import Source
 from prep_assets.astrai.task import Task
 from prep_assets.errors import Refused
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, value_at, wrong_type
+from prep_assets.schemas.sections import plain_text
 
 
 def text_at(row: Mapping[str, Any], field: str) -> str:
     """The text under `field`; a number as JSON writes it, null and absent as no text."""
-    return as_plain_text(row.get(field), field)
-
-
-def as_plain_text(value: object, where: str) -> str:
-    """Text, or a number as JSON writes it; null is no text."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    return "" if value is None else as_text(value, where)
+    return plain_text(row.get(field), field)
 
 
 def messages_at(value: object, where: str) -> Sequence[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,19 +13,27 @@ import numpy as np
 
 from prep_assets.astrai.columns import Builder
 from prep_assets.astrai.config import AnyPipeline, PositionIds
-from prep_assets.astrai.dedup import Dedup, Duplicates
-from prep_assets.astrai.directory import DOMAINS, QUARANTINE, SUMMARY, replacing
+from prep_assets.astrai.dedup import Dedup, deduplicator
+from prep_assets.astrai.directory import DOMAINS, QUARANTINE, SUMMARY, require_free
 from prep_assets.astrai.masks import AstraiBuilder
-from prep_assets.astrai.run import Counts, Progress, Run
+from prep_assets.astrai.run import Counts, Run
 from prep_assets.astrai.shards import Layout, ShardWriter, Totals
 from prep_assets.astrai.spans import SpansBuilder
 from prep_assets.astrai.task import Task, task_of
-from prep_assets.errors import ConfigError
+from prep_assets.config.models import Domain
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.pipelines.reading import Reading
+from prep_assets.pipelines.routing import Router
+from prep_assets.pipelines.sources import Pinned
 from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.quarantine import Quarantine
+from prep_assets.schemas.registry import convert_with
+from prep_assets.stores.folders import whole_folder
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Masking = Literal["astrai", "spans"]
+Progress = Callable[[int, int], None]
+"""Is told how many bytes of how many have been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +75,39 @@ def preprocess(
     task = task_of(pipeline, position_ids=position_ids)
     _check_ids_fit(task, vocabulary)
     method: Dedup = dedup or ("exact" if task.deduplicate else "none")
-    with replacing(output, overwrite=overwrite) as work:
-        files = _files(inputs)
+    target = output.expanduser().resolve()
+    busy = StoreError(f"another run is writing to {target}. Wait until it has ended, or choose another directory")
+    with whole_folder(target, lambda: require_free(target, overwrite=overwrite), busy=busy, replace=overwrite) as work:
+        reading = _reading(inputs, method, progress)
         # a text has no spans: everything in it is trained
         by_spans = masking == "spans" and not task.is_text
-        builder: Builder = SpansBuilder(task, vocabulary) if by_spans else AstraiBuilder(task, vocabulary)
-        writer = ShardWriter(work, task, pad_id=_pad_id(task, vocabulary), layout=layout)
+        builder: Builder[Any] = SpansBuilder(task, vocabulary) if by_spans else AstraiBuilder(task, vocabulary)
+        writer = ShardWriter(work, task, pad_id=vocabulary.pad_id if task.is_binned else 0, layout=layout)
         with Quarantine(work / QUARANTINE) as quarantine:
-            run = Run(task, builder, writer, quarantine, Duplicates(method))
-            run.over(files, progress)
+            run = Run(task, builder, writer, quarantine)
+            run.over(reading)
         run.require_result(work / QUARANTINE)
         writer.close()
         told = {"masking": masking, "deduplicate": method, "layout": layout, "pipeline": json.loads(pipeline.model_dump_json())}
-        _write_about(work, {**told, "tokenizer": vocabulary.hash, "template": _hash(vocabulary.chat_template)}, run, files)
+        template = None if vocabulary.chat_template is None else hashlib.sha256(vocabulary.chat_template.encode()).hexdigest()
+        _write_about(work, {**told, "tokenizer": vocabulary.hash, "template": template}, run, reading.sources.files)
     return Outcome(output, run.counts, writer.totals)
 
 
-def _files(inputs: Sequence[str]) -> list[SourceFile]:
-    """The inputs in the order given. Their names tell them apart by their folders, so they are found together first."""
+def _reading(inputs: Sequence[str], method: Dedup, progress: Progress) -> Reading:
+    """The core's loop over the inputs in the order given. Their names tell them apart by their folders, so they are found together first."""
     by_url = {file.url: file for file in find_files(inputs, Path.cwd())}
-    return [by_url[url] for url in dict.fromkeys(file.url for pattern in inputs for file in find_files([pattern], Path.cwd()))]
+    urls = dict.fromkeys(file.url for pattern in inputs for file in find_files([pattern], Path.cwd()))
+    domain = Domain(files=tuple(inputs), schema="sections")
+    return Reading(
+        name="",
+        domain=domain,
+        router=Router(None, ""),
+        sources=Pinned(tuple(by_url[url] for url in urls), (), 0, ""),
+        convert=convert_with(domain.schema_name, {}),
+        deduplicator=deduplicator(method),
+        progress=lambda doing, done, total: progress(done, total),
+    )
 
 
 def _check_ids_fit(task: Task, vocabulary: Vocabulary) -> None:
@@ -95,10 +116,6 @@ def _check_ids_fit(task: Task, vocabulary: Vocabulary) -> None:
             raise ConfigError(
                 f"output.dtype.{key}: {column.dtype} holds ids to {np.iinfo(column.dtype).max:,}, the vocabulary has {vocabulary.size:,}"
             )
-
-
-def _pad_id(task: Task, vocabulary: Vocabulary) -> int:
-    return vocabulary.pad_id if task.is_binned else 0
 
 
 def _write_about(work: Path, told: Mapping[str, Any], run: Run, files: Sequence[SourceFile]) -> None:
@@ -125,7 +142,3 @@ def _write_about(work: Path, told: Mapping[str, Any], run: Run, files: Sequence[
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
-
-
-def _hash(text: str | None) -> str | None:
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()

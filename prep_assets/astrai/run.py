@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from prep_assets.astrai.columns import Builder, Row
-from prep_assets.astrai.dedup import Duplicates
 from prep_assets.astrai.domains import DEFAULT, Domains
 from prep_assets.astrai.shards import ShardWriter
 from prep_assets.astrai.task import Task
 from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.pipelines.all_refused import all_refused
+from prep_assets.pipelines.reading import Reading
+from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
-from prep_assets.records.quarantine import Quarantine, read_quarantine
-from prep_assets.records.read import read_blocks
+from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal, unreadable
 from prep_assets.samples import Record
-
-Progress = Callable[[int, int], None]
-"""Is told how many bytes of how many have been read."""
 
 
 @dataclass(slots=True)
@@ -45,14 +43,8 @@ class Counts:
     domains: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A record on its way; `refusal` where it has been refused before it is tokenized."""
-
-    id: str
-    payload: Any
-    refusal: Refused | None = None
-    length: int | None = None
+_Candidate = tuple[str, Any, Refusal | None]
+"""The id of a record, its payload, and its refusal where it has one before it is tokenized."""
 
 
 @dataclass(slots=True)
@@ -60,60 +52,44 @@ class Run:
     """One pass over the input files: what is kept goes to the writer, what is refused to quarantine, and all of it is counted."""
 
     task: Task
-    builder: Builder
+    builder: Builder[Any]
     writer: ShardWriter
     quarantine: Quarantine
-    duplicates: Duplicates
     counts: Counts = field(default_factory=Counts)
     domains: Domains = field(default_factory=Domains)
 
-    def over(self, files: Sequence[SourceFile], progress: Progress) -> None:
+    def over(self, reading: Reading) -> None:
         """All records, in order, until ``max_items`` are kept."""
         if self.task.has_mask:
             self.counts.trained = 0
-        total, batch, done = sum(file.size for file in files), self.task.pipeline.preprocessing.batch_size, 0
-        for index, file in enumerate(files):
-            for block in read_blocks(file, index, block_bytes=1 << 20):
-                candidates = list(self._candidates(file, [*block.records, *block.unreadable]))
-                for at in range(0, len(candidates), batch):
-                    if self._batch(candidates[at : at + batch]):
-                        progress(total, total)
-                        self.counts.refused = self.quarantine.counts
-                        return
-                progress(done + block.bytes_read, total)
-            done += file.size
+        batch = self.task.pipeline.preprocessing.batch_size
+        for block in reading.rows(1 << 20):
+            candidates = [_candidate(reading, block.file, row) for row in block.rows]
+            if any(self._batch(candidates[at : at + batch]) for at in range(0, len(candidates), batch)):
+                reading.progress("preprocess", reading.sources.bytes, reading.sources.bytes)
+                break
+            reading.advance("preprocess", block.size)
         self.counts.refused = self.quarantine.counts
-
-    def _candidates(self, file: SourceFile, rows: list[Any]) -> Iterator[_Candidate]:
-        for row in sorted(rows, key=lambda row: row.row):
-            identity = record_id(file, row.row)
-            if not isinstance(row, Record):
-                yield _Candidate(identity, row.payload, Refused(row.reason, row.detail, stage="records"), row.length)
-                continue
-            try:
-                self.duplicates.check(row, identity)
-                yield _Candidate(identity, row.payload)
-            except Refused as refusal:
-                yield _Candidate(identity, row.payload, refusal)
 
     def _batch(self, candidates: Sequence[_Candidate]) -> bool:
         """Tokenize and write a batch; whether ``max_items`` is reached. Records after the last kept one count as never read."""
-        built = iter(self.builder.build([candidate.payload for candidate in candidates if candidate.refusal is None]))
-        limit = self.task.pipeline.preprocessing.max_items
-        for candidate in candidates:
+        built = iter(self.builder.build([payload for _, payload, refused in candidates if refused is None]))
+        for identity, payload, refused in candidates:
             self.counts.read += 1
-            result = candidate.refusal or next(built)
-            if isinstance(result, Refused):
-                self.quarantine.add(candidate.id, result.stage, result.reason, result.detail, candidate.payload, length=candidate.length)
-                continue
-            self._keep(candidate, result)
-            if self.counts.kept == limit:
-                return True
+            result = refused or next(built)
+            if isinstance(result, Row):
+                self._keep(payload, result)
+                if self.counts.kept == self.task.pipeline.preprocessing.max_items:
+                    return True
+            elif isinstance(result, Refused):
+                self.quarantine.add(identity, result.stage, result.reason, result.detail, payload)
+            else:
+                self.quarantine.write(result)
         return False
 
-    def _keep(self, candidate: _Candidate, row: Row) -> None:
+    def _keep(self, payload: Any, row: Row) -> None:
         counts, key = self.counts, self.task.pipeline.output.domain_key
-        folder = DEFAULT if key is None else self.domains.folder(candidate.payload.get(key))
+        folder = DEFAULT if key is None else self.domains.folder(payload.get(key))
         self.writer.append(folder, row)
         counts.kept += 1
         counts.domains[folder] = counts.domains.get(folder, 0) + 1
@@ -133,13 +109,20 @@ class Run:
         if not counts.read:
             raise PrepAssetsError("the input files hold no record: nothing is written")
         if not counts.kept:
-            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts.refused.items())
-            first = next(read_quarantine(quarantine))
-            raise PrepAssetsError(
-                f"all {counts.read:,} records were refused ({reasons}), so nothing is written. The first one, {first.id}: {first.detail}"
-            )
+            raise PrepAssetsError(f"nothing is written: {all_refused(counts.read, read_quarantine(quarantine))}")
         if counts.trained == 0:
             raise PrepAssetsError(
                 f"none of the {counts.tokens:,} tokens of {counts.kept:,} records is trained, so nothing is written. The configuration's mask is "
                 f"{dict(self.task.pipeline.mask)}, its mask_default {self.task.pipeline.mask_default!r}: name a role or field of the data as 'train'"
             )
+
+
+def _candidate(reading: Reading, file: SourceFile, row: Record | Unreadable) -> _Candidate:
+    identity = record_id(file, row.row)
+    if not isinstance(row, Record):
+        return identity, row.payload, unreadable(file, row)
+    try:
+        reading.admit(file, row)
+    except Refused as refused:
+        return identity, row.payload, refusal(identity, refused.stage, refused.reason, refused.detail, row.payload)
+    return identity, row.payload, None

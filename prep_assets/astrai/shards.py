@@ -1,21 +1,16 @@
 """AstrAI's directory layout, written shard by shard.
 
-    bin, shards   <domain>/shard_0000/{meta.json, <key>.bin}     raw little-endian elements; meta.json is written last
+    bin, shards   <domain>/shard_0000/{meta.json, <key>.bin}     see `prep_assets.stores.shards`
     bin, flat     <domain>/{meta.json, <key>.bin}                the layout of AstrAI's first days: one shard a domain
-    h5            <domain>/data_0000.h5                          /<key>/data_0, contiguous and uncompressed
-
-``meta.json`` is ``{"<key>": {"shape": [n], "dtype": "int32"}, …}``. Where records have several outputs, each entry also has ``offsets``,
-where each record begins and the last one ends; lists within a record (the responses of a group) have ``element_offsets`` besides. HDF5
-files have these in ``data_0000.offsets.json``, because readers take everything inside a key's group for data.
+    h5            <domain>/data_0000.h5                          /<key>/data_0
 
 Values wait in one file a key below ``.raw`` until their shard is full, so that memory holds some blocks of tokens, not shards.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +22,7 @@ from prep_assets.astrai.arrange import Arranged, arrange
 from prep_assets.astrai.columns import Cells, Row
 from prep_assets.astrai.task import SEQUENCE, Column, Task
 from prep_assets.errors import ConfigError
+from prep_assets.stores.shards import BinShard, Borders, write_h5_shard
 
 Layout = Literal["shards", "flat"]
 FLUSH_TOKENS = 1 << 21
@@ -50,6 +46,13 @@ class _Pending:
     elements: dict[str, list[int]] = field(default_factory=dict)
     held: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
 
+    def borders(self) -> Borders:
+        """Where records, and elements of lists, begin and end."""
+        ends = {key: {"offsets": _cumulative(lengths)} for key, lengths in self.records.items()}
+        return {
+            key: each | ({"element_offsets": _cumulative(self.elements[key])} if key in self.elements else {}) for key, each in ends.items()
+        }
+
 
 @dataclass(slots=True)
 class Totals:
@@ -65,6 +68,10 @@ class Totals:
     cut_by_packing: int = 0
     cut_records: int = 0
     padding: int = 0
+
+
+def _cumulative(lengths: list[int]) -> list[int]:
+    return [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
 
 
 class ShardWriter:
@@ -93,7 +100,7 @@ class ShardWriter:
             pending = self._open.setdefault(folder, _Pending())
         pending.tokens += size
         for key, cell in cells.items():
-            values = _held(cell.values, self._task.columns[key], key)
+            values = _fitted(cell.values, self._task.columns[key], key)
             pending.held.setdefault(key, []).append(values)
             pending.records.setdefault(key, []).append(len(values))
             if cell.lengths is not None:
@@ -154,7 +161,7 @@ class ShardWriter:
         raw = {key: self._raw_values(folder, key, sum(lengths)) for key, lengths in pending.records.items()}
         lengths = np.array(pending.records[SEQUENCE] if self._task.single else [], np.int64)
         arranged = arrange(self._task, raw, lengths, self._pad_id)
-        name = self._write(folder, number, arranged, pending)
+        name = self._write(folder, number, arranged, {} if self._task.single else pending.borders())
         counts = {"records": len(pending.records[self._task.primary]), "tokens": pending.tokens}
         if arranged.bins is not None:
             self.totals.cut_by_packing += arranged.left_out
@@ -167,73 +174,36 @@ class ShardWriter:
         del raw, arranged
         shutil.rmtree(self._root / RAW / folder)
 
-    def _write(self, folder: str, number: int, arranged: Arranged, pending: _Pending) -> str:
+    def _write(self, folder: str, number: int, arranged: Arranged, borders: Borders) -> str:
+        columns = self._task.columns
+        dtypes = {key: column.dtype for key, column in columns.items()}
+
+        def blocks(key: str) -> Iterator[npt.NDArray[Any]]:
+            return (_fitted(block, columns[key], key) for block in arranged.blocks(key))
+
         if self._task.pipeline.output.storage_format == "h5":
-            return self._write_h5(folder, number, arranged, pending)
+            name = f"{folder}/data_{number:04d}.h5"
+            write_h5_shard(self._root / name, dtypes, arranged.sizes, blocks, borders)
+            return name
         if self._layout == "flat" and number:
             raise ConfigError(f"domain {folder}: --layout flat has one shard a domain, and max_tokens_per_shard is reached. Raise it")
         name = folder if self._layout == "flat" else f"{folder}/shard_{number:04d}"
-        shard = self._root / name
-        shard.mkdir(parents=True)
-        for key, column in self._task.columns.items():
-            with (shard / f"{key}.bin").open("wb") as file:
-                for block in arranged.blocks(key):
-                    _typed(block, column, key).tofile(file)
-        meta = {
-            key: {"shape": [arranged.sizes[key]], "dtype": column.dtype, **self._offsets(key, pending)}
-            for key, column in self._task.columns.items()
-        }
-        (shard / "meta.json").write_text(json.dumps(meta), "utf-8")
+        with BinShard(self._root / name, dtypes) as shard:
+            for key in columns:
+                for block in blocks(key):
+                    shard.append(key, block)
+            shard.borders = borders
         return name
 
-    def _write_h5(self, folder: str, number: int, arranged: Arranged, pending: _Pending) -> str:
-        import h5py
 
-        name = f"{folder}/data_{number:04d}.h5"
-        path = self._root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with h5py.File(path, "w") as file:
-            for key, column in self._task.columns.items():
-                dataset = file.create_group(key).create_dataset("data_0", (arranged.sizes[key],), column.dtype, track_times=False)
-                at = 0
-                for block in arranged.blocks(key):
-                    dataset[at : at + len(block)] = _typed(block, column, key)
-                    at += len(block)
-        if not self._task.single:
-            offsets = {key: self._offsets(key, pending) for key in self._task.columns}
-            path.with_name(f"data_{number:04d}.offsets.json").write_text(json.dumps(offsets), "utf-8")
-        return name
-
-    def _offsets(self, key: str, pending: _Pending) -> Mapping[str, list[int]]:
-        if self._task.single:
-            return {}
-        found = {"offsets": _cumulative(pending.records[key])}
-        if key in pending.elements:
-            found["element_offsets"] = _cumulative(pending.elements[key])
-        return found
-
-
-def _cumulative(lengths: list[int]) -> list[int]:
-    return [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
-
-
-def _held(values: npt.NDArray[Any], column: Column, key: str) -> npt.NDArray[Any]:
-    """`values` in the column's type. A reward that it does not hold stops the run instead of becoming infinite."""
-    with np.errstate(over="ignore"):
-        found = values.astype(column.dtype)
-    if column.kind == "values" and not np.isfinite(found).all():
-        raise ConfigError(
-            f"{key} reach {float(np.abs(values).max()):g}, {column.dtype} holds {float(np.finfo(column.dtype).max):g}. "
-            f"Set output.dtype.{key} to a wider type"
-        )
-    return found
-
-
-def _typed(block: npt.NDArray[Any], column: Column, key: str) -> npt.NDArray[Any]:
-    """`block` in the column's type, little-endian; a number that it does not hold stops the build instead of wrapping around."""
+def _fitted(values: npt.NDArray[Any], column: Column, key: str) -> npt.NDArray[Any]:
+    """`values` in the column's type. A reward or position that it does not hold stops the run instead of becoming infinite or negative."""
     dtype = np.dtype(column.dtype)
-    if column.kind == "positions" and len(block) and int(block.max()) > np.iinfo(dtype).max:
-        raise ConfigError(
-            f"{key} reach {int(block.max()):,}, {dtype} holds {np.iinfo(dtype).max:,}. Set output.dtype.{key} to a wider type"
-        )
-    return np.ascontiguousarray(block, dtype.newbyteorder("<"))
+    with np.errstate(over="ignore"):
+        found = values.astype(dtype, copy=False)
+    reach = np.abs(values).max(initial=0) if column.kind in ("values", "positions") else 0
+    lost = not np.isfinite(found).all() if dtype.kind == "f" else dtype.kind in "iu" and reach > np.iinfo(dtype).max
+    if lost:
+        reached, held = (f"{reach:g}", f"{np.finfo(dtype).max:g}") if dtype.kind == "f" else (f"{reach:,}", f"{np.iinfo(dtype).max:,}")
+        raise ConfigError(f"{key} reach {reached}, {dtype} holds {held}. Set output.dtype.{key} to a wider type")
+    return found

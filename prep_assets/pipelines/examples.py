@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,19 +40,6 @@ class Item:
         quarantine.add(self.id, refusal.stage or "pipeline", refusal.reason, refusal.detail, self.record.payload)
 
 
-@dataclass(slots=True)
-class Deduplicator:
-    """Finds records that equal an earlier one in every field. It keeps 16 bytes of hash for each record that it has seen."""
-
-    seen: dict[bytes, str] = field(default_factory=dict)
-
-    def check(self, record: Record, identity: str) -> None:
-        """Refuse a duplicate, naming the record that came first."""
-        first = self.seen.setdefault(_exact_digest(record), identity)
-        if first is not identity:
-            raise Refused("duplicate", f"equals {first}", stage="deduplicate")
-
-
 def reading_recipe(domain: Domain) -> list[Any]:
     """What decides which examples a domain's files give: its options, and the code of a schema of the user's own."""
     return [*domain.reading, own_code_hash(domain.schema_name)]
@@ -69,6 +56,26 @@ def _exact_digest(record: Record) -> bytes:
         return xxhash.xxh3_128_digest(_PACKED.encode(record.payload))
     except OverflowError:
         return content_digest(record)
+
+
+@dataclass(slots=True)
+class Deduplicator:
+    """Finds records that equal an earlier one in every field. It keeps a hash, by default of 16 bytes, and the id of each record.
+
+    Attributes:
+        digest: equal for records that are duplicates of each other.
+        relation: how a refusal says what a duplicate has to do with the record that came first.
+    """
+
+    digest: Callable[[Record], bytes | str] = _exact_digest
+    relation: str = "equals"
+    seen: dict[bytes | str, str] = field(default_factory=dict)
+
+    def check(self, record: Record, identity: str) -> None:
+        """Refuse a duplicate, naming the record that came first."""
+        first = self.seen.setdefault(self.digest(record), identity)
+        if first is not identity:
+            raise Refused("duplicate", f"{self.relation} {first}", stage="deduplicate")
 
 
 def held_out(identity: bytes, fraction: float) -> bool:

@@ -15,7 +15,7 @@ from prep_assets.schemas.images import no_images
 from prep_assets.schemas.pairs import common_prompt, pair
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
-from prep_assets.schemas.sections_config import CHAT, MASK, VALUE, Section, Source, parse_sections, parse_sources
+from prep_assets.schemas.sections_config import CHAT, MASK, VALUE, WEIGHTS, Section, Source, parse_sections, parse_sources
 
 EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
@@ -88,37 +88,37 @@ def _turns(row: Mapping[str, Any], parsed: Sequence[Section], *, trains: bool = 
 
 def _of_section(row: Mapping[str, Any], section: Section) -> tuple[Turn, ...]:
     if section.template:
-        turns = _weighted(_messages(value_at(row, section.field), section.field), section)
+        turns = chat_turns(value_at(row, section.field), section.field, section.action)
         if section.action != MASK:
             require_answer(turns)
         return turns
-    text = _text(row.get(section.field), section.field)
-    return (_plain(text, section),) if text.strip() else ()
+    text = plain_text(row.get(section.field), section.field)
+    return (plain_turn(text, section.action),) if text.strip() else ()
 
 
 def _response(value: object, section: Section, where: str) -> tuple[Turn, ...]:
     if not section.template:
-        return (replace(_plain(needed(_text(value, where), "empty_answer", where), section), role=COMPLETION),)
-    turns = _messages(value, where)
+        return (replace(plain_turn(needed(plain_text(value, where), "empty_answer", where), section.action), role=COMPLETION),)
+    turns = chat_turns(value, where, section.action)
     require_answer(turns)
-    return _weighted(turns, section)
+    return turns
 
 
-def _plain(text: str, section: Section) -> Turn:
-    return Turn(PROMPT if section.action == MASK else COMPLETION, (Region(TEXT, text, section.loss_weight),))
+def plain_turn(text: str, action: str) -> Turn:
+    """A field that no template renders: what is not masked is a completion."""
+    return Turn(PROMPT if action == MASK else COMPLETION, (Region(TEXT, text, WEIGHTS.get(action)),))
 
 
-def _messages(value: object, where: str) -> tuple[Turn, ...]:
-    return ChatFormat().turns(value, where, no_images())
-
-
-def _weighted(turns: tuple[Turn, ...], section: Section) -> tuple[Turn, ...]:
-    if section.loss_weight is None:
+def chat_turns(value: object, where: str, action: str) -> tuple[Turn, ...]:
+    """The turns of a list of messages; an action other than ``$role`` sets their loss weight."""
+    turns = ChatFormat().turns(value, where, no_images())
+    weight = WEIGHTS.get(action)
+    if weight is None:
         return turns
-    return tuple(replace(turn, regions=tuple(replace(r, loss_weight=section.loss_weight) for r in turn.regions)) for turn in turns)
+    return tuple(replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions)) for turn in turns)
 
 
-def _text(value: object, where: str) -> str:
+def plain_text(value: object, where: str) -> str:
     """Text, or a number as JSON writes it; null is no text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)

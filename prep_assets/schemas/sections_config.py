@@ -10,6 +10,8 @@ from prep_assets.errors import ConfigError, nearest
 
 TRAIN, MASK, ROLE, VALUE = "train", "mask", "$role", "value"
 ACTIONS = (TRAIN, MASK, ROLE, VALUE)
+WEIGHTS = {TRAIN: 1.0, MASK: 0.0}
+"""Loss weights of actions; ``$role`` leaves it to the mask policy."""
 SECTION_KEYS = ("field", "action", "template", "add_special_tokens")
 SOURCE_KEYS = ("sections", "list_field", "mask_key")
 SOURCES = (("chosen", "rejected"), ("prompts", "responses", "rewards"))
@@ -24,11 +26,6 @@ class Section:
     field: str
     action: str
     template: bool = False
-
-    @property
-    def loss_weight(self) -> float | None:
-        """1 for ``train``, 0 for ``mask``, `None` (the mask policy of each role) for ``$role``."""
-        return {TRAIN: 1.0, MASK: 0.0}.get(self.action)
 
 
 @dataclass(frozen=True, slots=True)

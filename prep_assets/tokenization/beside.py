@@ -53,16 +53,16 @@ def special_tokens(folder: Path) -> dict[str, str]:
 
 def chat_templates(folder: Path) -> dict[str, str]:
     """Chat templates by name; one without a name is ``default``."""
-    found = _by_name(read_object(folder / "tokenizer_config.json").get("chat_template"))
+    found = templates_by_name(read_object(folder / "tokenizer_config.json").get("chat_template"))
     beside = folder / "chat_template.jinja"
     if beside.is_file():
         found[DEFAULT] = beside.read_text("utf-8")
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         found[path.name.removesuffix(".jinja")] = path.read_text("utf-8")
-    return found or _by_name(read_object(folder / "chat_template.json").get("chat_template"))
+    return found or templates_by_name(read_object(folder / "chat_template.json").get("chat_template"))
 
 
-def _by_name(value: Any) -> dict[str, str]:
+def templates_by_name(value: Any) -> dict[str, str]:
     """One template, a list of ``{name, template}``, or a mapping of names to templates."""
     if isinstance(value, str):
         return {DEFAULT: value}
