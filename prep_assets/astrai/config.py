@@ -11,7 +11,6 @@ output there; here it is an error that names the nearest key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -42,14 +41,6 @@ class _Part(BaseModel):
     """Frozen; no unknown key, and no value of another type that would have to be converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_known_keys(cls, values: Any) -> Any:
-        for key in values if isinstance(values, Mapping) else ():
-            if key not in cls.model_fields:
-                raise ValueError(f"unknown key {key!r}{nearest(str(key), cls.model_fields)}; allowed: {', '.join(cls.model_fields)}")
-        return values
 
 
 class TypedInput(_Part):

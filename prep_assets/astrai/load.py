@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from prep_assets.astrai.config import (
     AnyPipeline,
     SectionsInput,
@@ -20,6 +18,7 @@ from prep_assets.astrai.config import (
     TypedPipeline,
     TypedPreprocessing,
 )
+from prep_assets.config.loading import parse
 from prep_assets.errors import ConfigError
 
 _ONLY_TYPED = {"input": set(TypedInput.model_fields), "preprocessing": {"deduplicate"}}
@@ -51,27 +50,8 @@ def parse_pipeline(values: Any, where: str) -> AnyPipeline:
     """Validate parsed JSON; `where` names it in errors. Raises as `load_pipeline`."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: a pipeline is an object with input, mask, preprocessing and output; found {type(values).__name__}")
-    model = _dialect(values, where)
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(f"{where}:\n" + "\n".join(f"  {_said(fault)}" for fault in error.errors() if not _follows(fault))) from error
-
-
-def _follows(fault: Any) -> bool:
-    """Whether a fault only follows from others: a list is called too short when what it holds is faulty."""
-    return fault["type"] == "too_short" and bool(fault["input"])
-
-
-def _said(fault: Any) -> str:
-    path = ".".join(str(part) for part in fault["loc"] if part != "[key]") or "pipeline"
-    if fault["type"] == "value_error":
-        return f"{path}: {fault['msg'].removeprefix('Value error, ')}"
-    return (
-        f"{path}: missing"
-        if fault["type"] == "missing"
-        else f"{path}: {fault['msg'].replace('Tuple', 'List')} (found {fault['input']!r:.80})"
-    )
+    found: AnyPipeline = parse(_dialect(values, where), values, where)
+    return found
 
 
 def _dialect(values: Mapping[str, Any], where: str) -> type[TypedPipeline] | type[SectionsPipeline]:

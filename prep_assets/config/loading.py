@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
@@ -78,7 +78,7 @@ def parse(model: type[Any], values: Mapping[str, Any], where: str) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        faults = "\n".join(f"  {_fault(model, fault)}" for fault in error.errors())
+        faults = "\n".join(f"  {_fault(model, fault)}" for fault in error.errors() if not _follows(fault))
         raise ConfigError(f"{where}:\n{faults}") from error
 
 
@@ -95,6 +95,11 @@ class _UniqueKeys(yaml.SafeLoader):
                 raise yaml.YAMLError(f"key {key!r} stands twice (line {key_node.start_mark.line + 1})")
             seen.append(key)
         return super().construct_mapping(node, deep)
+
+
+def _follows(fault: Any) -> bool:
+    """Whether a fault only follows from others: a list is called too short when what it holds is faulty."""
+    return fault["type"] == "too_short" and bool(fault["input"])
 
 
 def _fault(model: type[BaseModel], fault: Any) -> str:
@@ -121,7 +126,13 @@ def _allowed(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
     for part in path:
         field = next((f for name, f in model.model_fields.items() if part in (name, f.alias)), None)
         if field is not None:
-            candidates = [field.annotation, *get_args(field.annotation)]
-            found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
-            model = found[0] if found else model
+            model = next(_models(field.annotation), model)
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _models(hint: Any) -> Iterator[type[BaseModel]]:
+    """The models in an annotation such as ``dict[str, Domain] | None``."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+    for each in get_args(hint):
+        yield from _models(each)
