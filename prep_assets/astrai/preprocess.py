@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,12 +22,13 @@ from prep_assets.astrai.spans import SpansBuilder
 from prep_assets.astrai.task import Task, task_of
 from prep_assets.config.models import Domain
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.pipelines.examples import converter
 from prep_assets.pipelines.reading import Reading
 from prep_assets.pipelines.routing import Router
 from prep_assets.pipelines.sources import Pinned
 from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.schemas.registry import convert_with
+from prep_assets.samples import Sample
 from prep_assets.stores.folders import whole_folder
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -104,7 +105,7 @@ def _reading(inputs: Sequence[str], method: Dedup, progress: Progress) -> Readin
         domain=domain,
         router=Router(None, ""),
         sources=Pinned(tuple(by_url[url] for url in urls), (), 0, ""),
-        convert=convert_with(domain.schema_name, {}),
+        reader=converter(domain, Sample),  # not asked: the builders read rows as the pipeline says
         deduplicator=deduplicator(method),
         progress=lambda doing, done, total: progress(done, total),
     )
@@ -120,20 +121,14 @@ def _check_ids_fit(task: Task, vocabulary: Vocabulary) -> None:
 
 def _write_about(work: Path, told: Mapping[str, Any], run: Run, files: Sequence[SourceFile]) -> None:
     """The sidecar files. They hold no time and no path, so that equal runs are equal to the byte."""
-    counts = {name: getattr(run.counts, name) for name in Counts.__slots__}
-    packed = {
-        "cut_tokens": run.writer.totals.cut_by_packing,
-        "cut_records": run.writer.totals.cut_records,
-        "padding": run.writer.totals.padding,
-    }
-    output = run.task.pipeline.output
+    totals, output = run.writer.totals, run.task.pipeline.output
     about = {
         "storage_format": output.storage_format,
         **told,
         "inputs": [{"name": file.name, "bytes": file.size} for file in files],
-        "counts": counts,
-        "packing": packed,
-        "shards": run.writer.totals.shards,
+        "counts": asdict(run.counts),
+        "packing": {"cut_tokens": totals.cut_by_packing, "cut_records": totals.cut_records, "padding": totals.padding},
+        "shards": totals.shards,
     }
     _write_json(work / SUMMARY, about)
     if output.domain_key is not None:
