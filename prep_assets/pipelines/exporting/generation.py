@@ -19,12 +19,14 @@ TOKENS = ("sft_tokens", "sft_packed", "preference_tokens")
 
 
 def stop_ids(workspace: Workspace, family: str, source: str, format: str) -> list[int]:
-    """Ids of the tokens at which generation stops: the template's stop token, then the tokenizer's; none where the export has no such file."""
+    """Ids of the tokens at which generation stops: the template's stops, then the tokenizer's; none where the export has no such file."""
+    from prep_assets.templates.generation_stops import generation_stops
+
     model = workspace.family(FAMILIES[family])
     if format not in FORMATS or source not in TOKENS or not isinstance(model, Chat):
         return []
-    vocabulary, stop = workspace.vocabulary(model), workspace.template(model).stop_token
-    named = [vocabulary.backend.token_to_id(stop)] if stop else []
+    vocabulary = workspace.vocabulary(model)
+    named = [vocabulary.backend.token_to_id(stop) for stop in generation_stops(workspace.template(model))]
     return list(dict.fromkeys([*(each for each in named if each is not None), vocabulary.eos_id]))
 
 
