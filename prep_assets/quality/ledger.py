@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.quality.held_out import is_held_out
-from prep_assets.quality.selection import DUPLICATE, FILTERED, GOOD, UNREADABLE, Again, Selected, reason_fault
+from prep_assets.quality.selection import DUPLICATE, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.quality.verdict import Verdict, Worst
 
 Ints = npt.NDArray[np.int64]
-_SAYS = {UNREADABLE: "it cannot be read", FILTERED: "it misses `where`", DUPLICATE: "it equals an earlier row in every field"}
 
 
 def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
@@ -172,7 +171,7 @@ class Ledger:
         identity, payload, held_out = f"{names[block.file]}:{block.rows[i]}", block.payloads[i], bool(stored.held_out[at])
         self.numbers["rows_held_out"] += held_out
         if block.fates[i] != GOOD:
-            self._fault(identity, f"is stored, though {_SAYS[block.fates[i]]}")
+            self._fault(identity, f"is stored, though it {SAYS[block.fates[i]]}")
             return
         belongs = held_out_file or bool(stored.belongs[at] == 1)
         if not belongs and stored.belongs[at] < 0 and self.fraction and payload is not None:

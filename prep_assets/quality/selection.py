@@ -1,6 +1,6 @@
 """Selection: which rows of its sources a store must hold, and on which side of the split, worked out from the sources alone.
 
-A row of a domain is unreadable, missed by `where`, a duplicate, or none of these. Rows of the first three fates must be refused for that very
+A row of a domain is unreadable, missed by `where`, a duplicate, contaminated, or none of these. Rows of the first four fates must be refused for that very
 reason. All others must be stored, or refused for another reason, which must be found again when the row is looked at alone.
 """
 
@@ -11,12 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prep_assets.quality.conditions import belongs, matches
+from prep_assets.quality.contamination import Passages
 from prep_assets.quality.held_out import fingerprint
 from prep_assets.quality.source_rows import Rows
 
-GOOD, UNREADABLE, FILTERED, DUPLICATE = "good", "unreadable", "filtered", "duplicate"
+GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
 _FILTERS = ("records/filtered_by_where", "records/where_wrong_type")
-_DUPLICATE = "deduplicate/duplicate"
+_FATES = {"deduplicate/duplicate": DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
+SAYS = {
+    GOOD: "is readable, wanted and new",
+    UNREADABLE: "cannot be read",
+    FILTERED: "misses `where`",
+    DUPLICATE: "equals an earlier row in every field",
+    CONTAMINATED: "holds a passage of a benchmark",
+}
 BLOCK = 1024
 
 Again = Callable[[int, int, Mapping[str, Any]], str]
@@ -32,6 +40,7 @@ class Rules:
         where: conditions.
         limit: most rows that are used of the training files.
         deduplicate: whether a row that equals an earlier one is refused.
+        passages: what no row may hold; `None` where no benchmark is configured.
     """
 
     key: str | None = None
@@ -39,6 +48,7 @@ class Rules:
     where: Mapping[str, Any] = field(default_factory=dict)
     limit: int | None = None
     deduplicate: bool = True
+    passages: Passages | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +105,12 @@ def _fate(payload: Mapping[str, Any] | None, rules: Rules, seen: set[bytes]) -> 
         if digest in seen:
             return DUPLICATE
         seen.add(digest)
-    return GOOD
+    return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
 
 
 def reason_fault(fate: str, reason: str) -> str | None:
     """What is wrong with a row of this fate being refused for `reason` (``stage/reason``); `None` where nothing is, or only `Again` can tell."""
-    kind = FILTERED if reason in _FILTERS else DUPLICATE if reason == _DUPLICATE else UNREADABLE if reason.startswith("records/") else GOOD
+    kind = FILTERED if reason in _FILTERS else _FATES.get(reason, UNREADABLE if reason.startswith("records/") else GOOD)
     if kind == fate:
         return None
-    says = {GOOD: "is readable, wanted and new", UNREADABLE: "cannot be read", FILTERED: "misses `where`", DUPLICATE: "is a duplicate"}
-    return f"is refused for {reason}, but by a second reading it {says[fate]}"
+    return f"is refused for {reason}, but by a second reading it {SAYS[fate]}"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import Refused, SourceError
 from prep_assets.pipelines.contamination import Benchmarks
-from prep_assets_tests.pipelines.workspaces import build, domain, jsonl, minimal, refusals, workspace_in
+from prep_assets.quality.contamination import Passages
+from prep_assets_tests.pipelines.workspaces import build, domain, failing, jsonl, minimal, refusals, workspace_in
 
 QUESTION = "A farmer has seven hens and each of them lays three eggs on every second day of the week"
 SAID = "My homework: a FARMER has seven hens, and each of them lays three eggs (on every second day)!"
@@ -62,6 +63,21 @@ def test_another_benchmark_makes_the_store_stale(tmp_path: Path) -> None:
     assert build(workspace, "sft_raw", "a").manifest.build_key != before
 
 
+def test_a_contaminated_row_that_is_kept_fails_the_check(tmp_path: Path) -> None:
+    """The same sources, with a benchmark that the store knows nothing of: the second reading finds what it holds."""
+    benchmark = jsonl(tmp_path / "bench.jsonl", [{"question": "nothing of the kind"}])
+    source = jsonl(tmp_path / "a.jsonl", rows("sft"))
+    options = {"decontaminate": {"files": [str(benchmark)]}, "engine": "reference"}
+    workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
+    build(workspace, "sft_raw", "a")
+    kept = build(workspace, "sft_tokens", "a")
+    assert kept.manifest.counts["kept"] == 2 and failing(workspace, kept) == []
+    jsonl(benchmark, [{"question": QUESTION}])
+    again = workspace_in(tmp_path, minimal("sft", {"a": domain(source, "alpaca")}, **options))
+    build(again, "sft_raw", "a")
+    assert "selection" in failing(again, kept)
+
+
 WORDS = st.lists(st.sampled_from(["a", "b", "C", "d"]), max_size=30)
 
 
@@ -84,4 +100,4 @@ def test_as_a_search_for_passages_finds_it(bench: list[list[str]], row: list[str
         found = False
     except Refused:
         found = True
-    assert found == expected
+    assert found == expected == Passages.of(([", ".join(each)] for each in bench), words).holds({"text": ["; ".join(row)]})

@@ -11,6 +11,7 @@ from prep_assets.config.models import Domain, Family
 from prep_assets.pipelines.graph import EVERY
 from prep_assets.pipelines.sources import domain_of, pinned
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.contamination import Passages
 from prep_assets.quality.selection import Rules
 from prep_assets.quality.source_rows import Rows, Unsupported, read_rows
 from prep_assets.records.blocks import Unreadable
@@ -22,12 +23,13 @@ from prep_assets.samples import Record
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """A domain, to be read again: its configuration, its files, and whether all of a file is held out."""
+    """A domain, to be read again: its configuration, its files, whether all of a file is held out, and what no row may hold."""
 
     name: str
     domain: Domain
     files: tuple[SourceFile, ...]
     held_out: tuple[bool, ...]
+    passages: Passages | None = None
 
     @classmethod
     def of(cls, workspace: Workspace, kind: type[Family], asset: str, name: str) -> Second:
@@ -39,7 +41,10 @@ class Second:
         (raw,) = EVERY[asset].upstream
         sources = pinned(workspace, kind, raw, name)
         held_out = (False,) * len(sources.files) + (True,) * len(sources.test_files)
-        return cls(name, domain_of(workspace.family(kind), name), (*sources.files, *sources.test_files), held_out)
+        family = workspace.family(kind)
+        benchmarks = (row for file in sources.benchmarks for _, row in _rows(file, "line"))
+        passages = Passages.of(benchmarks, family.decontaminate.words) if sources.benchmarks else None
+        return cls(name, domain_of(family, name), (*sources.files, *sources.test_files), held_out, passages)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,7 +55,9 @@ class Second:
         """What its configuration says about its rows."""
         domain = self.domain
         limits = [number for number in (domain.max_items, limit) if number is not None]
-        return Rules(domain.domain_key, domain.domain_value or self.name, domain.where, min(limits, default=None), deduplicate)
+        return Rules(
+            domain.domain_key, domain.domain_value or self.name, domain.where, min(limits, default=None), deduplicate, self.passages
+        )
 
     def rows(self) -> Iterator[tuple[int, bool, Rows]]:
         """The rows of each file; a file is opened when the first of its rows is asked for."""
