@@ -21,8 +21,8 @@ import numpy.typing as npt
 from prep_assets.errors import StoreError
 from prep_assets.stores.mapped_h5 import Bytes, map_dataset, map_file
 from prep_assets.stores.read_bin import borders, row_ends
+from prep_assets.stores.segmented import Segmented
 from prep_assets.stores.segments import Int64s, Shard
-from prep_assets.stores.tokens import Segmented
 
 Identity = tuple[int, int, int, int]
 """Device, inode, time of change and size: which file a path led to."""

@@ -11,7 +11,6 @@ there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,8 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
+from prep_assets.stores.read_bin import read_bin
+from prep_assets.stores.segmented import Segmented
 from prep_assets.stores.shards import BinShard
 
 StorageFormat = Literal["bin", "h5"]
@@ -262,41 +263,10 @@ def _open_bin(directory: Path) -> dict[str, Any]:
     shards = sorted(directory.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
     ours = {theirs: key for key, theirs in BIN_NAMES.items()}
     parts: dict[str, list[npt.NDArray[Any]]] = {}
-    for shard in shards:
-        meta = json.loads((shard / "meta.json").read_text("utf-8"))
-        for key, entry in meta.items():
-            path, count = shard / f"{key}.bin", int(entry["shape"][0])
-            expected = count * np.dtype(entry["dtype"]).itemsize
-            if path.stat().st_size != expected:
-                raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {expected:,}")
-            array = np.asarray(np.memmap(path, entry["dtype"], "r", shape=(count,))) if count else np.zeros(0, entry["dtype"])
+    for shard in read_bin([folder / "meta.json" for folder in shards]):
+        for key, array in shard.arrays.items():
             parts.setdefault(ours.get(key, key), []).append(array)
     return {key: arrays[0] if len(arrays) == 1 else Segmented(arrays) for key, arrays in parts.items()}
-
-
-class Segmented:
-    """Several arrays read as one, without copying them together. Only slices are supported."""
-
-    def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        self._arrays = list(arrays)
-        self._bounds = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
-        self.dtype = self._arrays[0].dtype
-
-    def __len__(self) -> int:
-        return int(self._bounds[-1])
-
-    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        start, stop, step = part.indices(len(self))
-        if step != 1:
-            raise IndexError("a segmented array is read in steps of 1")
-        if start >= stop:
-            return np.zeros(0, self.dtype)
-        first, last = (int(np.searchsorted(self._bounds, at, "right")) - 1 for at in (start, stop - 1))
-        pieces = [
-            array[max(0, start - low) : stop - low]
-            for array, low in zip(self._arrays[first : last + 1], self._bounds[first : last + 1], strict=True)
-        ]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _check_block(block: Block, dtypes: Mapping[str, str], lengths: npt.NDArray[np.int64]) -> None:

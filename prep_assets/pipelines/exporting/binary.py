@@ -17,7 +17,8 @@ from prep_assets.pipelines.exporting.rows import Options, Readable, Tokens, cut,
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import Segmented, TokenStore
+from prep_assets.stores.segmented import Segmented
+from prep_assets.stores.tokens import TokenStore
 
 
 def megatron(folder: Path, source: Source, options: Options) -> Readable:

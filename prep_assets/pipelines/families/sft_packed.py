@@ -23,7 +23,8 @@ from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.images import check_images
 from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
-from prep_assets.stores.tokens import Segmented, TokenStore, open_tokens
+from prep_assets.stores.segmented import Segmented
+from prep_assets.stores.tokens import TokenStore, open_tokens
 
 ROW_BLOCK = 4096
 """Rows that are materialized at a time."""
