@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+
+from prep_assets_tests.pipelines.workspaces import build, jsonl, minimal, workspace_in
 
 SAMPLES = Path(__file__).resolve().parents[2] / "configs" / "samples"
 
@@ -59,3 +62,16 @@ def test_a_file_that_is_not_there(run: Any, tmp_path: Path) -> None:
     result = run("sniff", tmp_path / "gone.jsonl")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "gone.jsonl" in result.stderr
+
+
+def test_the_last_line_is_a_whole_domain(run: Any, tmp_path: Path) -> None:
+    """It is pasted into a configuration, and builds."""
+    chat = [{"role": "user", "content": "q", "the mood": "good"}, {"role": "assistant", "content": "a"}]
+    file = jsonl(tmp_path / "chats, mine.jsonl", [{"messages": chat, "id": number, "stars: all": 5} for number in range(3)])
+    line = run("sniff", file).stdout.splitlines()[-1]
+    entry = yaml.safe_load(line)["a_name"]
+    assert entry == {"files": [str(file)], "schema": "messages", "ignore": ["stars: all", "messages.the mood"]}
+    workspace = workspace_in(tmp_path / "here", minimal("sft", {"a": entry}, preprocessing={"deduplicate": False}))
+    build(workspace, "sft_raw", "a")
+    passed_over = build(workspace, "sft_tokens", "a").manifest.counts["fields_passed_over"]
+    assert passed_over == {"a": {"id": 3, "messages.the mood": 3, "stars: all": 3}}

@@ -74,18 +74,22 @@ class Case:
     Attributes:
         file, schema, options: what is read, and how.
         faults: reasons to refuse rows, beside being duplicates, counted over the rows that are no duplicates.
+        ignore: fields that are left out.
     """
 
     file: str
     schema: str
     options: dict[str, Any] = field(default_factory=dict)
     faults: Reasons = none
+    ignore: tuple[str, ...] = ()
 
 
 Group = tuple[str, str, Workspace, dict[str, Case]]
 """Name, family, workspace and cases."""
 
 LF = "llama_factory/"
+MOSS_COLUMNS = ("num_turns", "category")
+MOSS_PLUGINS = ("chat.*.Inner Thoughts", "chat.*.Commands", "chat.*.Tool Responses")
 PLUGINS = {"plugins": True, "system_key": "meta_instruction"}
 GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     "pretrain": (
@@ -102,7 +106,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
             "alpaca_zh": Case(LF + "alpaca_zh_demo.json", "alpaca"),
             "identity": Case(LF + "identity.json", "alpaca"),
             "v1_sft": Case(LF + "v1_sft_demo.jsonl", "messages"),
-            "moss": Case("moss/conversations.jsonl", "moss"),
+            "moss": Case("moss/conversations.jsonl", "moss", ignore=(*MOSS_COLUMNS, "meta_instruction", *MOSS_PLUGINS)),
             "kto": Case(LF + "kto_en_demo.json", "kto", faults=undesirable),
         },
     ),
@@ -112,7 +116,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
         {
             "glaive": Case(LF + "glaive_toolcall_en_demo.json", "sharegpt"),
             "reason": Case(LF + "reason_tool_use_demo_50.jsonl", "messages", faults=closing_tags_alone),
-            "moss_plugins": Case("moss/conversations.jsonl", "moss", PLUGINS, moss_faults),
+            "moss_plugins": Case("moss/conversations.jsonl", "moss", PLUGINS, moss_faults, MOSS_COLUMNS),
             "gsm8k": Case("gsm8k/train.jsonl", "gsm8k"),
         },
     ),
@@ -170,7 +174,8 @@ def group(request: pytest.FixtureRequest, real_data: Path, tmp_path_factory: pyt
     for place in ("data", "mllm_demo_data"):
         (folder / "images" / place).symlink_to(real_data / "llama_factory" / ("" if place == "data" else place))
     domains = {
-        name: {"files": [str(real_data / case.file)], "schema": case.schema, "options": case.options} for name, case in cases.items()
+        name: {"files": [str(real_data / case.file)], "schema": case.schema, "options": case.options, "ignore": [*case.ignore]}
+        for name, case in cases.items()
     }
     if "image_token" in options:
         domains = {name: {**domain, "image_dir": str(folder / "images")} for name, domain in domains.items()}
