@@ -125,3 +125,102 @@ def test_dpo_steps(tmp_path: Path) -> None:
         assert words.decode(ids[kept & ~answer]) == rows[row]["prompt"]
     # before the first step both models are the same, so the margin is 0
     assert losses(trainer)[0] == pytest.approx(0.6931, abs=1e-3)
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_dpo_takes_messages_with_one_stop_an_answer(tmp_path: Path) -> None:
+    """A trainer that appends the end of text to what a template has ended teaches two stops; and one that cuts a pair apart elsewhere than where its
+    answers begin compares other texts (trl#4481, trl PR#6960)."""
+    trl = reader("trl")
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"What is {n} + {n}?"}],
+            "chosen": [{"role": "assistant", "content": f"It is {2 * n}."}],
+            "rejected": [{"role": "assistant", "content": f"It is not {n}."}],
+        }
+        for n in range(130)
+    ]
+    data = load(export(write_lines(tmp_path / "l", "preferences", rows), "hf_arrow", tmp_path / "out"))
+    words = tokenizer()
+    words.chat_template = CHATML
+    assert words.eos_token != "<|im_end|>"
+    config = settings(trl.DPOConfig, tmp_path / "run", max_length=None)
+    trainer = trl.DPOTrainer(model=tiny(), ref_model=tiny(), args=config, train_dataset=data, processing_class=words)
+    for place in some(len(rows)):
+        found, row = trainer.train_dataset[place], rows[place]
+        assert words.decode(found["prompt_ids"]) == f"<|im_start|>user\n{row['prompt'][0]['content']}<|im_end|>\n<|im_start|>assistant\n"
+        for side in ("chosen", "rejected"):
+            assert words.decode(found[f"{side}_ids"]) == f"{row[side][0]['content']}<|im_end|>\n"
+
+
+def test_a_padding_token_that_ends_answers_keeps_its_labels(chats: Stream, tmp_path: Path) -> None:
+    """Where the end of text pads as well, a collator that masks every padding id teaches no model to stop. TRL's takes our labels as they are."""
+    found, rows = load(export(chats.folder, "hf_arrow", tmp_path / "out")), some(len(chats.documents))
+    ends = [tokens[-1] for tokens, mask in (chats.documents[row] for row in rows) if len(tokens) > 1 and mask[-1]]
+    pad = max(set(ends), key=ends.count)
+    batch = reader("trl.trainer.sft_trainer").DataCollatorForLanguageModeling(pad_token_id=pad)([found[row] for row in rows])
+    for row, tokens, labels in zip(rows, batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+        assert lessons_of(tokens, shifted(labels), range(len(tokens))) == lessons([chats.documents[row]])
+
+
+def test_transformers_language_modeling_collator_undoes_masks(chats: Stream, tmp_path: Path) -> None:
+    """The page says not to use it: it makes labels of the tokens again, all of them but those that pad."""
+    from transformers import DataCollatorForLanguageModeling
+
+    words = tokenizer()
+    words.pad_token = words.eos_token
+    found = load(export(chats.folder, "hf_arrow", tmp_path / "out"))
+    row = next(n for n, (tokens, mask) in enumerate(chats.documents) if len(tokens) > 2 and not all(mask[1:]))
+    given = [{"input_ids": found[row]["input_ids"]}]
+    labels = DataCollatorForLanguageModeling(words, mlm=False)(given)["labels"][0].tolist()
+    assert lessons_of(given[0]["input_ids"], shifted(labels), range(len(labels))) != lessons([chats.documents[row]])
+
+
+def test_accumulated_steps_are_means_over_all_their_tokens(chats: Stream, tmp_path: Path) -> None:
+    """A mean of the means of unequal batches weighs short answers more (transformers#34191). The trainer counts our labels that are not -100."""
+    trl = reader("trl")
+    trained = {n: len(lessons([document])) for n, document in enumerate(chats.documents)}
+    data = load(export(chats.folder, "hf_arrow", tmp_path / "out"))
+    unequal = [max(trained, key=trained.__getitem__), min((n for n in trained if trained[n]), key=trained.__getitem__)]
+    assert trained[unequal[0]] > trained[unequal[1]]
+    taught = data.select(unequal)
+    found = []
+    for batch, steps in ((2, 1), (1, 2)):
+        sizes = {"max_length": None, "dataset_kwargs": {"skip_prepare_dataset": True}, "gradient_accumulation_steps": steps}
+        config = settings(trl.SFTConfig, tmp_path / f"run{steps}", **sizes)
+        config.per_device_train_batch_size = batch
+        found.append(losses(trl.SFTTrainer(model=tiny(), args=config, train_dataset=taught, processing_class=tokenizer())))
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def test_every_row_moves_the_weights(table: Table, tmp_path: Path) -> None:
+    """A kernel or a denominator that overlooks the mask leaves no gradient (unsloth#5230)."""
+    collator = reader("trl.trainer.sft_trainer").DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
+    data, model = load(export(table.folder, "hf_arrow", tmp_path / "out")), tiny()
+    for row in some(len(data))[:20]:
+        model.zero_grad()
+        model(**collator([data[row]])).loss.nan_to_num().backward()
+        moved = any(each.grad is not None and bool(each.grad.abs().sum()) for each in model.parameters())
+        assert moved == bool(lessons(table.rows[row]))
+
+
+def test_a_mask_of_ones_joins_the_documents_of_a_row(table: Table, tmp_path: Path) -> None:
+    """The page says to add none: transformers finds the documents of a packed row by their positions where there is no mask (transformers PR#46634)."""
+    import torch
+
+    collator = reader("trl.trainer.sft_trainer").DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
+    data, model = load(export(table.folder, "hf_arrow", tmp_path / "out")), tiny().eval()
+    batch = collator([data[0]])
+    assert "attention_mask" not in batch
+    tokens = [tokens for tokens, _ in table.rows[0]]
+    with torch.no_grad():
+        alone = torch.cat([model(input_ids=torch.tensor([each])).logits[0] for each in tokens])
+        packed = model(**batch, use_cache=False).logits[0]
+        joined = model(**batch, attention_mask=torch.ones_like(batch["input_ids"]), use_cache=False).logits[0]
+    assert torch.allclose(packed, alone, atol=1e-4)
+    assert not torch.allclose(joined, alone, atol=1e-2)
