@@ -124,7 +124,7 @@ def test_a_field_of_a_users_own_schema_is_accounted_for(make: Make, tmp_path: Pa
     content = [{"q": f"q{i}", "a": "a", "shelf": [{"type": "function", "function": {"name": "f", "parameters": {}}}]} for i in range(3)]
     file = jsonl(tmp_path / "a.jsonl", content)
     for function, stops in (("some", True), ("every", False)):
-        workspace = make(minimal("sft", {"a": domain(file, f"trivia_schema:{function}")}), function)
+        workspace = make(minimal("sft", {"a": domain(file, f"trivia_schema:{function}")}, template="qwen3"), function)
         build(workspace, "sft_raw", "a")
         if stops:
             with pytest.raises(PrepAssetsError, match=r"ignore: \[shelf\]"):
