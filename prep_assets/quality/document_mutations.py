@@ -64,6 +64,36 @@ def _other(token: int, eos: int, size: int) -> int:
     return next(number for number in ((token + step) % size for step in range(1, size)) if number != eos)
 
 
+@dataclass(frozen=True, slots=True)
+class MaskMutation:
+    """One way to corrupt the loss mask of a document, which ``mask_alignment`` must catch: the mask → another, or `None`."""
+
+    name: str
+    change: Callable[[Ids], Ids | None]
+
+
+def _other_mask(change: Callable[[Ids], Ids]) -> Callable[[Ids], Ids | None]:
+    def changed(mask: Ids) -> Ids | None:
+        other = change(mask).astype(mask.dtype)
+        return None if np.array_equal(other, mask) else other
+
+    return changed
+
+
+def _half(mask: Ids) -> Ids:
+    """Fractions need floats; in a mask of whole numbers nothing changes."""
+    return mask * 0.5 if mask.dtype.kind == "f" else mask
+
+
+MASK_MUTATIONS: tuple[MaskMutation, ...] = (
+    MaskMutation("a document's mask lost", _other_mask(np.ones_like)),
+    MaskMutation("nothing of a document trained", _other_mask(np.zeros_like)),
+    MaskMutation("a document's mask turned round", _other_mask(lambda mask: mask == 0)),
+    MaskMutation("the end of a document weighed otherwise", _other_mask(lambda mask: np.append(mask[:-1], mask[-1] == 0))),
+    MaskMutation("a document's weights halved", _other_mask(_half)),
+)
+"""Corruptions of the masks of documents. A border moved by one token is not among them: the token may hold white space only."""
+
 IDENTITY, ROWS = "tokenization_identity", "row_integrity"
 
 PROMPT_TOKEN_MUTATIONS: tuple[TokenMutation, ...] = (

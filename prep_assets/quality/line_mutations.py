@@ -55,19 +55,43 @@ def _of_the_next(name: str) -> Change:
     return change
 
 
-def _shorter(value: Any) -> Any:
-    """A text without its second half; the last of some messages likewise."""
-    if isinstance(value, str):
-        return value[: len(value) // 2] or value + value
-    return [*value[:-1], {**value[-1], "content": _shorter(value[-1]["content"])}]
+def _last(change: Callable[[str], str]) -> Callable[[Any], Any]:
+    """`change` of a text, of the last of some messages, or of the last part of its content; what has no text, as a lone tool call, stays."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, str):
+            return change(value)
+        key = next((key for key in ("text", "content") if value[-1].get(key)), None)
+        return value if key is None else [*value[:-1], {**value[-1], key: changed(value[-1][key])}]
+
+    return changed
+
+
+_shorter = _last(lambda text: text[: len(text) // 2] or text + text)
+_longer = _last(lambda text: text + " Hurry.")
 
 
 def _blank(value: Any) -> Any:
     return " " if isinstance(value, str) else [{**value[-1], "content": " "}]
 
 
-def _longer(value: Any) -> Any:
-    return value + " Hurry." if isinstance(value, str) else [*value[:-1], {**value[-1], "content": value[-1]["content"] + " Hurry."}]
+def _reweighed(change: Callable[[float], float | None]) -> Change:
+    """The better answer with other loss weights in its parts; only answers that have such parts."""
+
+    def part(value: Mapping[str, Any]) -> dict[str, Any]:
+        weight = change(value["loss_weight"]) if "loss_weight" in value else None
+        others = {key: other for key, other in value.items() if key != "loss_weight"}
+        return others if weight is None else {**others, "loss_weight": weight}
+
+    def message(value: Mapping[str, Any]) -> Mapping[str, Any]:
+        content = value.get("content")
+        return {**value, "content": [part(each) for each in content]} if isinstance(content, list) else value
+
+    def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
+        answer = lines[at].stored.get("chosen")
+        return _with(lines, at, {"chosen": [message(each) for each in answer]}) if isinstance(answer, list) else None
+
+    return changed
 
 
 def _equal(lines: Sequence[Line], at: int) -> list[Line] | None:
@@ -103,6 +127,8 @@ PAIR_MUTATIONS: tuple[LineMutation, ...] = (
     LineMutation("a worse answer truncated", MATCH, _field("rejected", _shorter)),
     LineMutation("a label turned round", MATCH, _field("label", lambda label: not label)),
     LineMutation("a pair that nobody wrote", MATCH, _lost),
+    LineMutation("loss weights of an answer lost", MATCH, _reweighed(lambda weight: None)),
+    LineMutation("loss weights of an answer turned round", MATCH, _reweighed(lambda weight: 1.0 - weight)),
     LineMutation("an empty prompt", SANITY, _field("prompt", _blank)),
     LineMutation("an empty answer", SANITY, _field("chosen", _blank)),
     LineMutation("both answers the same", SANITY, _equal),

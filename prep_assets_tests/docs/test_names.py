@@ -14,7 +14,7 @@ from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipelines.proving.checks import CHECKS
 from prep_assets.pipelines.graph import ASSETS
-from prep_assets.quality.document_mutations import DOCUMENT_MUTATIONS
+from prep_assets.quality.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS
 from prep_assets.quality.ledger_mutations import SHELF_MUTATIONS
 from prep_assets.quality.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
 from prep_assets.quality.mutations import MUTATIONS
@@ -120,6 +120,7 @@ def test_the_page_of_checks_has_every_check_of_every_asset() -> None:
 def test_the_page_of_checks_has_every_mutation_of_the_selftest() -> None:
     page = read(DOCS / "checks.md")
     named = [(each.name, each.caught_by) for each in (*MUTATIONS, *PAIR_MUTATIONS, *PROMPT_MUTATIONS, *DOCUMENT_MUTATIONS)]
+    named += [(each.name, "mask_alignment") for each in MASK_MUTATIONS]
     named += [(each.name, "selection") for each in SHELF_MUTATIONS] + [(each.name, "rewards") for each in REWARD_MUTATIONS]
     assert [f"| {name} | `{check}` |" for name, check in named if f"| {name} | `{check}` |" not in page] == []
 

@@ -11,6 +11,8 @@ import pytest
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
+from prep_assets.pipelines.proving.selftest import selftest
+from prep_assets.quality.document_mutations import MASK_MUTATIONS
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens
@@ -128,3 +130,12 @@ def test_a_region_that_is_not_attended_to_is_refused(make: Make, tmp_path: Path)
     seen = {"semantic_data_array": [{"content": [{"a": "Seen."}, {"b": " Too."}], "semantic_attention_mask": [1, 1]}]}
     _, published = built(make, tmp_path, "semantic", {}, [hidden, seen])
     assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == ["schema/not_attended"]
+
+
+def test_selftest_spoils_masks(make: Make, tmp_path: Path) -> None:
+    """Masked documents had no corruptions of their masks."""
+    row = {"semantic_data_array": [{"content": [{"a": "Half."}, {"b": " Whole."}], "semantic_loss_weight": [0.5, 1]}]}
+    workspace, published = built(make, tmp_path, "semantic", {}, [*SEMANTIC, row])
+    trials = [trial for trial in selftest(workspace, published) if trial.check == "mask_alignment"]
+    assert [trial.mutation for trial in trials if trial.mutation] == [mutation.name for mutation in MASK_MUTATIONS]
+    assert [trial for trial in trials if not trial.passed or not trial.tried] == []

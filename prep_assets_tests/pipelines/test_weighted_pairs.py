@@ -10,7 +10,10 @@ import pytest
 from prep_assets.config.models import Preference
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
+from prep_assets.pipelines.proving.selftest import selftest
 from prep_assets.pipelines.workspace import Workspace
+from prep_assets.quality.line_mutations import PAIR_MUTATIONS
+from prep_assets.quality.lines_match import Line
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.pipelines.conftest import Make
@@ -74,3 +77,24 @@ def test_text_exports_refuse_rows_whose_weights_no_trainer_reads(make: Make, tmp
     assert pairs is not None
     with pytest.raises(ConfigError, match=r"line 1|text"):
         export(pairs, format, tmp_path / "out", stream="preferences", **options)
+
+
+def test_selftest_spoils_weights(make: Make, tmp_path: Path) -> None:
+    """Pairs had no corruptions of the weights of their answers."""
+    workspace = built(make, tmp_path, "auto")
+    pairs, tokens = workspace.published("preferences"), workspace.published("preference_tokens")
+    assert pairs is not None and tokens is not None
+    trials = selftest(workspace, pairs)
+    assert [(trial.tried, trial.caught) for trial in trials if "loss weights" in trial.mutation] == [(1, 1), (1, 1)]
+    assert [trial for trial in [*trials, *selftest(workspace, tokens)] if not trial.passed] == []
+
+
+def test_answers_that_are_calls_or_parts_can_be_spoilt() -> None:
+    """The selftest ended with a KeyError on them."""
+    call = [{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {}}}]}]
+    parts = [{"role": "assistant", "content": [{"type": "text", "text": "Yes.", "loss_weight": 1.0}]}]
+    lines = [Line("a:0", {"prompt": "Why?", "chosen": call, "rejected": parts}, None, None)]
+    found = {mutation.name: mutation.change(lines, 0) for mutation in PAIR_MUTATIONS}
+    assert found["a better answer truncated"] is None
+    spoilt = found["a worse answer truncated"]
+    assert spoilt is not None and spoilt[0].stored["rejected"][0]["content"][0]["text"] == "Ye"

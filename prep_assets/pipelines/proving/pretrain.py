@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -46,20 +46,26 @@ def pretrain_rows(workspace: Workspace, published: Published) -> Verdict:
 
 
 def pretrain_masks(workspace: Workspace, published: Published) -> Verdict:
-    name, family = published.manifest.partition, workspace.family(Pretrain)
-    convert, image = converter(domain_of(family, name), Sample), stored_image_id(workspace, family)
-    begin = int(documents_begin_with(workspace.vocabulary(family), family.bos) is not None)
     masked = [store for store in open_streams(published).values() if "loss_mask" in store.arrays]
     if not masked:
         return _all_trained(workspace, published)
+    return together(prove_document_masks(workspace, masked_documents(workspace, published, store)) for store in masked)
 
-    def documents(store: TokenStore) -> Iterator[MaskedDocument]:
-        for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
-            sample = sample_of(convert, record, identity)
-            ids, mask = (store.record(number, key)[begin:] for key in ("tokens", "loss_mask"))
-            yield MaskedDocument(identity, sample, ids, mask)
 
-    return together(check_document_masks(documents(store), workspace.vocabulary(family), image) for store in masked)
+def masked_documents(workspace: Workspace, published: Published, store: TokenStore) -> Iterator[MaskedDocument]:
+    """Each document of a stream that has a mask, with what its source says."""
+    name, family = published.manifest.partition, workspace.family(Pretrain)
+    convert = converter(domain_of(family, name), Sample)
+    begin = int(documents_begin_with(workspace.vocabulary(family), family.bos) is not None)
+    for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+        ids, mask = (store.record(number, key)[begin:] for key in ("tokens", "loss_mask"))
+        yield MaskedDocument(identity, sample_of(convert, record, identity), ids, mask)
+
+
+def prove_document_masks(workspace: Workspace, documents: Iterable[MaskedDocument]) -> Verdict:
+    """The check of masks, with the family's vocabulary and image token."""
+    family = workspace.family(Pretrain)
+    return check_document_masks(documents, workspace.vocabulary(family), stored_image_id(workspace, family))
 
 
 def _all_trained(workspace: Workspace, published: Published) -> Verdict:

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from prep_assets.config.models import Pretrain, Rl
 from prep_assets.pipelines.proving.every_store import open_streams
-from prep_assets.pipelines.proving.pretrain import document_texts
+from prep_assets.pipelines.proving.pretrain import document_texts, masked_documents, prove_document_masks
 from prep_assets.pipelines.proving.prompts import prompt_conversations
 from prep_assets.pipelines.proving.selection import LINES
 from prep_assets.pipelines.proving.trials import ROWS, Trial, chosen, clean, tried
 from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.document_mutations import DOCUMENT_MUTATIONS, PROMPT_TOKEN_MUTATIONS, TokenMutation
+from prep_assets.quality.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS, PROMPT_TOKEN_MUTATIONS, TokenMutation
 from prep_assets.quality.identity import Conversation, prove_identity
 from prep_assets.quality.rows import check_records
 from prep_assets.quality.starts import documents_begin_with
@@ -37,6 +37,7 @@ def document_trials(workspace: Workspace, published: Published) -> list[Trial]:
     bos = documents_begin_with(vocabulary, family.bos)
     begin, trials = int(bos is not None), list[Trial]()
     for store in open_streams(published).values():
+        trials += _mask_trials(workspace, published, store) if "loss_mask" in store.arrays else []
         texts = [] if len(store.images) else list(islice(document_texts(workspace, published, store), ROWS))
         whole = [(number, text) for number, text in enumerate(texts) if not text.parts]
         if not whole:
@@ -55,6 +56,16 @@ def document_trials(workspace: Workspace, published: Published) -> list[Trial]:
             ),
         }
         trials += _trials(rows, DOCUMENT_MUTATIONS, checks, vocabulary.eos_id, vocabulary.size)
+    return trials
+
+
+def _mask_trials(workspace: Workspace, published: Published, store: TokenStore) -> list[Trial]:
+    documents = list(islice(masked_documents(workspace, published, store), ROWS))
+    trials = [clean("mask_alignment", [prove_document_masks(workspace, documents)])] if documents else []
+    for mutation in MASK_MUTATIONS if documents else ():
+        masks = [(at, mask) for at in chosen(documents) if (mask := mutation.change(documents[at].mask)) is not None]
+        said = [prove_document_masks(workspace, [replace(documents[at], mask=mask)]) for at, mask in masks]
+        trials.append(tried(mutation.name, "mask_alignment", said))
     return trials
 
 
