@@ -186,7 +186,7 @@ def test_a_template_without_a_stop_token() -> None:
 @pytest.mark.parametrize("source", ["{{ raise_exception('no') }}", "fixed text", "{{ messages[0].content | upper }}"])
 def test_a_template_that_cannot_render_a_question_and_its_answer(source: str) -> None:
     certificate = certify(bind_source(source).template)
-    assert certificate == Certificate("own", renders=False)
+    assert certificate == Certificate("own", renders=False, reason=certificate.reason) and certificate.reason
     assert "cannot render" in certificate.faults(train_on_eos="none", train_headers=False)[0]
 
 

@@ -114,6 +114,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         path.write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
     for family, rows in ROWS.items():
         jsonl(folder / f"{family}.jsonl", rows)
+        jsonl(folder / f"{family}_mood.jsonl", [{**row, "mood": "calm"} for row in rows])
         jsonl(
             folder / f"{family}_more.jsonl",
             [json.loads(json.dumps(row).replace("What", "Which").replace("Document", "Text")) for row in rows],
@@ -262,6 +263,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
             {**keyed, "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"},
             stops="no domain declares: 'first'",
         ),
+        "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),
         "domains.*.where": By({"source": "s0"}),
         "domains.*.max_items": By(3),
         "preprocessing.max_seq_len": By({"pretrain": 15, "sft": 34, "preference": 24, "rl": 20}[family]),

@@ -186,7 +186,7 @@ def test_tokens_that_cannot_stand_for_an_image(make_sft: Make, options: dict[str
         build(workspace, "sft_tokens", "mine")
 
 
-ODD = """{% if tools %}<image>{% endif %}{% for message in messages %}<|im_start|>{{ message['role'] }}
+ODD = """{% if tools %}<image>{{ tools | tojson }}{% endif %}{% for message in messages %}<|im_start|>{{ message['role'] }}
 {{ message['content'] }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
