@@ -15,6 +15,7 @@ from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sam
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.chatml import answer, weighted
+from prep_assets_tests.pipelines.test_real_data import MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.pipelines.workspaces import build, domain, failing, minimal, workspace_in
 from prep_assets_tests.tokenization.expected import expected
 from prep_assets_tests.tokenization.loaded import load
@@ -218,6 +219,7 @@ def test_on_real_data(real_data: Path, tmp_path: Path, options: dict[str, Any]) 
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "tools.jinja").write_text(chatml.SOURCE.strip())
     domains = {name: {"files": [str(real_data / file)], "schema": schema, **few} for name, (file, schema) in SETS.items()}
+    domains["moss"]["ignore"] = list(MOSS_WITHOUT_PLUGINS)
     family = {
         "tokenizer": str(real_data / "tokenizers" / "smollm"),
         "tokenizer_loader": "file",

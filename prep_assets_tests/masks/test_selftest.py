@@ -15,7 +15,7 @@ from prep_assets.quality.mutations import MUTATIONS
 from prep_assets.quality.verdict import Verdict
 from prep_assets.stores.published import Published
 from prep_assets_tests.masks import chatml
-from prep_assets_tests.pipelines.test_real_data import MOSS_COLUMNS, MOSS_PLUGINS
+from prep_assets_tests.pipelines.test_real_data import MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.pipelines.workspaces import build, workspace_in
 
 SFT = {
@@ -29,7 +29,7 @@ SFT = {
 def _domains(folder: Path, sets: dict[str, tuple[str, str]]) -> dict[str, Any]:
     shown = {name: {"files": [str(folder / file)], "schema": schema, "max_items": 120} for name, (file, schema) in sets.items()}
     if "moss" in shown:
-        shown["moss"]["ignore"] = [*MOSS_COLUMNS, "meta_instruction", *MOSS_PLUGINS]
+        shown["moss"]["ignore"] = list(MOSS_WITHOUT_PLUGINS)
     return shown
 
 

@@ -90,6 +90,8 @@ Group = tuple[str, str, Workspace, dict[str, Case]]
 LF = "llama_factory/"
 MOSS_COLUMNS = ("num_turns", "category")
 MOSS_PLUGINS = ("chat.*.Inner Thoughts", "chat.*.Commands", "chat.*.Tool Responses")
+MOSS_WITHOUT_PLUGINS = (*MOSS_COLUMNS, "meta_instruction", *MOSS_PLUGINS)
+"""What the schema `moss` leaves out of the published rows with its default options."""
 PLUGINS = {"plugins": True, "system_key": "meta_instruction"}
 GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     "pretrain": (
@@ -106,7 +108,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
             "alpaca_zh": Case(LF + "alpaca_zh_demo.json", "alpaca"),
             "identity": Case(LF + "identity.json", "alpaca"),
             "v1_sft": Case(LF + "v1_sft_demo.jsonl", "messages"),
-            "moss": Case("moss/conversations.jsonl", "moss", ignore=(*MOSS_COLUMNS, "meta_instruction", *MOSS_PLUGINS)),
+            "moss": Case("moss/conversations.jsonl", "moss", ignore=MOSS_WITHOUT_PLUGINS),
             "kto": Case(LF + "kto_en_demo.json", "kto", faults=undesirable),
         },
     ),
