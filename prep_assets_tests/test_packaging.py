@@ -14,6 +14,7 @@ import pytest
 
 from prep_assets.pipelines.graph import ASSETS
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.wheel import build_wheel
 
 pytestmark = pytest.mark.cli
 
@@ -24,23 +25,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("the wheel is built with hatchling, which is not installed here")
     folder = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--wheel-dir",
-        str(folder),
-        str(ROOT),
-    ]
-    said = subprocess.run(command, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    [built] = folder.glob("*.whl")
-    return built
+    return build_wheel(folder)
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,7 @@ def _listed_domains(workspace: Workspace, family: str) -> list[str]:
         listed = yaml.safe_load((workspace.configs / f"{family}.yaml").read_text("utf-8"))["domains"]
         dg.StaticPartitionsDefinition(names := [str(name) for name in listed])
         return names
-    except Exception:
+    except Exception:  # whatever is wrong with the file, its family's assets say so; they must stand all the same
         return []
 
 

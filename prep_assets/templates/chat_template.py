@@ -150,25 +150,10 @@ class ChatTemplate:
         return prompted.removeprefix(asked) if prompted.startswith(asked) else ""
 
     @cached_property
-    def answer_lead(self) -> str:
-        """What the template writes between the generation prompt and the words of an answer: often nothing, a space or a line break, or an empty
-        block for reasoning. The model has to generate it, so it is trained with the answer."""
-        try:
-            prompted, answered = self.render(self._chat(1), generation_prompt=True), self.render(self._chat(2))
-        except Refused:
-            return ""
-        return answered[len(prompted) :].partition(_WORDS[1][1])[0] if answered.startswith(prompted) else ""
-
-    @cached_property
     def stop_token(self) -> str:
         """The control token with which the template ends an assistant's turn; ``""`` where there is none, so that a model never learns to stop."""
         after = self._after_answer(2).lstrip()
         return max((token for token in self.control if after.startswith(token)), key=len, default="")
-
-    @cached_property
-    def every_answer_stops(self) -> bool:
-        """Whether each answer of a chat of two rounds is followed by the stop token, not only the last."""
-        return bool(self.stop_token) and all(self._after_answer(count).lstrip().startswith(self.stop_token) for count in (2, 4))
 
     @property
     def shows_thinking(self) -> bool:

@@ -131,10 +131,6 @@ class Vocabulary:
         found = (part.get("pattern", {}).get("Regex") for part in _parts(self.spec.get("pre_tokenizer")))
         return tuple(pattern for pattern in found if pattern)
 
-    def normalize(self, text: str) -> str:
-        """`text` as the tokenizer's normalizer changes it before anything else; the text itself where it has none."""
-        return text if self.backend.normalizer is None else str(self.backend.normalizer.normalize_str(text))
-
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Smallest unsigned dtype that holds every id: uint16 or uint32."""

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.wheel import build_wheel
 
 pytestmark = pytest.mark.cli
 OWN_ASSET = """
@@ -30,23 +31,7 @@ def gsm8k_jsonl() -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """prep-assets as `pip install` leaves it, entry points and all, and not this checkout."""
     folder = tmp_path_factory.mktemp("installed")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "-w",
-        str(folder),
-        str(ROOT),
-    ]
-    said = subprocess.run(command, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    [wheel] = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(build_wheel(folder)) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
 
