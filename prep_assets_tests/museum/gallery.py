@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.config.models import FAMILIES
 from prep_assets.pipelines.proving.checks import checks_of, run_check
+from prep_assets.pipelines.proving.every_store import family_of
 from prep_assets.pipelines.workspace import Workspace
 from prep_assets.quality.verdict import Verdict
 from prep_assets.stores.published import Published
@@ -78,16 +78,16 @@ class Stand:
 
     def texts(self, row: Row) -> list[str]:
         """Each token of a row as text."""
-        vocabulary = self.workspace.vocabulary(self.workspace.family(_family(self.published)))
+        vocabulary = self.workspace.vocabulary(family_of(self.workspace, self.published))
         return [vocabulary.decode(row.ids[at : at + 1]) for at in range(len(row.ids))]
 
     def text(self, ids: npt.NDArray[Any]) -> str:
         """What ids decode to."""
-        return self.workspace.vocabulary(self.workspace.family(_family(self.published))).decode(ids)
+        return self.workspace.vocabulary(family_of(self.workspace, self.published)).decode(ids)
 
     def token(self, text: str) -> int:
         """The id of a control token."""
-        return int(self.workspace.vocabulary(self.workspace.family(_family(self.published))).backend.token_to_id(text))
+        return int(self.workspace.vocabulary(family_of(self.workspace, self.published)).backend.token_to_id(text))
 
     def with_rows(self, change: Callable[[list[Row]], list[Row]], stream: str = "train") -> Stand:
         """The same store with other rows and a manifest that fits them, so that file hashes give nothing away."""
@@ -106,10 +106,6 @@ class Stand:
     def with_masks(self, change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]], stream: str = "train") -> Stand:
         """The same with every row's mask changed: `change(ids, mask) -> mask`."""
         return self.with_rows(lambda rows: [Row(row.ids, change(row.ids, row.mask.copy()).astype(row.mask.dtype)) for row in rows], stream)
-
-
-def _family(published: Published) -> Any:
-    return FAMILIES[published.manifest.asset.partition("_")[0]]
 
 
 def chats(folder: Path, rows: Sequence[Chat | Mapping[str, Any]], *, tokenizer: str | Path = TOKENIZER, **options: Any) -> Stand:
