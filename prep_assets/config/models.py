@@ -250,7 +250,7 @@ class Chat(Family):
 
     template: str = Field(
         default="tokenizer",
-        description="tokenizer (its own chat template; tokenizer:NAME where it has several), a shipped one, or a path to a .jinja file.",
+        description="tokenizer (its own chat template; tokenizer:NAME where it has several), a shipped one, prompt_type:NAME, or a path to a .jinja file.",
     )
     template_options: dict[str, Any] = Field(default={}, description="Further variables for the template, e.g. {enable_thinking: false}.")
     reasoning: Literal["auto", "inline", "field"] = Field(

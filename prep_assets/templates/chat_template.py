@@ -20,6 +20,7 @@ from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.templates.borders import Borders
 from prep_assets.templates.clock import FROZEN_CLOCK
 from prep_assets.templates.form import MessageForm, find_form
+from prep_assets.templates.prompt_types import load_prompt_type
 from prep_assets.templates.stops import Ends
 from prep_assets.templates.written import marks, probe_renders
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -215,8 +216,8 @@ def named_templates() -> dict[str, str]:
 def load_template(
     name: str, vocabulary: Vocabulary, *, base: Path | None = None, options: Mapping[str, Any] | None = None, image: str = ""
 ) -> ChatTemplate:
-    """The template that a configuration names: ``tokenizer`` (``tokenizer:NAME`` where it has several), a shipped one, or a path to a ``.jinja``
-    file (relative to `base`).
+    """The template that a configuration names: ``tokenizer`` (``tokenizer:NAME`` where it has several), a shipped one, ``prompt_type:NAME``, a path to
+    a ``.jinja`` file (relative to `base`), or ``FILE.json#NAME`` for a prompt type of one's own.
 
     Raises:
         TemplateError: no such template, a tokenizer without one, or an option that the template does not read; the message lists what there is.
@@ -228,11 +229,17 @@ def load_template(
         if not path.is_file():
             raise TemplateError(f"no chat template at {path}")
         source = path.read_text("utf-8")
+    elif name.startswith("prompt_type:"):
+        source = load_prompt_type(name.removeprefix("prompt_type:")).jinja()
+    elif ".json#" in name:
+        file, _, chosen = name.rpartition("#")
+        source = load_prompt_type(chosen, (base or Path.cwd()) / file).jinja()
     else:
         shipped = named_templates()
         if name not in shipped:
             raise TemplateError(
-                f"no chat template {name!r}{nearest(name, shipped)}. Known: tokenizer, {', '.join(shipped)}, or a path to a .jinja file"
+                f"no chat template {name!r}{nearest(name, shipped)}. Known: tokenizer, {', '.join(shipped)}, prompt_type:NAME, "
+                "or a path to a .jinja file"
             )
         source = shipped[name]
     template = ChatTemplate(name, source, vocabulary.special, options or {}, image=image)

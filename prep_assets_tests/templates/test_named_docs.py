@@ -52,4 +52,4 @@ def test_a_page_lists_exactly_the_options_that_the_template_reads(name: str) -> 
 def test_the_index_links_every_template_and_nothing_else() -> None:
     index = (PAGES / "README.md").read_text("utf-8")
     assert re.findall(r"^\| \[(.+?)\]\(\1\.md\) \|", index, re.MULTILINE) == list(named_templates())
-    assert {page.stem for page in PAGES.glob("*.md")} - {"README", "matrix"} == set(named_templates())
+    assert {page.stem for page in PAGES.glob("*.md")} - {"README", "matrix", "prompt-types"} == set(named_templates())

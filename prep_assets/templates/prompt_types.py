@@ -1,0 +1,143 @@
+"""Prompt types: chat formats written as slots, as ModelLink, MindSpeed-LLM and LLaMA-Factory have them (``templates.json``), turned into Jinja.
+
+A prompt type says what stands around a system prompt, a question and an answer. Tools have no slots here: a model that calls them has a
+template of its own, which writes the calls as that model does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+
+from prep_assets.errors import TemplateError, nearest
+
+CONTENT, EOS = "{{content}}", "{{eos_token}}"
+
+
+def _text(slots: Any) -> Any:
+    """A slot is text, ``{"token": text}``, or a list of the name of a special token, which becomes ``{{name}}``."""
+    if not isinstance(slots, list):
+        return slots
+    written = [f"{{{{{slot[0]}}}}}" if slot in (["bos_token"], ["eos_token"]) else slot for slot in slots]
+    return [slot["token"] if isinstance(slot, dict) and [*slot] == ["token"] else slot for slot in written]
+
+
+class Slots(BaseModel):
+    """What is written for one kind of turn, piece by piece."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    slots: Annotated[list[str], BeforeValidator(_text)] = []
+    tool_format: str | None = None
+
+    def around(self, where: str) -> tuple[str, str]:
+        """What stands before the content, and after it."""
+        text = "".join(self.slots)
+        if text.count(CONTENT) != 1:
+            raise TemplateError(f"{where} needs {CONTENT} once, has {text!r}")
+        before, _, after = text.partition(CONTENT)
+        return before, after
+
+
+class PromptType(BaseModel):
+    """A chat format in slots, with the names and defaults of ``templates.json``.
+
+    What concerns tools, and `force_system`, is read and means nothing here: tools are refused, and a prefix is always written.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    format_prefix: Slots = Slots()
+    format_system: Slots = Slots(slots=[CONTENT])
+    format_user: Slots = Slots(slots=[CONTENT])
+    format_assistant: Slots = Slots(slots=[CONTENT, EOS])
+    format_separator: Slots = Slots()
+    format_observation: Slots = Slots()
+    format_function: Slots = Slots()
+    format_tools: Slots = Slots()
+    default_system: str = ""
+    stop_words: list[str] = []
+    thought_words: list[str] = ["<think>\n", "\n</think>\n\n"]
+    efficient_eos: bool = False
+    replace_eos: bool = False
+    force_system: bool = False
+    template_class: Literal["Template", "Llama2Template", "ReasoningTemplate"] = "Template"
+
+    def jinja(self) -> str:
+        """The chat template that writes it.
+
+        Raises:
+            TemplateError: slots that hold the content twice or not at all.
+        """
+        body = (resources.files("prep_assets.templates") / "slots.jinja").read_text("utf-8")
+        return f"{{%- set slots = {json.dumps(self._strings(), ensure_ascii=False)} -%}}\n{body}"
+
+    def _strings(self) -> Mapping[str, Any]:
+        where = f"prompt type {self.name!r}: format_"
+        user = self.format_user.around(where + "user")
+        answer = self.format_assistant.around(where + "assistant")
+        stop = self.stop_words[0] if self.stop_words else EOS
+        if self.replace_eos:
+            answer = (answer[0], answer[1].replace(EOS, stop))
+        following = "".join(self.format_separator.slots) + user[0]
+        # the first token of the next question ends the answer before it: it is written with the answer, so that a model learns to stop there
+        shared = not answer[1] and following.startswith(stop)
+        return {
+            "name": self.name,
+            "prefix": "".join(self.format_prefix.slots),
+            "system": self.format_system.around(where + "system"),
+            "system_inside": self.template_class == "Llama2Template",
+            "default_system": self.default_system,
+            "user": user,
+            "next": following.removeprefix(stop) if shared else following,
+            "answer": answer,
+            "stop": "" if answer[1] else stop,
+            "shared": shared,
+            "thought": self.thought_words if self.template_class == "ReasoningTemplate" else None,
+        }
+
+
+def load_prompt_type(name: str, path: Path | None = None) -> PromptType:
+    """The prompt type called `name`, of the shipped ones or of a file in the format of ``templates.json``.
+
+    Raises:
+        TemplateError: no such file or name, or a file that does not fit; the message names the nearest, or what does not fit.
+    """
+    known = _read(path) if path else shipped()
+    if name not in known:
+        raise TemplateError(f"no prompt type {name!r} {f'in {path}' if path else 'ships'}{nearest(name, known)}. Known: {', '.join(known)}")
+    return known[name]
+
+
+@cache
+def shipped() -> Mapping[str, PromptType]:
+    """The prompt types that ship with prep-assets, by name."""
+    return _parsed((resources.files("prep_assets.templates") / "prompt_types.json").read_text("utf-8"), "prompt_types.json")
+
+
+def _read(path: Path) -> Mapping[str, PromptType]:
+    if not path.is_file():
+        raise TemplateError(f"no file of prompt types at {path}")
+    return _parsed(path.read_text("utf-8"), str(path))
+
+
+def _parsed(text: str, where: str) -> Mapping[str, PromptType]:
+    try:
+        types = TypeAdapter(list[PromptType]).validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise TemplateError(f"{where}: {place + ': ' if place else ''}{first['msg']} ({len(error.errors())} in all)") from error
+    found: dict[str, PromptType] = {}
+    for each in types:
+        if each.name in found:
+            raise TemplateError(f"{where}: prompt type {each.name!r} stands there twice")
+        found[each.name] = each
+    return found
