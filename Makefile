@@ -46,14 +46,14 @@ lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-# mutation testing of the checks themselves: all of them take hours; MODULE=conditions is one of prep_assets/quality, in minutes
+# mutation testing of the checks themselves: all of them take hours; MODULE=conditions is one of prep_assets/proofs, in minutes
 $(VENV)/.installed-mutants: $(VENV)/.installed-test
 	@$(INSTALL) --editable '.[test,mutants]'
 	@touch $@
 
 MODULE ?= *
 mutants: $(VENV)/.installed-mutants
-	@$(BIN)/mutmut run 'prep_assets.quality.$(MODULE).*'
+	@$(BIN)/mutmut run 'prep_assets.proofs.$(MODULE).*'
 	@$(BIN)/mutmut results
 
 ui: setup

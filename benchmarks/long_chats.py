@@ -12,7 +12,7 @@ import argparse
 import time
 from pathlib import Path
 
-from prep_assets.quality.trained_texts import MaskOptions, expected_texts
+from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.rendering import render

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.assets.checks.check import CHECKS, run_check
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Pretrain
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.proving.checks import CHECKS, run_check
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.published import Published
 from prep_assets.tokenization.vocabulary import Vocabulary
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Workspace": "prep_assets.pipelines.workspace",
+    "Workspace": "prep_assets.assets.workspace",
     "build": "prep_assets.engine.building",
     "plan": "prep_assets.api",
     "verify": "prep_assets.api",
@@ -28,12 +28,12 @@ _WHERE = {
 
 if TYPE_CHECKING:
     from prep_assets.api import encode, load, plan, render, status, verify
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.defs.component import TrainingData
     from prep_assets.engine.building import build
     from prep_assets.errors import PrepAssetsError
     from prep_assets.exports import export
     from prep_assets.packing import pack
-    from prep_assets.pipelines.workspace import Workspace
 
 __all__ = [
     "PrepAssetsError",

@@ -8,13 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from prep_assets.assets.graph import assets_of
+from prep_assets.assets.workspace import Workspace
 from prep_assets.engine.building import stores_of
 from prep_assets.engine.planning import Step
 from prep_assets.engine.planning import plan as planned
 from prep_assets.engine.standing import Look, Standing
-from prep_assets.pipelines.graph import assets_of
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.pipelines.graph import ASSETS
+from prep_assets.assets.graph import ASSETS
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.wheel import build_wheel
 

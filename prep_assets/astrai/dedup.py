@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from prep_assets.pipelines.examples import Deduplicator
+from prep_assets.assets.reading.examples import Deduplicator
 
 Dedup = Literal["exact", "prefix200", "none"]
 

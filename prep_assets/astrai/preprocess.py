@@ -11,6 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from prep_assets.assets.raw import Pinned
+from prep_assets.assets.reading.domain import Reading
+from prep_assets.assets.reading.examples import converter
+from prep_assets.assets.reading.routing import Router
 from prep_assets.astrai.columns import Builder
 from prep_assets.astrai.config import AnyPipeline, PositionIds
 from prep_assets.astrai.dedup import Dedup, deduplicator
@@ -22,10 +26,6 @@ from prep_assets.astrai.spans import SpansBuilder
 from prep_assets.astrai.task import Task, task_of
 from prep_assets.config.models import Domain
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.pipelines.examples import converter
-from prep_assets.pipelines.reading import Reading
-from prep_assets.pipelines.routing import Router
-from prep_assets.pipelines.sources import Pinned
 from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Sample

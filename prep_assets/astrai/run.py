@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prep_assets.assets.reading.all_refused import all_refused
+from prep_assets.assets.reading.domain import Reading
 from prep_assets.astrai.columns import Builder, Row
 from prep_assets.astrai.domains import DEFAULT, Domains
 from prep_assets.astrai.shards import ShardWriter
 from prep_assets.astrai.task import Task
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.pipelines.all_refused import all_refused
-from prep_assets.pipelines.reading import Reading
 from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal, unreadable

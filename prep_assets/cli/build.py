@@ -13,8 +13,8 @@ from prep_assets.cli.live import Live
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import Built, Step
-    from prep_assets.pipelines.workspace import Workspace
 
 
 def build(
@@ -36,10 +36,10 @@ def build(
 
     What is current is left alone. A domain that fails does not stop the others.
     """
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import build as bring_up_to_date
     from prep_assets.engine import plan
     from prep_assets.engine.building import stores_of
-    from prep_assets.pipelines.workspace import Workspace
 
     workspace = Workspace.open()
     names = _names(workspace, assets or [], everything)
@@ -60,7 +60,7 @@ def _names(workspace: Workspace, assets: list[str], everything: bool) -> list[st
 
 def _with_options(workspace: Workspace, names: list[str], words: list[str]) -> Workspace:
     """The workspace with the options of this run, which are those of the one family that is built."""
-    from prep_assets.pipelines.graph import asset_named
+    from prep_assets.assets.graph import asset_named
 
     if not words:
         return workspace

@@ -11,7 +11,7 @@ from prep_assets.cli.live import Live
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published
 
 ASSET = "sft_packed"
@@ -27,8 +27,8 @@ NEXT = (
 
 def demo() -> None:
     """Build the packed SFT table from the configured data sets, if it is not there yet, and show what is in it."""
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import build
-    from prep_assets.pipelines.workspace import Workspace
 
     started = time.monotonic()
     workspace = Workspace.open()

@@ -45,9 +45,9 @@ def export(
 
 
 def _export(asset: str, to: str, folder: Path, partition: str | None, stream: str | None, words: list[str]) -> None:
+    from prep_assets.assets.exports import export_store, exporting
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.exports.whole import check_folder
-    from prep_assets.pipelines.exporting.build import export_store, exporting
-    from prep_assets.pipelines.workspace import Workspace
 
     check_folder(folder)
     workspace = Workspace.open()

@@ -12,8 +12,8 @@ import typer
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
 
 if TYPE_CHECKING:
-    from prep_assets.pipelines.graph import Asset
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.graph import Asset
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published
 
 AssetName = Annotated[str, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")]
@@ -28,7 +28,7 @@ def asset_and_partitions(workspace: Workspace, name: str, partition: str | None)
     Raises:
         ConfigError: no such asset or partition; the message names the nearest.
     """
-    from prep_assets.pipelines.graph import asset_named
+    from prep_assets.assets.graph import asset_named
 
     asset = asset_named(name, workspace)
     known = asset.partitions(workspace)
@@ -48,7 +48,7 @@ def one_store(workspace: Workspace, name: str, partition: str | None) -> Publish
         ConfigError: no such asset or partition, or several of which none is chosen.
         StoreError: it is not built; the message has the command that builds it.
     """
-    from prep_assets.pipelines.commands import materialize_command
+    from prep_assets.assets.commands import materialize_command
     from prep_assets.stores.published import open_published
 
     asset, each = one_partition(workspace, name, partition)
@@ -90,7 +90,7 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
 
 def build_commands(stores: Sequence[tuple[str, str]]) -> str:
     """The command that builds each asset and partition, indented, one a line."""
-    from prep_assets.pipelines.commands import materialize_command
+    from prep_assets.assets.commands import materialize_command
 
     return "\n".join(f"  {materialize_command(asset, partition)}" for asset, partition in stores)
 
@@ -110,8 +110,8 @@ def configured(workspace: Workspace, faults: list[str] | None = None) -> list[As
     Args:
         faults: is given what is wrong with a family, which is then left out; where there is no such list, it is raised.
     """
+    from prep_assets.assets.graph import family_assets
     from prep_assets.config.models import FAMILIES
-    from prep_assets.pipelines.graph import family_assets
 
     found: list[Asset] = []
     for family in filter(workspace.has, FAMILIES):

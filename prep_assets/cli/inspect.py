@@ -15,8 +15,8 @@ from prep_assets.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prep_assets.pipelines.preview_row import Preview
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published
 
 LIMIT = 4096
@@ -34,7 +34,7 @@ def inspect(
     ids: Annotated[bool, typer.Option("--ids", help="One token a line, with its id, position and loss weight.")] = False,
 ) -> None:
     """Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins."""
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.workspace import Workspace
 
     workspace = Workspace.open()
     published = one_store(workspace, asset, partition)
@@ -57,8 +57,8 @@ def show_row(
         ConfigError: no such row or stream.
         StoreError: the payload cannot be read.
     """
-    from prep_assets.pipelines.preview_row import Preview
-    from prep_assets.pipelines.previews import preview
+    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.previews.stores import preview
 
     with reading(published):
         names = streams(published)
@@ -80,7 +80,7 @@ def show_row(
 def streams(published: Published) -> list[str]:
     """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
     if published.manifest.asset == "rl_groups":
-        from prep_assets.pipelines.families.rl_groups import splits
+        from prep_assets.assets.rl_groups import splits
 
         return list(splits(published))
     found = sorted(path.stem for path in published.directory.iterdir() if path.suffix in (".index", ".documents"))

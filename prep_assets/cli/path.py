@@ -23,8 +23,8 @@ def path(
 
     What else is to be known of it, e.g. that it is out of date or has options of one run, is said on stderr.
     """
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import Look
-    from prep_assets.pipelines.workspace import Workspace
 
     workspace = Workspace.open()
     found, each = one_partition(workspace, asset, partition)

@@ -15,7 +15,7 @@ from prep_assets.cli.find import Partition, asset_and_partitions, configured, fo
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Place
 
 
@@ -40,8 +40,8 @@ def prune(
 
     A store that is current, a candidate or a draft is never deleted.
     """
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine.left import forgotten
-    from prep_assets.pipelines.workspace import Workspace
 
     workspace = Workspace.open()
     places = _places(workspace, asset, partition)

@@ -30,8 +30,8 @@ def quarantine(
     """Show refused records: where each comes from, why it was refused, and what it holds."""
     from itertools import islice
 
-    from prep_assets.pipelines.graph import asset_named
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.graph import asset_named
+    from prep_assets.assets.workspace import Workspace
 
     workspace = Workspace.open()
     published, _ = stores_of(workspace, asset, partition)

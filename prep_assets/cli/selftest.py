@@ -21,10 +21,10 @@ def selftest(
 
     The stores themselves are only read.
     """
-    from prep_assets.pipelines.graph import assets_of
-    from prep_assets.pipelines.proving.selftest import TESTED
-    from prep_assets.pipelines.proving.selftest import selftest as tried
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.graph import assets_of
+    from prep_assets.assets.selftest.run import TESTED
+    from prep_assets.assets.selftest.run import selftest as tried
+    from prep_assets.assets.workspace import Workspace
 
     workspace = Workspace.open()
     console = out()

@@ -24,7 +24,7 @@ def stats(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named."""
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.workspace import Workspace
 
     workspace = Workspace.open()
     published, missing = stores_of(workspace, asset, partition)

@@ -15,8 +15,8 @@ from prep_assets.errors import PrepAssetsError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import Standing
-    from prep_assets.pipelines.workspace import Workspace
 
 STYLES = {"current": "green", "unchecked": "yellow", "stale": "yellow", "missing": "dim", "failed": "bold red", "broken": "bold red"}
 Found = tuple[str, str, "Standing"]
@@ -28,8 +28,8 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print the store
 
     Exit code 1 where a store is "broken", because a source or its manifest cannot be read, or fails its checks, published or not.
     """
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.config.models import FAMILIES
-    from prep_assets.pipelines.workspace import Workspace
 
     workspace = Workspace.open()
     faults: list[str] = []
@@ -84,7 +84,7 @@ def _as_json(asset: str, partition: str, standing: Standing) -> dict[str, Any]:
 def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
     from rich.text import Text
 
-    from prep_assets.pipelines.commands import materialize_command
+    from prep_assets.assets.commands import materialize_command
 
     shown = table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))
     for asset, partition, standing in found:

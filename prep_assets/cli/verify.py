@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from prep_assets.assets.workspace import Workspace
     from prep_assets.engine.events import Refused
-    from prep_assets.pipelines.workspace import Workspace
-    from prep_assets.quality.verdict import Verdict, Worst
+    from prep_assets.proofs.verdict import Verdict, Worst
 
 MOST_TOKENS = 2048
 """Tokens of a failing row that are shown."""
@@ -42,7 +42,7 @@ def verify(
     partition: Partition = None,
 ) -> None:
     """Run every check on the published stores again. Exit code 1 when one fails, or when there is no store."""
-    from prep_assets.pipelines.workspace import Workspace
+    from prep_assets.assets.workspace import Workspace
 
     workspace = Workspace.open()
     wanted, missing = _stores(workspace, asset, partition)
@@ -79,11 +79,11 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
 def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from prep_assets.assets.checks.check import checks_of
+    from prep_assets.assets.graph import asset_named
     from prep_assets.engine.events import Checked, Refused
     from prep_assets.engine.planning import Step
     from prep_assets.engine.running import check as check_store
-    from prep_assets.pipelines.graph import asset_named
-    from prep_assets.pipelines.proving.checks import checks_of
 
     console = err()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -102,8 +102,8 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
 
 def _unreadable(refused: Refused) -> Verdict:
     """A store of which not even the manifest can be read fails every check."""
-    from prep_assets.pipelines.commands import materialize_command
-    from prep_assets.quality.verdict import Verdict, Worst
+    from prep_assets.assets.commands import materialize_command
+    from prep_assets.proofs.verdict import Verdict, Worst
 
     detail = f"{refused.reason}\nBuild it again: {materialize_command(refused.step.asset.name, refused.step.partition)}"
     return Verdict(False, detail, {}, Worst(refused.step.label, detail))
@@ -143,8 +143,8 @@ def _paragraphs(verdict: Verdict) -> Iterator[str]:
 
 
 def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Text:
+    from prep_assets.assets.graph import asset_named
     from prep_assets.config.models import FAMILIES
-    from prep_assets.pipelines.graph import asset_named
 
     vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(asset, workspace).family]))
     tokens = texts_of(vocabulary, worst.ids[:MOST_TOKENS])

@@ -169,7 +169,7 @@ class Packing(Model):
 
 
 class Export(Model):
-    """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.pipelines.exporting.build`."""
+    """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.assets.exports`."""
 
     source: str = Field(alias="from", description="The asset that is exported, one of this family.")
     to: str = Field(description="The format, e.g. hf_arrow; `prep-assets export --list` shows all.")

@@ -7,6 +7,9 @@ from typing import Any
 import dagster as dg
 import yaml
 
+from prep_assets.assets.checks.check import checks_of
+from prep_assets.assets.graph import ASSETS, EVERY, Asset, exports_of, family_assets
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.materialize import check_only, materialize
 from prep_assets.defs.options import Nothing, options
@@ -14,9 +17,6 @@ from prep_assets.defs.shown import SHOWN, Shown, shown_export
 from prep_assets.defs.site import Site, domains
 from prep_assets.defs.versions import code_version
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.graph import ASSETS, EVERY, Asset, exports_of, family_assets
-from prep_assets.pipelines.proving.checks import checks_of
-from prep_assets.pipelines.workspace import Workspace
 
 SINGLE_RUN = dg.BackfillPolicy.single_run()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import dagster as dg
 
+from prep_assets.assets.graph import Asset, family_assets
 from prep_assets.defs.site import Site
-from prep_assets.pipelines.graph import Asset, family_assets
 
 SECONDS = 30
 """Between two looks of a sensor."""

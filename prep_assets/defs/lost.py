@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dagster as dg
 
+from prep_assets.assets.checks.check import INTEGRITY
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.graph import Asset, family_assets
+from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.site import Site
-from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.graph import Asset, family_assets
-from prep_assets.pipelines.proving.checks import INTEGRITY
-from prep_assets.pipelines.workspace import Workspace
 
 
 def lost_stores(

@@ -7,6 +7,8 @@ from typing import Any
 
 import dagster as dg
 
+from prep_assets.assets.graph import Asset
+from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.gone import close_gone, sign
 from prep_assets.defs.metadata import check_metadata, data_version, store_metadata
 from prep_assets.defs.options import chosen, publishes
@@ -17,9 +19,7 @@ from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused
 from prep_assets.engine.planning import Step
 from prep_assets.engine.running import check
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.graph import Asset
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""

@@ -6,13 +6,13 @@ from typing import Any
 
 import dagster as dg
 
+from prep_assets.assets.graph import EVERY, Asset
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.mixture import mixture_picture
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.graph import EVERY, Asset
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.published import Published
 
 SHOWN_FILES = 20
@@ -58,8 +58,8 @@ def _mixture(published: Published) -> dict[str, Any]:
 def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
-    from prep_assets.pipelines.preview_row import Preview
-    from prep_assets.pipelines.previews import preview
+    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.previews.stores import preview
 
     try:
         shown = preview(workspace, published, 0)
@@ -84,7 +84,7 @@ def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, An
         vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.family]))
     except PrepAssetsError:
         return text
-    from prep_assets.pipelines.preview_row import Preview, token_texts
+    from prep_assets.assets.previews.row import Preview, token_texts
 
     ids = worst.ids[:SHOWN_TOKENS]
     texts = tuple(token_texts(vocabulary, [each])[0] if 0 <= each < vocabulary.size else f"⟨id {each}⟩" for each in ids)

@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prep_assets.pipelines.preview_row import Preview
+    from prep_assets.assets.previews.row import Preview
 
 INLINE_CHARACTERS = 960
 TITLE_CHARACTERS = 240

@@ -11,11 +11,11 @@ import dagster as dg
 # it has no public name
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
+from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.metadata import data_version
 from prep_assets.defs.site import Site
 from prep_assets.defs.versions import code_version
 from prep_assets.engine.planning import Step
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.published import Published
 
 

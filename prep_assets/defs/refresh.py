@@ -19,7 +19,7 @@ def sound(site: Site, families: Sequence[str]) -> list[str]:
 
 
 def _is_sound(site: Site, family: str) -> bool:
-    from prep_assets.pipelines.graph import family_assets
+    from prep_assets.assets.graph import family_assets
 
     try:
         return bool(family_assets(site.workspace.open(), family))

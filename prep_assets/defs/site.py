@@ -8,9 +8,9 @@ from pathlib import Path
 
 import dagster as dg
 
+from prep_assets.assets.workspace import Progress, Workspace
 from prep_assets.config.loading import config_dir, store_dir
 from prep_assets.config.models import FAMILIES
-from prep_assets.pipelines.workspace import Progress, Workspace
 
 
 class WorkspaceResource(dg.ConfigurableResource):  # type: ignore[type-arg]

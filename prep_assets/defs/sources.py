@@ -8,13 +8,13 @@ from typing import Any
 
 import dagster as dg
 
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain
 from prep_assets.defs.gone import close_gone
 from prep_assets.defs.jobs import SECONDS, refresh_job
 from prep_assets.defs.lost import lost_stores
 from prep_assets.defs.site import Site, domains
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.files import SourceFile, fingerprint
 from prep_assets.stores.manifest import digest
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from prep_assets.assets.graph import Asset, asset_named
+from prep_assets.assets.workspace import Workspace
 from prep_assets.engine.events import Accepted, Event, Progress, Refused, Skipped
 from prep_assets.engine.planning import Step, Store, plan
 from prep_assets.engine.running import run
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.pipelines.graph import Asset, asset_named
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.published import Published
 
 Tell = Callable[[Event], None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prep_assets.engine.planning import Step
 from prep_assets.errors import PrepAssetsError
-from prep_assets.quality.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from prep_assets.assets.graph import EVERY, family_assets
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.graph import EVERY, family_assets
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.published import Place
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from prep_assets.assets.graph import EVERY, Asset
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.graph import EVERY, Asset
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.manifest import build_key
 
 HOW = ("engine", "on_missing")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.graph import Asset, upstream_of
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.overrides import check_overrides
 from prep_assets.engine.standing import Look, State
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.graph import Asset, upstream_of
-from prep_assets.pipelines.workspace import Workspace
 
 Store = tuple[Asset, str]
 """An asset and one of its partitions, ``""`` where it has none."""

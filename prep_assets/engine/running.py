@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
+from prep_assets.assets.checks.check import Check, checks_of, run_check
+from prep_assets.assets.graph import upstream_of
+from prep_assets.assets.workspace import Workspace
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
 from prep_assets.engine.planning import Step
 from prep_assets.engine.standing import failures
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.pipelines.graph import upstream_of
-from prep_assets.pipelines.proving.checks import Check, checks_of, run_check
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.checked import Result
 from prep_assets.stores.published import Published
 

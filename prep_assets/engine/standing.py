@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from prep_assets.assets.checks.check import checks_of
+from prep_assets.assets.graph import Asset, upstream_of
+from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
-from prep_assets.pipelines.graph import Asset, upstream_of
-from prep_assets.pipelines.proving.checks import checks_of
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.checked import Result
 from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.published import Place, Published

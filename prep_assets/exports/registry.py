@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, nearest
+from prep_assets.exports.readable import Options, Readable
 from prep_assets.exports.source import Source, open_source
 from prep_assets.exports.whole import check_folder, whole
 from prep_assets.stores.packed import PackedStore
@@ -74,21 +77,10 @@ def exporter(name: str, *takes: type, images: bool = False, only: Only | None = 
 
 
 def exports() -> dict[str, Export]:
-    """Every format by name, sorted."""
-    from prep_assets.exports import (  # noqa: F401  (registers them)
-        astrai,
-        cerebras,
-        hf_arrow,
-        litdata,
-        mds,
-        megatron,
-        nanotron,
-        olmo,
-        packed_parquet,
-        tlfs,
-        verl,
-    )
-
+    """Every format by name, sorted: each folder beside this file is one, and its `write.py` registers it."""
+    for each in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if each.ispkg:
+            importlib.import_module(f"prep_assets.exports.{each.name}.write")
     return dict(sorted(_EXPORTS.items()))
 
 
@@ -102,6 +94,12 @@ def export_named(format: str) -> Export:
     if found is None:
         raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS) or '.'} Known: {', '.join(exports())}")
     return found
+
+
+def reader(format: str) -> Callable[[Path, Source, Options], Readable]:
+    """What opens the files of a format again: `read` of its `read.py`, which shares no code with what wrote them."""
+    read: Callable[[Path, Source, Options], Readable] = importlib.import_module(f"prep_assets.exports.{format}.read").read
+    return read
 
 
 def export(

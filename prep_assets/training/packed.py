@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from prep_assets.assets.commands import materialize_command
 from prep_assets.errors import StoreError
-from prep_assets.pipelines.commands import materialize_command
 from prep_assets.stores.detect import payload_folders, read_manifests
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import open_packed

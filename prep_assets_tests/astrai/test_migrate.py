@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
+from prep_assets.assets.reading.rl_domains import group_domains
 from prep_assets.astrai.load import parse_pipeline
 from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import parse
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.families.rl_domains import group_domains
 from prep_assets.samples import Group
 from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.astrai.pipelines import CHAT, DPO, EXAMPLES, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed

@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
 from prep_assets.astrai.load import load_pipeline
 from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.hub import hub_address
+from prep_assets_tests.assets.workspaces import make, out_of_date
 from prep_assets_tests.astrai.pipelines import CHAT, INSTRUCTION, TEXT
-from prep_assets_tests.pipelines.workspaces import make, out_of_date
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 RECIPES = CONFIGS / "recipes"

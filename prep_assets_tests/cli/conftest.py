@@ -11,10 +11,10 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets_tests.pipelines.workspaces import make
+from prep_assets_tests.assets.workspaces import make
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 Run = Callable[..., Result]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.proving.checks import Check, checks_of, run_check
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict
+from prep_assets.assets.checks.check import Check, checks_of, run_check
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
 
 

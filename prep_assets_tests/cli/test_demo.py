@@ -39,7 +39,7 @@ def test_why_it_cannot_be_built_is_the_last_that_is_said(empty: Any, run: Any, m
     def locked(*_: Any, **__: Any) -> Any:
         raise PermissionError("the samples are locked")
 
-    monkeypatch.setattr("prep_assets.pipelines.sources.read_blocks", locked)
+    monkeypatch.setattr("prep_assets.assets.raw.read_blocks", locked)
     result = run("demo")
     assert result.exit_code == 1
     assert "PermissionError: the samples are locked" in result.stderr

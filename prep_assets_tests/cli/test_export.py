@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import yaml
 
+from prep_assets.assets.graph import asset_named
+from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.opening import READ_BY, opening
 from prep_assets.exports import export, exports
 from prep_assets.exports.source import open_source
-from prep_assets.pipelines.graph import asset_named
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.lines import Lines
-from prep_assets_tests.pipelines.workspaces import make, tree
+from prep_assets_tests.assets.workspaces import make, tree
 
 
 def lines_of(output: str) -> list[str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.pipelines.workspace import Workspace
+from prep_assets.assets.workspace import Workspace
 from prep_assets.training import DatasetFactory
+from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.cli.conftest import Run
-from prep_assets_tests.pipelines.workspaces import build, domain, jsonl, minimal, workspace_in
 
 ROWS = [
     {"prompt": "What is 1 + 2?", "responses": ["3", "It is four."], "rewards": [1.0, -0.25]},

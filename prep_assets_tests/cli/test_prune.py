@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets_tests.pipelines.workspaces import make
+from prep_assets_tests.assets.workspaces import make
 
 
 def rebuilt(workspace: Any, rows: int) -> Any:
     """`sft_packed` with other rows, published; the version before it is no longer used."""
-    from prep_assets.pipelines.graph import ASSETS
+    from prep_assets.assets.graph import ASSETS
 
     return make(workspace.overriding("sft", {"packing": {"row_len": rows}}), ASSETS["sft_packed"], "")
 
@@ -44,7 +44,7 @@ def test_old_versions_go_and_what_is_current_stays(mine: Any, run: Any) -> None:
 
 def test_a_candidate_stays(mine: Any, run: Any) -> None:
     current = mine.published("sft_packed").directory
-    from prep_assets.pipelines.graph import ASSETS
+    from prep_assets.assets.graph import ASSETS
 
     candidate = ASSETS["sft_packed"].build(mine.overriding("sft", {"packing": {"row_len": 128}}), "").propose()
     run("prune", "--yes")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets_tests.pipelines.workspaces import build, jsonl, minimal, workspace_in
+from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
 
 SAMPLES = Path(__file__).resolve().parents[2] / "configs" / "samples"
 

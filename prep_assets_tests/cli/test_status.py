@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from prep_assets.pipelines.graph import ASSETS
+from prep_assets.assets.graph import ASSETS
 from prep_assets.stores.checked import Result
 
 

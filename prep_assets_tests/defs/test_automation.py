@@ -7,10 +7,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from prep_assets.assets.checks.check import Check, run_check
+from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
-from prep_assets.pipelines.proving.checks import Check, run_check
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
 from prep_assets_tests.defs.runs import DOMAINS, run
 

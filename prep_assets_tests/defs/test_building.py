@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
 from prep_assets.engine import state
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, run
 
 SFT = DOMAINS["sft"]
@@ -101,7 +101,7 @@ def test_a_build_that_fails_upstream_says_so_downstream(
     def unreadable(*_: object, **__: object) -> None:
         raise PermissionError("the samples are locked")
 
-    monkeypatch.setattr("prep_assets.pipelines.sources.read_blocks", unreadable)
+    monkeypatch.setattr("prep_assets.assets.raw.read_blocks", unreadable)
     result = run(instance, "sft_packed")
     assert not result.success
     assert "sft_raw[gsm8k]: PermissionError: the samples are locked" in failures(result)

@@ -11,13 +11,13 @@ import dagster as dg
 import numpy as np
 import pytest
 
+from prep_assets.assets import sft_packed
+from prep_assets.assets.checks.check import Check, run_check
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
 from prep_assets.engine import state
-from prep_assets.pipelines.families import sft_packed
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.proving.checks import Check, run_check
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.published import Published
 from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, plain, run
 

@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 import yaml
 
+from prep_assets.assets.graph import ASSETS
 from prep_assets.definitions import defs
-from prep_assets.pipelines.graph import ASSETS
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.runs import DOMAINS
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from prep_assets.training import DatasetFactory
+from prep_assets_tests.assets.workspaces import TOKENIZER, jsonl
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.test_command_line import environment, materialize
-from prep_assets_tests.pipelines.workspaces import TOKENIZER, jsonl
 
 pytestmark = pytest.mark.cli
 ROWS = [{"prompt": f"What is {i} + 2?", "responses": [f"{i + 2}", "No idea."], "rewards": [1.0, -0.25]} for i in range(12)]

@@ -10,13 +10,13 @@ import dagster as dg
 import h5py
 import pytest
 
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.metadata import SHOWN_FILES, store_metadata
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import read_quarantine
+from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import materializations, plain
-from prep_assets_tests.pipelines.workspaces import build, jsonl, minimal, workspace_in
 
 TABLES = [name for name in ASSETS if name != "sft_template"]
 TOKENS = ["pretrain_tokens", "sft_tokens", "sft_packed", "preference_tokens", "rl_tokens"]

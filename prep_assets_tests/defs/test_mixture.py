@@ -12,7 +12,7 @@ import numpy as np
 from prep_assets.defs.metadata import store_metadata
 from prep_assets.defs.mixture import BAR, LABEL, mixture_picture
 from prep_assets.stores.packed import open_packed
-from prep_assets_tests.pipelines.workspaces import build_all, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.assets.workspaces import build_all, domain, jsonl, minimal, workspace_in
 
 SVG = "{http://www.w3.org/2000/svg}"
 

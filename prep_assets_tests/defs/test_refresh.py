@@ -10,13 +10,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
 from prep_assets.defs.sources import look
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.files import SourceFile, fingerprint
+from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, evaluations, materializations
-from prep_assets_tests.pipelines.workspaces import build, jsonl, minimal, workspace_in
 
 Row = dict[str, str]
 

@@ -105,12 +105,12 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
 
 FACTS = {"templates.form", "templates.clock", "tokenization.vocabulary", "tokenization.engines"}
 """What proofs may know of the rooms that made what they prove: what a template's messages look like, its clock, and the reference tokenizer."""
-MADE_IT = {"templates", "tokenization", "schemas", "pipelines", "packing", "exports"}
+MADE_IT = {"templates", "tokenization", "schemas", "assets", "packing", "exports"}
 
 
 def shares_code(found: Import) -> bool:
     """Whether a proof uses code of what it proves."""
-    return found.here == "quality" and found.there in MADE_IT and found.module.removeprefix("prep_assets.") not in FACTS
+    return found.here == "proofs" and found.there in MADE_IT and found.module.removeprefix("prep_assets.") not in FACTS
 
 
 def test_proofs_share_no_code_with_what_they_prove() -> None:
@@ -118,17 +118,39 @@ def test_proofs_share_no_code_with_what_they_prove() -> None:
 
 
 def test_a_proof_that_uses_the_renderer_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "quality" / "mask.py"
+    path = tmp_path / "proofs" / "mask.py"
     path.parent.mkdir()
     path.write_text("def f():\n    from prep_assets.templates.conversation import messages", "utf-8")
     assert [shares_code(found) for found in imports_of(path, tmp_path)] == [True]
 
 
+WHAT_ROWS_SAY = {"exports.readable", "exports.source"}
+"""What a reader of an export may use of its room: neither says how a format is written."""
+
+
+def reads_as_written(found: Import) -> bool:
+    """Whether the reader of an export shares code with what wrote it."""
+    module = found.module.removeprefix("prep_assets.")
+    return found.file.startswith("exports/") and found.file.endswith("/read.py") and found.there == "exports" and module not in WHAT_ROWS_SAY
+
+
+def test_exports_are_read_back_by_other_code() -> None:
+    assert [f"{found.file} imports {found.module}" for found in IMPORTS if reads_as_written(found)] == []
+    assert {path.parent.name for path in PACKAGE.glob("exports/*/write.py")} == {path.parent.name for path in PACKAGE.glob("exports/*/read.py")}
+
+
+def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "exports" / "mds" / "read.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("def f():\n    from prep_assets.exports.mds.write import write_mds", "utf-8")
+    assert [reads_as_written(found) for found in imports_of(path, tmp_path)] == [True]
+
+
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("config/models.py", "from prep_assets.pipelines.graph import ASSETS"),
-        ("stores/open.py", "from prep_assets import quality"),
+        ("config/models.py", "from prep_assets.assets.graph import ASSETS"),
+        ("stores/open.py", "from prep_assets import proofs"),
         ("training/packed.py", "def f():\n    import prep_assets.defs.sft"),
     ],
 )

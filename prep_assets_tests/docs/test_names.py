@@ -12,13 +12,13 @@ import yaml
 
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
-from prep_assets.pipelines.proving.checks import CHECKS
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.quality.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS
-from prep_assets.quality.ledger_mutations import SHELF_MUTATIONS
-from prep_assets.quality.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
-from prep_assets.quality.mutations import MUTATIONS
-from prep_assets.quality.reward_mutations import REWARD_MUTATIONS
+from prep_assets.assets.checks.check import CHECKS
+from prep_assets.assets.graph import ASSETS
+from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS
+from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS
+from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
+from prep_assets.proofs.mutations import MUTATIONS
+from prep_assets.proofs.reward_mutations import REWARD_MUTATIONS
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, code, label, read
 

@@ -11,18 +11,18 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 
+from prep_assets.assets.checks.check import Check, checks_of, run_check
+from prep_assets.assets.graph import ASSETS, EVERY, assets_of
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import BuildFailed, Look, build, plan, state
 from prep_assets.engine.building import stores_of
 from prep_assets.engine.events import Accepted, Event, Planned, Progress, Refused, Skipped, Started
 from prep_assets.engine.overrides import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.pipelines.graph import ASSETS, EVERY, assets_of
-from prep_assets.pipelines.proving.checks import Check, checks_of, run_check
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
-from prep_assets_tests.pipelines.workspaces import SHIPPED, build_all, shipped, with_groups, workspace_in
+from prep_assets_tests.assets.workspaces import SHIPPED, build_all, shipped, with_groups, workspace_in
 
 SFT = tuple(SHIPPED["sft"]["domains"])
 RUN_CHECK = "prep_assets.engine.running.run_check"
@@ -199,7 +199,7 @@ def test_what_the_system_says_is_told_with_the_store(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     workspace = workspace_in(tmp_path, {"sft": SHIPPED["sft"]})
-    monkeypatch.setattr("prep_assets.pipelines.sources.read_blocks", full)
+    monkeypatch.setattr("prep_assets.assets.raw.read_blocks", full)
     with pytest.raises(PrepAssetsError, match=r"sft_raw\[dolly\]: OSError: .*No space left on device"):
         build(workspace, "sft_raw", partition="dolly")
 

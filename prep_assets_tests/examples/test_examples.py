@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
 from prep_assets.exports import export
-from prep_assets.pipelines.graph import ASSETS
-from prep_assets.pipelines.workspace import Workspace
+from prep_assets_tests.assets.workspaces import make
 from prep_assets_tests.exports.readers import needs
-from prep_assets_tests.pipelines.workspaces import make
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = str(ROOT / "configs" / "tokenizer")

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from prep_assets.assets.checks.read_back import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.exports.source import open_source
-from prep_assets.pipelines.exporting.compare import compare
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.packed import PackedWriter, write_documents
 from prep_assets.stores.tokens import record_writer

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.assets.checks.read_back import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export, tables
 from prep_assets.exports.source import open_source
-from prep_assets.pipelines.exporting.compare import compare
 from prep_assets.stores.open import open_store
 from prep_assets_tests.exports.conftest import write_lines
 

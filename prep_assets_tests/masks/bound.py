@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.assets.checks.expected import fresh_render
+from prep_assets.assets.reading.examples import Item
+from prep_assets.assets.writing.conversations import Conversations
 from prep_assets.config.reasoning_tags import REASONING_TAGS
-from prep_assets.pipelines.examples import Item
-from prep_assets.pipelines.families.conversations import Conversations
-from prep_assets.pipelines.proving.evidence import fresh_render
-from prep_assets.quality.identity import prove_identity
-from prep_assets.quality.mask import Row, prove_masks
-from prep_assets.quality.trained_texts import MaskOptions, expected_texts
-from prep_assets.quality.verdict import Verdict
+from prep_assets.proofs.identity import prove_identity
+from prep_assets.proofs.mask import Row, prove_masks
+from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.files import SourceFile
 from prep_assets.samples import Record, Sample
 from prep_assets.templates.chat_template import ChatTemplate, load_template

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.quality.trained_texts import MaskOptions
+from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.certify import certify
 from prep_assets.templates.control_text import SpecialInContent

@@ -9,8 +9,8 @@ import pytest
 
 from prep_assets.errors import TemplateError
 from prep_assets.templates.certify import Certificate, certify
+from prep_assets_tests.assets.workspaces import TOKENIZER, build, domain, minimal, workspace_in
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, bind, bind_source
-from prep_assets_tests.pipelines.workspaces import TOKENIZER, build, domain, minimal, workspace_in
 
 EOS = "<|endoftext|>"
 END_OF_SENTENCE = "<｜end▁of▁sentence｜>"
@@ -203,7 +203,7 @@ def test_it_is_refused_before_a_record_is_read(tmp_path: Path, monkeypatch: pyte
     def read(*_: object, **__: object) -> None:
         raise AssertionError("a record is read")
 
-    monkeypatch.setattr("prep_assets.pipelines.reading.Reading.examples", read)
+    monkeypatch.setattr("prep_assets.assets.reading.domain.Reading.examples", read)
     with pytest.raises(TemplateError, match="never learn to stop"):
         build(workspace, "sft_tokens", "chats")
     with pytest.raises(AssertionError, match="a record is read"):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from prep_assets.quality.trained_texts import MaskOptions
+from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, USER, Region, Sample, Turn
 from prep_assets.templates.certify import certify
 from prep_assets.templates.chat_template import load_template

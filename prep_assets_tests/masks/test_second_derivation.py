@@ -7,9 +7,9 @@ import json
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.quality.agreement import disagreement
-from prep_assets.quality.rebuilt import Rebuilder
-from prep_assets.quality.trained_texts import MaskOptions, derive
+from prep_assets.proofs.agreement import disagreement
+from prep_assets.proofs.rebuilt import Rebuilder
+from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.chat_template import ChatTemplate
 
@@ -101,7 +101,7 @@ def test_reasoning_that_is_left_out_of_history() -> None:
 def test_chats_of_one_shape_share_the_render_with_invented_words(monkeypatch: pytest.MonkeyPatch) -> None:
     rebuilder = Rebuilder(template(HARMONY))
     renders = []
-    from prep_assets.quality import rebuilt
+    from prep_assets.proofs import rebuilt
 
     original = rebuilt._Chat.render
     monkeypatch.setattr(rebuilt._Chat, "render", lambda chat, *given: renders.append(1) or original(chat, *given))

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from prep_assets.pipelines.proving import selftest as module
-from prep_assets.pipelines.proving.selftest import selftest
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.ledger_mutations import SHELF_MUTATIONS
-from prep_assets.quality.mutations import MUTATIONS
-from prep_assets.quality.verdict import Verdict
+from prep_assets.assets.selftest import run as module
+from prep_assets.assets.selftest.run import selftest
+from prep_assets.assets.workspace import Workspace
+from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS
+from prep_assets.proofs.mutations import MUTATIONS
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
+from prep_assets_tests.assets.test_real_data import MOSS_WITHOUT_PLUGINS
+from prep_assets_tests.assets.workspaces import build, workspace_in
 from prep_assets_tests.masks import chatml
-from prep_assets_tests.pipelines.test_real_data import MOSS_WITHOUT_PLUGINS
-from prep_assets_tests.pipelines.workspaces import build, workspace_in
 
 SFT = {
     "gsm8k": ("gsm8k/train.jsonl", "gsm8k"),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
 from prep_assets.stores.tokens import open_tokens
+from prep_assets_tests.assets.workspaces import build, jsonl, minimal, refusals, workspace_in
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import Bound, Outcome, run, trained, with_options
-from prep_assets_tests.pipelines.workspaces import build, jsonl, minimal, refusals, workspace_in
 
 LONG = "a" + " a" * 19
 """Twenty tokens."""

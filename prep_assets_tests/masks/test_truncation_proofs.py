@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.quality.identity import prove_identity
-from prep_assets.quality.mask import prove_masks
-from prep_assets.quality.trained_texts import MaskOptions, derive
-from prep_assets.quality.truncated import Truncation, left_of
+from prep_assets.proofs.identity import prove_identity
+from prep_assets.proofs.mask import prove_masks
+from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.proofs.truncated import Truncation, left_of
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import Bound, run

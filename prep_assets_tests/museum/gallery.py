@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.pipelines.proving.checks import checks_of, run_check
-from prep_assets.pipelines.proving.every_store import family_of
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.verdict import Verdict
+from prep_assets.assets.checks.check import checks_of, run_check
+from prep_assets.assets.checks.every_store import family_of
+from prep_assets.assets.workspace import Workspace
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens, record_writer
-from prep_assets_tests.pipelines.workspaces import TOKENIZER, build, domain, jsonl, minimal, resealed, workspace_in
+from prep_assets_tests.assets.workspaces import TOKENIZER, build, domain, jsonl, minimal, resealed, workspace_in
 
 Message = Mapping[str, Any]
 Chat = Sequence[Message]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from prep_assets_tests.assets.workspaces import resealed
 from prep_assets_tests.museum.gallery import Stand, pairs
-from prep_assets_tests.pipelines.workspaces import resealed
-from prep_assets_tests.quality import corruption
+from prep_assets_tests.proofs import corruption
 
 
 def test_no_stop_token_in_the_text(tmp_path: Path) -> None:

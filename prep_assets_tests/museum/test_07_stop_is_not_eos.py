@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from prep_assets.pipelines.graph import assets_of
+from prep_assets.assets.graph import assets_of
+from prep_assets_tests.assets.workspaces import build, make
 from prep_assets_tests.museum.gallery import CHAT, packed, tokenizer
-from prep_assets_tests.pipelines.workspaces import build, make
 
 
 def findings(folder: Path, **config: str) -> list[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from prep_assets_tests.assets.workspaces import tree
 from prep_assets_tests.museum.gallery import CHAT, chats, tokenizer
-from prep_assets_tests.pipelines.workspaces import tree
 
 DATED = (
     "{{ '<|im_start|>system\\nToday is ' + strftime_now('%d %B %Y') + '<|im_end|>\\n' }}"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from prep_assets_tests.assets.workspaces import build, domain, minimal, workspace_in
 from prep_assets_tests.museum.gallery import ASSISTANT, USER, Stand, said
-from prep_assets_tests.pipelines.workspaces import build, domain, minimal, workspace_in
 
 
 def called(name: str, **arguments: int) -> dict[str, object]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from prep_assets_tests.assets.workspaces import refusals
 from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, chats, said, tokenizer
-from prep_assets_tests.pipelines.workspaces import refusals
 
 CHANGING = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + (m['content'] | replace('\\t', '    ')) + '<|im_end|>\\n' }}{% endfor %}"

@@ -17,7 +17,7 @@ from prep_assets.tokenization import engines
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.engines import Flat, choose_engine
 from prep_assets.tokenization.load import load_vocabulary
-from prep_assets_tests.pipelines.workspaces import TOKENIZER
+from prep_assets_tests.assets.workspaces import TOKENIZER
 
 NEW_EMOJI = "\U0001fae8"
 

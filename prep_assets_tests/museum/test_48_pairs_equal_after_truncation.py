@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from prep_assets_tests.assets.workspaces import refusals
 from prep_assets_tests.museum.gallery import first_run, pairs
-from prep_assets_tests.pipelines.workspaces import refusals
 
 SAME = "one two three four five six seven eight nine ten " * 8
 ROWS = [("Count.", SAME + "eleven.", SAME + "twelve."), ("What is 2 + 2?", "It is 4.", "It is 5.")]

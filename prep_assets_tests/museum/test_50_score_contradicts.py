@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, refusals, workspace_in
 from prep_assets_tests.museum.gallery import ASSISTANT, USER, Stand, said
-from prep_assets_tests.pipelines.workspaces import build, domain, jsonl, minimal, refusals, workspace_in
 
 
 def pair(prompt: str, chosen: str, rejected: str, scores: tuple[float, float]) -> dict[str, object]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.museum.gallery import Stand
-from prep_assets_tests.pipelines.workspaces import build, domain, jsonl, minimal, workspace_in
 
 ROWS = [
     {"question": "What is 2 + 2?", "answer": "It is <<2+2=4>>4.\n#### 4"},

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from prep_assets_tests.assets.workspaces import jsonl, refusals
 from prep_assets_tests.museum.gallery import ASSISTANT, USER, chats, said
-from prep_assets_tests.pipelines.workspaces import jsonl, refusals
 
 QUESTION = "What happens to you if you eat watermelon seeds that you have found in an old and dusty drawer?"
 PLANTED = [said(USER, f"Please tell me: {QUESTION.upper()}"), said(ASSISTANT, "They pass through you.")]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from prep_assets_tests.assets.workspaces import TOKENIZER, build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.museum.gallery import Stand
-from prep_assets_tests.pipelines.workspaces import TOKENIZER, build, domain, jsonl, minimal, workspace_in
 
 
 def test_sampled_ids_stay(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import ipc
 
-from prep_assets.quality.source_rows import read_rows
+from prep_assets.proofs.source_rows import read_rows
 from prep_assets.schemas.registry import apply, convert_with
 
 Read = Callable[..., tuple[list[Any], list[Any]]]

@@ -16,7 +16,7 @@ from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.load import load_vocabulary
 from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets_tests.pipelines.workspaces import TOKENIZER
+from prep_assets_tests.assets.workspaces import TOKENIZER
 
 TURNS = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
 PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"

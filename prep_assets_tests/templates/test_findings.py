@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from prep_assets.templates.certify import certify
 from prep_assets.templates.chat_template import load_template
 from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets_tests.pipelines.workspaces import CONFIGS, SHIPPED, build, workspace_in
+from prep_assets_tests.assets.workspaces import CONFIGS, SHIPPED, build, workspace_in
 
 
 def vocabulary(eos: str, template: str | None) -> Vocabulary:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prep_assets.config.reasoning_tags import REASONING_TAGS
 from prep_assets.errors import Refused
-from prep_assets.quality.inline_reasoning import read_again
+from prep_assets.proofs.inline_reasoning import read_again
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL_CALL, USER, Pair, Region, Sample, Turn, turn
 from prep_assets.templates.reasoning import InlineReasoning
 

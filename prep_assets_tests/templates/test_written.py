@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
+from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.published import Published
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.written import bind
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.engines import GigatokenEngine, choose_engine
 from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets_tests.pipelines.workspaces import CONFIGS, build, domain, failing, jsonl, minimal, workspace_in
+from prep_assets_tests.assets.workspaces import CONFIGS, build, domain, failing, jsonl, minimal, workspace_in
 
 PLAIN = ("<think>", "</think>", "<tool_call>", "<｜User｜>")
 QWEN = (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.quality.fill_in_the_middle import parts_in_order
+from prep_assets.proofs.fill_in_the_middle import parts_in_order
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.fill_in_the_middle import Cut, FillInTheMiddle, cut_of, sentinels_of
 from prep_assets.tokenization.vocabulary import Vocabulary

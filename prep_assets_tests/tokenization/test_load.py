@@ -21,7 +21,7 @@ from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.known_faults import refuse_known_faults
 from prep_assets.tokenization.load import folder_of, from_file, from_transformers, load_vocabulary
 from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets_tests.pipelines.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.assets.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
 
 DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}]}
 TEKKEN = (

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from prep_assets.assets.tokenizers import open_tokenizer
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError
-from prep_assets.pipelines.tokenizers import open_tokenizer
 from prep_assets.tokenization.agreement import agreement, refuse_disagreement
 from prep_assets.tokenization.byte_level import ALPHABET
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.ends import ends_of
 from prep_assets.tokenization.load import from_file
 from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets_tests.pipelines.workspaces import CONFIGS, SAMPLES
+from prep_assets_tests.assets.workspaces import CONFIGS, SAMPLES
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.quality.agreement import disagreement
-from prep_assets.quality.trained_texts import MaskOptions, derive
+from prep_assets.proofs.agreement import disagreement
+from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.encode import Encoder

@@ -1,0 +1,70 @@
+"""A build: everything that decides a store's bytes, and the function that writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prep_assets.assets.reading.all_refused import all_refused
+from prep_assets.errors import PrepAssetsError
+from prep_assets.records.quarantine import read_quarantine
+from prep_assets.stores.manifest import build_key, differences
+from prep_assets.stores.published import Draft, Place, Published
+
+
+@dataclass(frozen=True)
+class Build:
+    """How to make one store.
+
+    Attributes:
+        place: where it goes.
+        recipe: everything that can change its bytes, as JSON: inputs by content hash, options, versions.
+        plain_recipe: the recipe without this run's overrides.
+        write: writes the payload into an empty directory and refused records into the quarantine file.
+        audit: structural checks on what was written; raises to forbid publication.
+        needs_records: whether a store that nothing was read for is a mistake; not where the configuration has no domain for it.
+    """
+
+    place: Place
+    recipe: Mapping[str, Any]
+    plain_recipe: Mapping[str, Any]
+    write: Callable[[Path, Path], Draft]
+    audit: Callable[[Path], None]
+    needs_records: bool = True
+
+    @property
+    def key(self) -> str:
+        """The build key."""
+        return build_key(self.recipe)
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What this run's options change in the recipe, e.g. ``packing.row_len``; nothing where the file says the same."""
+        return differences(self.plain_recipe, self.recipe)
+
+    def propose(self, *, draft: bool = False, again: bool = False) -> Published:
+        """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
+        return self.place.propose(
+            self.key,
+            self._write,
+            config_key=build_key(self.plain_recipe),
+            recipe=dict(self.recipe),
+            audit=self.audit,
+            draft=draft,
+            again=again,
+        )
+
+    def _write(self, payload: Path, quarantine: Path) -> Draft:
+        try:
+            return self._checked(self.write(payload, quarantine), quarantine)
+        except PrepAssetsError as error:
+            raise type(error)(f"{self.place.label}: {error}") from error
+
+    def _checked(self, draft: Draft, quarantine: Path) -> Draft:
+        if draft.counts.get("read") == 0 and self.needs_records:
+            raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
+        if draft.counts.get("read") and not draft.counts.get("kept"):
+            raise PrepAssetsError(all_refused(draft.counts["read"], read_quarantine(quarantine)))
+        return draft

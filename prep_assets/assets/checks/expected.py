@@ -1,0 +1,217 @@
+"""What checks compare stores with: the sources, read again, and what they must have become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from prep_assets.assets import preferences as preference
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.raw import domain_of, pinned
+from prep_assets.assets.reading.ahead import ahead
+from prep_assets.assets.reading.examples import converter
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.preference_rows import pair_sample
+from prep_assets.config.image_token import image_placeholder
+from prep_assets.config.models import Family, Preference, Pretrain, Sft
+from prep_assets.errors import Refused, StoreError
+from prep_assets.proofs.answers import examples_again
+from prep_assets.proofs.identity import Conversation
+from prep_assets.proofs.inline_reasoning import read_again
+from prep_assets.proofs.mask import Row
+from prep_assets.proofs.starts import documents_begin_with
+from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
+from prep_assets.proofs.truncated import Left, Truncation, left_of
+from prep_assets.records.files import record_id
+from prep_assets.records.read import read_blocks
+from prep_assets.samples import DOCUMENT, IMAGE, Record, Sample, Turn
+from prep_assets.schemas.registry import Convert, apply
+from prep_assets.stores.lines import open_lines
+from prep_assets.stores.published import Published, open_published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.control_text import control_pattern, treat
+
+
+def source_records(
+    workspace: Workspace, kind: type[Family], raw: str, name: str, store: TokenStore, *, several: bool = False
+) -> Iterator[tuple[int, str, Record]]:
+    """Each record of a store, read from its source again: its number in the store, its id, and the raw row.
+
+    Args:
+        several: whether neighbours in the store may come from one row.
+
+    Raises:
+        StoreError: a record of the store is not in its source, or not in the order of the source.
+        SourceError: a source changed since it was pinned.
+    """
+    domain, sources = domain_of(workspace.family(kind), name), pinned(workspace, kind, raw, name)
+    files = (*sources.files, *sources.test_files)
+    at = 0
+    for index, file in enumerate(files):
+        others = np.flatnonzero(store.file[at:] != index)
+        wanted = iter(store.row[at : at + int(others[0]) if len(others) else None].tolist())
+        row = next(wanted, None)
+        if row is None:
+            continue
+        with closing(ahead(read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt))) as blocks:
+            for record in (record for block in blocks for record in block.records):
+                while record.row == row:
+                    yield at, record_id(file, record.row), record
+                    at, row = at + 1, next(wanted, None)
+                    if not several:
+                        break
+    if at != len(store):
+        raise StoreError(
+            f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source"
+        )
+
+
+def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
+    """The sample that a record of a store came from.
+
+    Raises:
+        StoreError: the schema gives none, so this record cannot be what the store was made from.
+    """
+    try:
+        sample = apply(convert, record.payload)
+    except Refused as refusal:
+        raise StoreError(f"the store holds {identity}, which its schema refuses: {refusal}") from refusal
+    if not isinstance(sample, Sample):
+        raise StoreError(f"the store holds {identity}, of which its schema makes a {type(sample).__name__}")
+    return sample
+
+
+# -- documents with images --------------------------------------------------------------------------------------------------------------
+
+
+def document_conversations(workspace: Workspace, name: str, store: TokenStore) -> Iterator[Conversation]:
+    """Each document of a pretraining stream with images, with a fresh render of its source, ended by the end-of-text token. The begin-of-text
+    token, which `row_integrity` checks, is left out."""
+    family = workspace.family(Pretrain)
+    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
+    convert = converter(domain, Sample)
+    special = {"eos_token": vocabulary.special["eos_token"]}
+    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image_placeholder(family))
+    begin = int(documents_begin_with(vocabulary, family.bos) is not None)
+    for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+        turns = sample_of(convert, record, identity).turns
+        document = Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
+        yield fresh_render(identity, store.record(number, "tokens")[begin:], document, template)
+
+
+# -- SFT --------------------------------------------------------------------------------------------------------------------------------
+
+
+def _sft_samples(workspace: Workspace, published: Published, stream: str) -> Iterator[tuple[int, str, Sample]]:
+    """Number in the store, id and source of each record, control tokens taken out where the store was made so."""
+    name = published.manifest.partition
+    domain = domain_of(workspace.family(Sft), name)
+    convert = converter(domain, Sample)
+    template = workspace.template(workspace.family(Sft))
+    shown = template.shows_thinking
+    stripped = published.manifest.recipe["special_in_content"] == "strip"
+    pattern = control_pattern(workspace.vocabulary(workspace.family(Sft)).control) if stripped else None
+    store, expanded = open_tokens(published.directory, stream), published.manifest.recipe["expand"] == "turns"
+    found = source_records(workspace, Sft, "sft_raw", name, store, several=expanded)
+    for identity, listed in groupby(found, key=itemgetter(1)):
+        records = list(listed)
+        whole = sample_of(convert, records[0][2], identity)
+        sample = treat(read_again(whole, published.manifest.recipe, shown=shown), pattern, "strip")[0]
+        samples = examples_again(sample, published.manifest.recipe, partial(plain_render, template=template)) if expanded else [sample]
+        if len(samples) != len(records):
+            raise StoreError(f"{identity} is {len(records)} records of the store, and must be {len(samples)}")
+        for part, ((number, _, _), each) in enumerate(zip(records, samples, strict=True), 1):
+            yield number, identity if len(samples) == 1 else f"{identity}, answer {part} of {len(samples)}", each
+
+
+def plain_render(sample: Sample, template: ChatTemplate) -> str:
+    """The text of a conversation."""
+    return derive(sample, MaskOptions(), template).text
+
+
+def _sft_left(workspace: Workspace, published: Published, stream: str) -> Iterator[tuple[int, str, Left]]:
+    """Number in the store and id of each record, and what it must be."""
+    recipe, store, family = published.manifest.recipe, open_tokens(published.directory, stream), workspace.family(Sft)
+    options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
+    truncation = Truncation(recipe["truncation"], recipe["preprocessing"]["max_seq_len"], recipe["truncation_keeps_stop"])
+    template, vocabulary = workspace.template(family), workspace.vocabulary(family)
+    allowed = recipe["special_in_content"] == "allow"
+    for number, identity, sample in _sft_samples(workspace, published, stream):
+        length = len(store.record(number, "tokens"))
+        yield (
+            number,
+            identity,
+            left_of(sample, length, truncation, lambda each: derive(each, options, template, typed_controls=allowed), vocabulary),
+        )
+
+
+def sft_rows(workspace: Workspace, published: Published, stream: str) -> Iterator[Row]:
+    """Each record of an SFT token stream with what must be trained of it."""
+    store = open_tokens(published.directory, stream)
+    for number, identity, left in _sft_left(workspace, published, stream):
+        yield left.row(identity, store.record(number, "tokens"), store.record(number, "loss_mask"))
+
+
+def sft_conversations(workspace: Workspace, published: Published, stream: str) -> Iterator[Conversation]:
+    """Each record of an SFT token stream with a fresh render of its source."""
+    store = open_tokens(published.directory, stream)
+    for number, identity, left in _sft_left(workspace, published, stream):
+        yield left.conversation(identity, store.record(number, "tokens"))
+
+
+def fresh_render(
+    identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False, generation_prompt: bool = False
+) -> Conversation:
+    """A record with a fresh render of its source.
+
+    Args:
+        allowed: control tokens that are typed in the content are control tokens.
+    """
+    derived = derive(sample, MaskOptions(), template, prompted=generation_prompt, typed_controls=allowed)
+    return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
+
+
+def shown_text(turn: Turn, image: str) -> str:
+    """The text of a turn as it is trained on, with `image` for each of its images."""
+    return "".join(image if region.kind == IMAGE else region.text for region in turn.regions if not region.drop)
+
+
+# -- preferences ------------------------------------------------------------------------------------------------------------------------
+
+
+def preference_rows(workspace: Workspace, published: Published, side: str) -> Iterator[Row]:
+    """Each record of one side of the tokenized pairs with the answer that must be trained."""
+    pairs = open_published(workspace.stores, preference.PAIRS)
+    if pairs.manifest.content_hash != published.manifest.recipe["pairs"]:
+        raise StoreError(f"preferences was built again since these tokens. Build them again: {materialize_command('preference_tokens')}")
+    template = workspace.template(workspace.family(Preference))
+    for number, line, content in _pair_lines(pairs, open_tokens(published.directory, side)):
+        store = open_tokens(published.directory, side)
+        # the answers carry weights of their own, so no role is trained
+        sample = read_again(pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
+        expected = expected_texts(sample, MaskOptions(mask={}), template)
+        yield Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), expected)
+
+
+def _pair_lines(pairs: Published, store: TokenStore) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    wanted = {int(row): number for number, row in enumerate(store.row)}
+    for line, content in enumerate(open_lines(pairs.directory, preference.TRAIN)):
+        if line in wanted:
+            yield wanted[line], line, content
+
+
+def preference_conversations(workspace: Workspace, published: Published, side: str) -> Iterator[Conversation]:
+    """Each record of one side of the tokenized pairs with a fresh render of its pair."""
+    family = workspace.family(Preference)
+    template = workspace.template(family)
+    store = open_tokens(published.directory, side)
+    for number, line, content in _pair_lines(open_published(workspace.stores, preference.PAIRS), store):
+        sample = read_again(pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
+        yield fresh_render(f"line {line}", store.record(number, "tokens"), sample, template)

@@ -1,0 +1,140 @@
+"""Checks of packed tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.assets import sft_tokens as sft
+from prep_assets.assets.checks.every_store import together
+from prep_assets.assets.checks.token_rows import image_verdicts
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import Sft
+from prep_assets.errors import StoreError
+from prep_assets.proofs.images import check_packed_images
+from prep_assets.proofs.packed_mask import check_pieces
+from prep_assets.proofs.packed_mixture import Trained, check_mixture
+from prep_assets.proofs.positions import check_positions
+from prep_assets.proofs.rows import check_packed
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.bin_rows import bin_rows
+from prep_assets.stores.packed import open_documents, open_packed
+from prep_assets.stores.published import Published, open_published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+
+
+def _packed_tables(published: Published) -> list[str]:
+    return [name for name in ("sft_packed", "sft_dev_packed") if (published.directory / f"{name}.documents").is_dir()]
+
+
+def packed_rows(workspace: Workspace, published: Published) -> Verdict:
+    vocabulary = workspace.vocabulary(workspace.family(Sft))
+    tables = [open_packed(published.directory, name) for name in _packed_tables(published)]
+    sound = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
+    positions = (_positions(published, name) for name in _packed_tables(published) if (published.directory / name).is_dir())
+    return together(chain(sound, positions, image_verdicts(workspace, workspace.family(Sft), tables)))
+
+
+def _positions(published: Published, name: str) -> Verdict:
+    """Position ids, which the format bin stores."""
+    documents, _, row_len = open_documents(published.directory, name)
+    return check_positions(bin_rows(published.directory / name, "position_ids", row_len), documents, row_len)
+
+
+def packed_mixture(workspace: Workspace, published: Published) -> Verdict:
+    """Which records are in the rows, and what is left out of them."""
+    tables = ((name, open_documents(published.directory, name)[0]) for name in _packed_tables(published))
+    return together(mixture_of(workspace, published, name, documents) for name, documents in tables)
+
+
+def mixture_of(workspace: Workspace, published: Published, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
+    """The mixture of one table, of which these are the pieces."""
+    packing, manifest = published.manifest.recipe["packing"], published.manifest
+    sources, stores = open_documents(published.directory, name)[1], _domains_of(workspace, published, name)
+    prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
+    lengths = {domain: np.diff(store.ends, prepend=0) for domain, store in stores.items()}
+    claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
+    claimed |= {f"share_{domain}": manifest.metrics[f"{prefix}share_{domain}"] for domain in sources}
+    return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), claimed)
+
+
+def _trained(stores: Sequence[TokenStore]) -> Trained:
+    def trained(source: int, record: int, start: int, end: int) -> int:
+        begin = int(stores[source].starts[record])
+        return int(np.count_nonzero(stores[source].arrays["loss_mask"][begin + start : begin + end]))
+
+    return trained
+
+
+def _domains_of(workspace: Workspace, published: Published, name: str) -> dict[str, TokenStore]:
+    """The token stores that a table was packed from. All domains of the configuration that have the split, not only those in the table."""
+    split = "train" if name == "sft_packed" else "dev"
+    stores = {}
+    for domain, content in sorted(published.manifest.recipe["tokens"].items()):
+        tokens = open_published(workspace.stores, sft.TOKENS, domain)
+        if tokens.manifest.content_hash != content:
+            raise StoreError(
+                f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {materialize_command('sft_packed')}"
+            )
+        if (tokens.directory / f"{split}.index").is_dir():
+            stores[domain] = open_tokens(tokens.directory, split)
+    return stores
+
+
+def packed_mask(workspace: Workspace, published: Published) -> Verdict:
+    verdicts = []
+    for name in _packed_tables(published):
+        packed = open_packed(published.directory, name)
+        stores = _domains_of(workspace, published, name)
+        verdicts.append(check_pieces(packed, stores, once=not published.manifest.recipe["packing"].get("epochs")))
+        if len(packed.images) or any(len(store.images) for store in stores.values()):
+            verdicts.append(check_packed_images(packed, stores))
+    return together(iter(verdicts))
+
+
+def packed_accounting(workspace: Workspace, published: Published) -> Verdict:
+    counts = published.manifest.counts
+    verdicts = []
+    for name in _packed_tables(published):
+        prefix = "" if name == "sft_packed" else "dev_"
+        packed = open_packed(published.directory, name)
+        used, trained = int(np.sum(packed.documents["length"])), sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
+        claimed = (counts[f"{prefix}rows"], counts[f"{prefix}tokens"], counts[f"{prefix}trained_tokens"])
+        found = (len(packed), used, trained)
+        numbers = {"rows": found[0], "tokens": found[1], "trained_tokens": found[2], "tokens_left_out": counts[f"{prefix}tokens_left_out"]}
+        summary = f"{found[0]:,} rows hold {found[1]:,} tokens, {found[2]:,} trained; {counts[f'{prefix}tokens_left_out']:,} left out"
+        if found != claimed:
+            text = f"rows, tokens, trained tokens are {found}, the manifest says {claimed}"
+            verdicts.append(Verdict(False, text, numbers, Worst(name, text)))
+        else:
+            verdicts.append(
+                _mixed_total(workspace, published, name, packed.sources, used, counts[f"{prefix}tokens_left_out"], numbers, summary)
+            )
+    return together(iter(verdicts))
+
+
+def _mixed_total(
+    workspace: Workspace,
+    published: Published,
+    name: str,
+    sources: tuple[str, ...],
+    used: int,
+    left_out: int,
+    numbers: dict[str, Any],
+    summary: str,
+) -> Verdict:
+    """Without weights, epochs or limits, everything that the domains hold must be in rows or counted as left out."""
+    packing = published.manifest.recipe["packing"]
+    if any(packing.get(key) for key in ("weights", "epochs", "max_items")):
+        return Verdict(True, summary, numbers)
+    split = "train" if name == "sft_packed" else "dev"
+    offered = sum(open_tokens(open_published(workspace.stores, sft.TOKENS, source).directory, split).tokens for source in sources)
+    if offered != used + left_out:
+        text = f"the domains hold {offered:,} tokens, but {used:,} are packed and {left_out:,} counted as left out"
+        return Verdict(False, text, numbers, Worst(name, text))
+    return Verdict(True, summary, numbers)

@@ -1,0 +1,104 @@
+"""Checks of RL prompts and of the arithmetic curriculum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from prep_assets.assets import rl_prompts as rl
+from prep_assets.assets.checks.every_store import together
+from prep_assets.assets.checks.expected import fresh_render
+from prep_assets.assets.checks.selection import LINES
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.raw import domain_of, pinned
+from prep_assets.assets.reading.examples import converter
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.message_rows import sample_of, turns_of
+from prep_assets.config.models import Rl
+from prep_assets.errors import Refused, StoreError
+from prep_assets.proofs.gold import CONVERTED, Converted, as_number, check_golds, second_reading, stands_in, worked_out
+from prep_assets.proofs.identity import Conversation, prove_identity
+from prep_assets.proofs.inline_reasoning import read_again
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.records.files import record_id
+from prep_assets.records.read import read_blocks
+from prep_assets.samples import USER, Prompt, Record
+from prep_assets.schemas.registry import Convert, apply
+from prep_assets.stores.lines import open_lines
+from prep_assets.stores.published import Published, open_published
+from prep_assets.stores.tokens import open_tokens
+
+Gold = tuple[str, str, object, Fraction | Converted | None]
+"""What `check_golds` takes of each prompt."""
+
+
+def prompt_golds(workspace: Workspace, published: Published) -> Verdict:
+    return together(check_golds(_golds_of(workspace, published, name)) for name in (rl.TRAIN, rl.TEST))
+
+
+def _golds_of(workspace: Workspace, published: Published, name: str) -> Iterator[Gold]:
+    """Every prompt of a file with its gold and a second reading of its source row."""
+    family = workspace.family(Rl)
+    lines = open_lines(published.directory, name)
+    contents = list(lines)
+    for number, domain_name in enumerate(lines.sources):
+        domain, sources = domain_of(family, domain_name), pinned(workspace, Rl, rl.RAW, domain_name)
+        convert = converter(domain, Prompt)
+        mine = np.flatnonzero(lines.index["source"] == number)
+        wanted = {(int(lines.index["file"][i]), int(lines.index["row"][i])): int(i) for i in mine}
+        for index, file in enumerate((*sources.files, *sources.test_files)):
+            for block in read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt):
+                for record in block.records:
+                    line = wanted.pop((index, record.row), None)
+                    if line is not None:
+                        yield _second(record, convert, contents[line], f"{domain_name}/{record_id(file, record.row)}")
+        for (file_number, row), line in wanted.items():
+            yield f"{domain_name}/{file_number}:{row}", "", contents[line]["gold"], None
+
+
+def _second(record: Record, convert: Convert, content: Mapping[str, Any], identity: str) -> Gold:
+    prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
+    gold = content["gold"] if "verifier" not in content else as_number(content["gold"])
+    answers = [value for value in record.payload.values() if isinstance(value, str) and "####" in value]
+    if answers:
+        return identity, prompt, gold, second_reading(answers[0])
+    arithmetic = worked_out(prompt)
+    if arithmetic is not None:
+        return identity, prompt, gold, arithmetic
+    if stands_in(content["gold"], record.payload):
+        return identity, prompt, 1, Fraction(1)
+    # a schema of somebody's own works it out: what is left to check is that it says the same again, which no other code says
+    try:
+        example = apply(convert, record.payload)
+    except Refused:
+        return identity, prompt, content["gold"], None
+    same = isinstance(example, Prompt) and rl.prompt_row(example, "messages")["gold"] == content["gold"]
+    return identity, prompt, content["gold"], CONVERTED if same else None
+
+
+def arithmetic_golds(workspace: Workspace, published: Published) -> Verdict:
+    rows = enumerate(open_lines(published.directory, rl.ARITHMETIC))
+    return check_golds((f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
+
+
+def prompt_identity(workspace: Workspace, published: Published) -> Verdict:
+    """The tokens of every prompt against a fresh render of its line, up to where a model continues."""
+    vocabulary = workspace.vocabulary(workspace.family(Rl))
+    return together(prove_identity(prompt_conversations(workspace, published, *each), vocabulary) for each in LINES["rl_tokens"])
+
+
+def prompt_conversations(workspace: Workspace, published: Published, asset: str, name: str, stream: str) -> Iterator[Conversation]:
+    family, recipe = workspace.family(Rl), published.manifest.recipe
+    upstream = open_published(workspace.stores, asset)
+    if upstream.manifest.content_hash != recipe["prompts"][asset]:
+        raise StoreError(f"{asset} was built again since these tokens. Build them again: {materialize_command('rl_tokens')}")
+    template, store = workspace.template(family), open_tokens(published.directory, stream)
+    wanted = {int(row): number for number, row in enumerate(store.row)}
+    for line, content in enumerate(open_lines(upstream.directory, name)):
+        if line in wanted:
+            sample = read_again(sample_of(content, turns_of(content["prompt"], USER)), recipe, shown=template.shows_thinking)
+            ids = store.record(wanted[line], "tokens")
+            yield fresh_render(f"{name} line {line + 1}", ids, sample, template, generation_prompt=True)

@@ -1,0 +1,81 @@
+"""The source files of a domain, opened for a second reading by other code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO, Any, Literal
+
+from prep_assets.assets.graph import EVERY
+from prep_assets.assets.raw import domain_of, pinned
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import Domain, Family
+from prep_assets.proofs.contamination import Passages
+from prep_assets.proofs.selection import Rules
+from prep_assets.proofs.source_rows import Rows, Unsupported, read_rows
+from prep_assets.records.blocks import Unreadable
+from prep_assets.records.files import SourceFile, open_stored
+from prep_assets.records.read import read_blocks
+from prep_assets.records.stream import seekable
+from prep_assets.samples import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """A domain, to be read again: its configuration, its files, whether all of a file is held out, and what no row may hold."""
+
+    name: str
+    domain: Domain
+    files: tuple[SourceFile, ...]
+    held_out: tuple[bool, ...]
+    passages: Passages | None = None
+
+    @classmethod
+    def of(cls, workspace: Workspace, kind: type[Family], asset: str, name: str) -> Second:
+        """The domain `name` of an asset that reads sources.
+
+        Raises:
+            SourceError: a source changed since it was pinned.
+        """
+        (raw,) = EVERY[asset].upstream
+        sources = pinned(workspace, kind, raw, name)
+        held_out = (False,) * len(sources.files) + (True,) * len(sources.test_files)
+        family = workspace.family(kind)
+        benchmarks = (row for file in sources.benchmarks for _, row in _rows(file, "line"))
+        passages = Passages.of(benchmarks, family.decontaminate.words) if sources.benchmarks else None
+        return cls(name, domain_of(family, name), (*sources.files, *sources.test_files), held_out, passages)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its files, as record ids have them."""
+        return tuple(file.name for file in self.files)
+
+    def rules(self, *, deduplicate: bool, limit: int | None = None) -> Rules:
+        """What its configuration says about its rows."""
+        domain = self.domain
+        limits = [number for number in (domain.max_items, limit) if number is not None]
+        return Rules(
+            domain.domain_key, domain.domain_value or self.name, domain.where, min(limits, default=None), deduplicate, self.passages
+        )
+
+    def rows(self) -> Iterator[tuple[int, bool, Rows]]:
+        """The rows of each file; a file is opened when the first of its rows is asked for."""
+        for number, file in enumerate(self.files):
+            yield number, self.held_out[number], _rows(file, self.domain.txt)
+
+
+def _rows(file: SourceFile, txt: Literal["line", "file"]) -> Rows:
+    with ExitStack() as stack:
+        table = file.format in ("parquet", "arrow")
+        stream: IO[bytes] = stack.enter_context(seekable(file) if table else open_stored(file))
+        try:
+            yield from read_rows(stream, file.format, file.compression, whole_file=txt == "file")
+        except Unsupported:  # before the first row: what is left of a damaged list, only the project's own reader says
+            yield from _own_rows(file, txt)
+
+
+def _own_rows(file: SourceFile, txt: Literal["line", "file"]) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    for block in read_blocks(file, 0, txt=txt):
+        rows: list[Record | Unreadable] = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
+        yield from ((row.row, dict(row.payload) if isinstance(row, Record) else None) for row in rows)

@@ -1,0 +1,134 @@
+"""`source_match`: what the lines of a JSONL store say is what their rows say."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, zip_longest
+from typing import Any
+
+import numpy as np
+
+from prep_assets.assets import preferences as preference
+from prep_assets.assets import rl_prompts as rl
+from prep_assets.assets.checks.alone import form_of
+from prep_assets.assets.checks.second_source import Second
+from prep_assets.assets.reading.examples import converter
+from prep_assets.assets.reading.reasoning import unrendered_reasoning
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.preference_rows import preference_row
+from prep_assets.config.models import Arithmetic, Preference, Rl
+from prep_assets.errors import Refused
+from prep_assets.proofs.ledger import places
+from prep_assets.proofs.lines_match import Line, check_lines
+from prep_assets.proofs.plain_reading import plain_pair, plain_prompt
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.samples import Pair, Prompt
+from prep_assets.schemas.arithmetic import SEED, arithmetic_rows
+from prep_assets.schemas.registry import Convert, apply
+from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.published import Published
+
+Make = Callable[[Any], Mapping[str, Any]]
+"""The line of an example."""
+Plain = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
+
+
+def source_match(workspace: Workspace, published: Published) -> Verdict:
+    """Compare every line of a store with its row."""
+    stored = sum(len(open_lines(published.directory, path.stem)) for path in published.directory.glob("*.jsonl"))
+    return check_lines(matched_lines(workspace, published), stored=stored)
+
+
+def matched_lines(workspace: Workspace, published: Published) -> Iterator[Line]:
+    """Each line of a store with what its row gives."""
+    return {preference.PAIRS: _pairs, rl.PROMPTS: _prompts, rl.ARITHMETIC: _questions}[published.manifest.asset](workspace, published)
+
+
+def _pairs(workspace: Workspace, published: Published) -> Iterator[Line]:
+    family, form = workspace.family(Preference), form_of(published)
+    reasoning = unrendered_reasoning(family)
+    return _match(workspace, published, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair)
+
+
+def _prompts(workspace: Workspace, published: Published) -> Iterator[Line]:
+    family, form = workspace.family(Rl), form_of(published)
+    reasoning = unrendered_reasoning(family)
+    return _match(workspace, published, Prompt, lambda example: rl.prompt_row(rl.prompt_of(reasoning.read(example)), form), plain_prompt)
+
+
+def _questions(workspace: Workspace, published: Published) -> Iterator[Line]:
+    """Generated questions, generated once more; those of the one level of train-llm-from-scratch by other code as well."""
+    options = workspace.family(Rl).arithmetic
+    chosen = {} if options.levels is None else {"levels": options.levels}
+    rows = arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)
+    made = (
+        {"prompt": row["prompt"], "gold": float(row["gold"]), **({} if options.levels is None else {"level": row["level"]})} for row in rows
+    )
+    plain = _seed_level(options) if options.levels in (None, (SEED,)) and not options.unique else [None] * options.n
+    lines = zip_longest(open_lines(published.directory, rl.ARITHMETIC), made, plain)
+    for at, (stored, row, second) in enumerate(lines, 1):
+        yield Line(f"line {at}", stored or {}, row, second if stored else None)
+
+
+def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
+    draw = random.Random(options.seed)
+    found: list[dict[str, str] | None] = []
+    for _ in range(options.n):
+        left, right = draw.randint(0, options.largest), draw.randint(0, options.largest)
+        found.append({"prompt": f"What is {left} {draw.choice('+-*')} {right}?"})
+    return found
+
+
+def _match(workspace: Workspace, published: Published, gives: type, make: Make, plain: Plain) -> Iterator[Line]:
+    kind = Preference if published.manifest.asset == preference.PAIRS else Rl
+    files = [open_lines(published.directory, path.stem) for path in sorted(published.directory.glob("*.jsonl"))]
+    return chain.from_iterable(_lines_of(workspace, kind, published.manifest.asset, lines, gives, make, plain) for lines in files)
+
+
+def _lines_of(
+    workspace: Workspace, kind: type[Preference | Rl], asset: str, lines: Lines, gives: type, make: Make, plain: Plain
+) -> Iterator[Line]:
+    """Each line of a file, in the order of the sources, with what its row gives."""
+    at_line = _Random(lines)
+    for number, name in enumerate(lines.sources):
+        mine = np.flatnonzero(np.asarray(lines.index["source"]) == number)
+        if not len(mine):
+            continue
+        place = places(lines.index["file"][mine], lines.index["row"][mine])
+        order = np.argsort(place, kind="stable")
+        where = dict(zip(place[order].tolist(), mine[order].tolist(), strict=True))
+        second = Second.of(workspace, kind, asset, name)
+        convert = converter(second.domain, gives)
+        for file, _, rows in second.rows():
+            for row, payload in rows:
+                line = where.get(file << 40 | row)
+                if line is not None and payload is not None:
+                    made = _made(convert, payload, make)
+                    read = plain(payload, second.domain.schema_name, second.domain.options) if made is not None else None
+                    yield Line(f"{name}/{second.names[file]}:{row}", at_line(line), made, read)
+
+
+def _made(convert: Convert, payload: Mapping[str, Any], make: Make) -> Mapping[str, Any] | None:
+    """A line as JSON gives it back; `None` where there is none."""
+    try:
+        made: Mapping[str, Any] = json.loads(json.dumps(make(apply(convert, payload))))
+    except Refused:
+        return None
+    return made
+
+
+class _Random:
+    """Lines of a file by number, read from disk when they are asked for."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._file = lines.path.open("rb")
+        self._starts = np.zeros(len(lines) + 1, np.int64)
+        for number, line in enumerate(self._file, 1):
+            self._starts[number] = self._starts[number - 1] + len(line)
+
+    def __call__(self, number: int) -> Mapping[str, Any]:
+        self._file.seek(int(self._starts[number]))
+        row: Mapping[str, Any] = json.loads(self._file.read(int(self._starts[number + 1] - self._starts[number])))
+        return row

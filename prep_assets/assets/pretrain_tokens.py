@@ -1,0 +1,227 @@
+"""Pretraining: documents → one flat token stream per domain and split, each document ended by the end-of-text token."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from prep_assets.assets.build import Build
+from prep_assets.assets.raw import domain_of
+from prep_assets.assets.reading.ahead import ahead
+from prep_assets.assets.reading.domain import Reading, passed_over
+from prep_assets.assets.reading.examples import held_out, reading_recipe
+from prep_assets.assets.versions import PRETRAIN as VERSION
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.documents import Documents, Sizes, read_documents
+from prep_assets.assets.writing.images import stored_image_id
+from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
+from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.config.image_token import image_placeholder
+from prep_assets.config.models import Pretrain
+from prep_assets.errors import Refused, StoreError
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import Example, Sample
+from prep_assets.stores.published import Draft
+from prep_assets.stores.tokens import RecordWriter, record_writer
+from prep_assets.templates.rendering import render
+from prep_assets.tokenization.ends import chosen, ends_of
+from prep_assets.tokenization.engines import Flat
+from prep_assets.tokenization.fill_in_the_middle import FillInTheMiddle, sentinels_of
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+RAW = "pretrain_raw"
+
+
+def streams(workspace: Workspace, name: str) -> tuple[str, ...]:
+    """The streams of a domain's store: ``<domain>_train``, and ``<domain>_dev`` where anything is held out."""
+    family = workspace.family(Pretrain)
+    has_dev = family.test_fraction > 0 or domain_of(family, name).test_files
+    return (f"{name}_train", f"{name}_dev") if has_dev else (f"{name}_train",)
+
+
+def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
+    """What a domain's token stream depends on."""
+    family = workspace.family(Pretrain)
+    domain = domain_of(family, name)
+    raw = workspace.published(RAW, name)
+    return {
+        "stage": "pretrain_tokens",
+        "version": VERSION,
+        "domain": name,
+        "raw": raw.manifest.content_hash if raw else None,
+        "schema": reading_recipe(domain),
+        "tokenizer": tokenizer_recipe(workspace, family),
+        # without a rate nothing is cut, and the other options of fim mean nothing
+        "preprocessing": family.preprocessing.model_dump(exclude=None if family.preprocessing.fim.rate else {"fim"}),
+        "output": family.output.model_dump(),
+        "bos": ends_of(workspace.vocabulary(family), family.bos).bos is not None,
+        "test_fraction": family.test_fraction,
+        **({"image": image_placeholder(family)} if family.image_token else {}),
+    }
+
+
+def tokens_build(workspace: Workspace, name: str) -> Build:
+    """Tokenize one domain."""
+    family = workspace.family(Pretrain)
+    vocabulary = workspace.vocabulary(family)
+    names, image = streams(workspace, name), stored_image_id(workspace, family)
+
+    def write(payload: Path, quarantine_path: Path) -> Draft:
+        mask: str | None = None
+        while True:
+            try:
+                return _write(payload, quarantine_path, mask)
+            except NeedsMask as needed:
+                mask = needed.dtype
+                for left in payload.iterdir():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                quarantine_path.unlink(missing_ok=True)
+
+    def _write(payload: Path, quarantine_path: Path, mask: str | None) -> Draft:
+        dtypes = {"tokens": ids_dtype(family, vocabulary), **({"loss_mask": mask} if mask else {})}
+        with ExitStack() as stack:
+            quarantine = stack.enter_context(Quarantine(quarantine_path))
+            shard = family.output.max_tokens_per_shard
+            writers = [
+                stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
+                for stream in names
+            ]
+            reading = Reading.of(workspace, Pretrain, RAW, name, gives=Sample)
+            found: dict[str, Any]
+            if mask:
+                found = write_masked_documents(workspace, reading, writers, quarantine, mask)
+            else:
+                found = _write_documents(workspace, reading, writers, quarantine)
+            counts = {**found, "refused": quarantine.counts}
+        return Draft(
+            counts,
+            {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])},
+            ("ids inside the vocabulary", "documents end with eos"),
+        )
+
+    def audit(payload: Path) -> None:
+        for stream in names:
+            store = audit_stream(payload, stream, vocabulary, image)
+            last = np.asarray(store.ends) - 1
+            if len(last) and any(int(store.arrays["tokens"][int(at) : int(at) + 1][0]) != vocabulary.eos_id for at in (last[0], last[-1])):
+                raise StoreError(f"{stream}: a document does not end with the end-of-text token")
+
+    recipe = tokens_recipe(workspace, name)
+    return Build(workspace.place("pretrain_tokens", name), recipe, tokens_recipe(workspace.plain, name), write, audit)
+
+
+def _write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
+    """Read, tokenize and write one domain: each in a thread of its own, at most a few blocks apart, in the order of the source."""
+    family = workspace.family(Pretrain)
+    vocabulary, name = workspace.vocabulary(family), reading.name
+    fim, ends = fill_in_the_middle(workspace, family), ends_of(vocabulary, family.bos)
+    engine, byte_lengths = workspace.engines(family).first, vocabulary.byte_lengths if fim is None else fim.byte_lengths()
+    sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
+    tokens, kept = [0, 0], 0
+
+    def check(text: str) -> None:
+        sizes.check(text)
+        if fim is not None:
+            fim.check(text)
+
+    def text_of(example: Example) -> str:
+        stop_at_masks(example, images=family.image_token is not None)
+        return document_text(example)
+
+    def encode(documents: Documents) -> Flat:
+        return engine.encode(documents.texts) if fim is None else fim.encode(documents.texts, [f"{name}/{id}" for id in documents.ids])
+
+    with closing(ahead(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
+        for documents, flat in blocks:
+            faults = dict(_faults(flat, documents.texts, vocabulary, byte_lengths, family.preprocessing.max_seq_len))
+            documents.write_refused(quarantine, list(faults.items()))
+            to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
+            for split, writer in enumerate(writers):
+                rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
+                ids, lengths = ends.around(*chosen(flat, rows))
+                origin = [documents.records[i] for i in rows]
+                writer.append({"tokens": ids}, lengths, [record.file for record in origin], [record.row for record in origin])
+                tokens[split] += int(lengths.sum())
+                kept += len(rows)
+            reading.advance("tokenize", documents.size)
+    return {
+        "read": reading.read,
+        "kept": kept,
+        "tokens": sum(tokens),
+        "tokens_train": tokens[0],
+        "tokens_dev": tokens[1],
+        **passed_over(reading),
+    }
+
+
+def _tokenized(read: Iterator[Documents], encode: Callable[[Documents], Flat]) -> Iterator[tuple[Documents, Flat]]:
+    """Blocks with their tokens; the next block is read meanwhile."""
+    with closing(ahead(read)) as blocks:
+        for documents in blocks:
+            yield documents, encode(documents)
+
+
+def _to_dev(texts: Sequence[str], in_test: bool, fraction: float) -> npt.NDArray[np.bool_]:
+    """Which documents are held out: all of a test file, else what the hash of their text says."""
+    if in_test or not fraction:
+        return np.full(len(texts), in_test)
+    return np.array([held_out(xxhash.xxh3_128_digest(text.encode()), fraction) for text in texts], bool)
+
+
+def fill_in_the_middle(workspace: Workspace, family: Pretrain) -> FillInTheMiddle | None:
+    """How documents are cut; `None` where they stay whole.
+
+    Raises:
+        ConfigError: the tokenizer cannot do it.
+    """
+    fim, vocabulary = family.preprocessing.fim, workspace.vocabulary(family)
+    if not fim.rate:
+        return None
+    sentinels = sentinels_of(vocabulary, fim.prefix_token, fim.suffix_token, fim.middle_token)
+    return FillInTheMiddle(vocabulary, workspace.engines(family), sentinels, fim.rate, fim.spm_rate, fim.seed)
+
+
+def document_text(example: Example) -> str:
+    """The text of a document.
+
+    Raises:
+        Refused: the example is something else, or cannot be rendered.
+    """
+    if not isinstance(example, Sample):
+        raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
+    return render(example, None).text
+
+
+def _faults(
+    flat: Flat, texts: Sequence[str], vocabulary: Vocabulary, byte_lengths: npt.NDArray[np.int64] | None, max_seq_len: int | None
+) -> Iterator[tuple[int, Refused]]:
+    """The documents, by index, that are too long, or whose tokens do not stand for exactly their bytes, which is what counts where both hold."""
+    lengths = np.diff(flat.offsets)
+    if max_seq_len is not None:
+        for i in np.flatnonzero(lengths > max_seq_len):
+            yield int(i), Refused("too_long", f"{lengths[i]:,} tokens, max_seq_len is {max_seq_len:,}", stage="tokenize")
+    if byte_lengths is None:
+        return
+    surplus = _totals(byte_lengths, flat) - np.array([len(text) if text.isascii() else len(text.encode()) for text in texts], np.int64)
+    # a SentencePiece tokenizer puts one space in front of the first word
+    for i in np.flatnonzero((surplus != 0) & ~((surplus == 1) & (vocabulary.prefix_space != "never"))):
+        detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
+        yield int(i), Refused("lossy_tokenizer", detail, stage="tokenize")
+
+
+def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
+    """The sum of each text's entries of a table by id."""
+    narrow = table.astype(np.int32)  # half of the memory that a block's lengths take otherwise
+    full = np.flatnonzero(np.diff(flat.offsets))
+    totals = np.zeros(len(flat.offsets) - 1, np.int64)
+    if len(full):
+        # a text without ids has no place of its own among the others' starts
+        totals[full] = np.add.reduceat(narrow[flat.ids], flat.offsets[full], dtype=np.int64)
+    return totals

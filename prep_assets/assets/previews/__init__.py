@@ -1,0 +1,1 @@
+"""Previews: rows as a page of Markdown."""

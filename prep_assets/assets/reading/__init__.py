@@ -1,0 +1,1 @@
+"""One domain, from its source files to examples: routing, duplicates, held-out rows, decontamination."""

@@ -1,0 +1,174 @@
+"""One domain, read from front to end: the one loop over source files that every family takes its examples from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from prep_assets.assets.raw import Pinned, domain_of, pinned
+from prep_assets.assets.reading.contamination import Benchmarks
+from prep_assets.assets.reading.examples import Deduplicator, Item, converter
+from prep_assets.assets.reading.routing import Router, router_of
+from prep_assets.assets.workspace import Progress, Workspace, silent
+from prep_assets.config.models import Domain, Family
+from prep_assets.errors import Refused
+from prep_assets.records.blocks import Unreadable
+from prep_assets.records.files import SourceFile, record_id
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.records.read import read_blocks
+from prep_assets.records.where import MISSED, conditions, filter_blocks
+from prep_assets.samples import Example, Record
+from prep_assets.schemas.registry import Reader, apply
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Consecutive rows of one file.
+
+    Attributes:
+        file: their file.
+        rows: readable ones and refused ones, in the order of the file. `Record.file` counts training files first, then held-out ones.
+        held_out: whether the file is one of the domain's `test_files`.
+        size: bytes of source that they took.
+    """
+
+    file: SourceFile
+    rows: Sequence[Record | Unreadable]
+    held_out: bool
+    size: int
+
+
+@dataclass(slots=True)
+class Reading:
+    """A domain's files on their way to examples: rows in order, those that are kept apart from duplicates, converted by its schema.
+
+    Attributes:
+        name, domain, router, sources: what is read.
+        reader: makes an example of a row, and accounts for the fields that it does not read.
+        deduplicator: refuses rows that came before; `None` keeps them.
+        benchmarks: refuses rows that hold a passage of a benchmark; `None` where none is configured.
+        max_items: stop after so many training records that `where` lets through. Held-out files are read whole.
+        progress: told how far it is.
+        read: rows read so far.
+    """
+
+    name: str
+    domain: Domain
+    router: Router
+    sources: Pinned
+    reader: Reader
+    deduplicator: Deduplicator | None = None
+    benchmarks: Benchmarks | None = None
+    max_items: int | None = None
+    progress: Progress = silent
+    read: int = 0
+    _done: int = field(default=0, init=False)
+
+    @classmethod
+    def of(cls, workspace: Workspace, kind: type[Family], raw: str, name: str, *, gives: type, max_items: int | None = None) -> Reading:
+        """The reading of a pinned domain.
+
+        Args:
+            raw: the asset that pinned it.
+            gives: the form that the family needs, see `converter`.
+            max_items: a limit of the family's, beside the domain's own.
+        """
+        family = workspace.family(kind)
+        domain = domain_of(family, name)
+        limit = min((number for number in (domain.max_items, max_items) if number is not None), default=None)
+        sources = pinned(workspace, kind, raw, name)
+        return cls(
+            name,
+            domain,
+            router_of(workspace, family, name),
+            sources,
+            converter(domain, gives),
+            Deduplicator() if family.preprocessing.deduplicate else None,
+            Benchmarks.read(sources.benchmarks, family.decontaminate.words) if sources.benchmarks else None,
+            limit,
+            workspace.progress,
+        )
+
+    def rows(self, block_bytes: int) -> Iterator[Rows]:
+        """Every row: training files in order, then held-out ones. One that is refused at reading, or by `where`, stands in its place."""
+        tests = conditions(self.domain.where) if self.domain.where else ()
+        left = self.max_items
+        files = [(file, False) for file in self.sources.files] + [(file, True) for file in self.sources.test_files]
+        for number, (file, held_out) in enumerate(files):
+            if left == 0 and not held_out:
+                continue
+            before = 0
+            picked = map(partial(self.router.pick, file), read_blocks(file, number, block_bytes=block_bytes, txt=self.domain.txt))
+            for block in filter_blocks(picked, tests) if tests else picked:
+                rows: Sequence[Record | Unreadable] = block.records
+                if block.unreadable:
+                    rows = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
+                if left is not None and not held_out:
+                    rows, left = _first(rows, left)
+                self.read += len(rows)
+                yield Rows(file, rows, held_out, block.bytes_read - before)
+                before = block.bytes_read
+                if left == 0 and not held_out:
+                    break
+
+    def example(self, file: SourceFile, record: Record) -> Example:
+        """What a row is.
+
+        Raises:
+            Refused: it came before, it holds a passage of a benchmark, or its schema refuses it.
+        """
+        self.admit(file, record)
+        return apply(self.reader, record.payload)
+
+    def admit(self, file: SourceFile, record: Record) -> None:
+        """Refuse a row that came before, or that holds a passage of a benchmark."""
+        if self.deduplicator is not None:
+            self.deduplicator.check(record, record_id(file, record.row))
+        if self.benchmarks is not None:
+            self.benchmarks.check(record.payload)
+
+    def check_fields(self) -> None:
+        """Stop where the rows read so far have fields of which nobody knows what they mean; see `Account.check`."""
+        self.reader.account.check(f"domain {self.name}: schema {self.domain.schema_name!r}")
+
+    def examples(self, doing: str, quarantine: Quarantine, *, block_bytes: int = 4 << 20) -> Iterator[tuple[list[Item], bool]]:
+        """Blocks of examples in the order of the files, and whether they are held out. What is not yielded is in quarantine.
+
+        Args:
+            doing: what progress is about.
+        """
+        for block in self.rows(block_bytes):
+            items = []
+            for row in block.rows:
+                if not isinstance(row, Record):
+                    quarantine.add_unreadable(block.file, row)
+                    continue
+                try:
+                    items.append(Item(block.file, row, self.example(block.file, row)))
+                except Refused as refusal:
+                    quarantine.add(record_id(block.file, row.row), refusal.stage, refusal.reason, refusal.detail, row.payload)
+            self.check_fields()
+            yield items, block.held_out
+            self.advance(doing, block.size)
+
+    def advance(self, doing: str, size: int) -> None:
+        """So many more bytes of source are done."""
+        self._done += size
+        self.progress(f"{doing} {self.name}", self._done, self.sources.bytes)
+
+
+def _first(rows: Sequence[Record | Unreadable], limit: int) -> tuple[Sequence[Record | Unreadable], int]:
+    """`rows` up to the one that is number `limit` of those that `where` lets through, and how many are still to come.
+
+    Rows that cannot be read count, as without `where`.
+    """
+    places = [at for at, row in enumerate(rows) if isinstance(row, Record) or row.reason not in MISSED][:limit]
+    return (rows[: places[-1] + 1] if len(places) == limit else rows), limit - len(places)
+
+
+def passed_over(*readings: Reading) -> dict[str, Any]:
+    """For the manifest: in how many rows which fields were passed over, of domains that have any."""
+    found = {reading.name: dict(sorted(reading.reader.account.counts.items())) for reading in readings if reading.reader.account.counts}
+    return {"fields_passed_over": found} if found else {}

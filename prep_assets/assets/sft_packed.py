@@ -1,0 +1,201 @@
+"""SFT packing: the tokens of all domains, mixed and packed into rows of one length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.assets.build import Build
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.sft_tokens import TOKENS, splits
+from prep_assets.assets.versions import SFT as VERSION
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.images import stored_image_id
+from prep_assets.assets.writing.packed_images import write_images
+from prep_assets.assets.writing.tokens import ids_dtype
+from prep_assets.config.models import Sft
+from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
+from prep_assets.proofs.images import check_images
+from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
+from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.segmented import Segmented
+from prep_assets.stores.tokens import TokenStore, open_tokens
+
+ROW_BLOCK = 4096
+"""Rows that are materialized at a time."""
+
+
+def packed_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+    """What the packed table depends on. Domains are sorted, so their order in the configuration does not matter."""
+    family = workspace.family(Sft)
+    stores = {name: workspace.published(TOKENS, name) for name in sorted(family.domains)}
+    return {
+        "stage": "sft_packed",
+        "version": VERSION,
+        "tokens": {name: store.manifest.content_hash if store else None for name, store in stores.items()},
+        "packing": family.packing.model_dump(),
+        "storage_format": family.output.storage_format,
+        "dtype": family.output.dtype,
+        # an h5 table is one file
+        **({"max_tokens_per_shard": family.output.max_tokens_per_shard} if family.output.storage_format == "bin" else {}),
+        "pad_id": workspace.vocabulary(family).pad_id,
+    }
+
+
+def packed_build(workspace: Workspace, _: str = "") -> Build:
+    """Mix all domains and pack them into rows: `sft_packed`, and `sft_dev_packed` where anything is held out."""
+    family = workspace.family(Sft)
+    held = {name: len(splits(workspace, name)) > 1 for name in family.domains}
+    tables = {"sft_packed": "train", **({"sft_dev_packed": "dev"} if any(held.values()) else {})}
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        counts: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
+        for table, split in tables.items():
+            chosen = [name for name in sorted(family.domains) if split == "train" or held[name]]
+            found, measured = _write_table(workspace, table, split, chosen, payload)
+            prefix = "" if table == "sft_packed" else "dev_"
+            counts |= {prefix + key: value for key, value in found.items()}
+            metrics |= {prefix + key: value for key, value in measured.items()}
+        return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
+
+    image = stored_image_id(workspace, family)
+
+    def audit(payload: Path) -> None:
+        for table in tables:
+            for start, _, mask in open_packed(payload, table).blocks():
+                if not (mask != 0).any(axis=1).all():
+                    raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
+            if image is not None and not (verdict := check_images(open_packed(payload, table), image)).passed:
+                raise StoreError(f"{table}: {verdict.summary}")
+
+    return Build(workspace.place("sft_packed"), packed_recipe(workspace), packed_recipe(workspace.plain), write, audit)
+
+
+def _write_table(workspace: Workspace, table: str, split: str, domains: list[str], payload: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    family = workspace.family(Sft)
+    options = family.packing
+    stores = {
+        name: open_tokens(open_published(workspace.stores, TOKENS, name, remedy=materialize_command(TOKENS, name)).directory, split)
+        for name in domains
+    }
+    mixture = mix(
+        {name: np.diff(store.ends, prepend=0) for name, store in stores.items()},
+        weights=options.weights if split == "train" else None,
+        epochs=options.epochs if split == "train" else None,
+        max_items=options.max_items if split == "train" else None,
+        seed=options.seed,
+        shuffle=options.shuffle,
+    )
+    overlong = {} if options.strategy in ("concat", "bfd_split") else {"overlong": options.overlong}
+    plan = pack(mixture.lengths, options.row_len, options.strategy, tail=options.tail, **overlong)
+    plan.check(mixture.lengths)
+    ordered = [stores[name] for name in mixture.domains]
+    starts = _record_starts(mixture, ordered)
+    loss = _end_to_end(ordered, "loss_mask")
+    plan, untrained = _without_untrained_rows(plan, loss, starts)
+    if not plan.rows and (split == "train" or len(mixture.lengths)):
+        raise PrepAssetsError(
+            f"no row of {table} is left of {len(mixture.lengths):,} {split} records with {int(mixture.lengths.sum()):,} tokens: {untrained:,} "
+            f"are in rows of {options.row_len:,} without a trained token, the others left out by packing.tail or packing.overlong. "
+            "Change row_len, tail or overlong, or hold out another share"
+        )
+    trained = _write_rows(workspace, table, plan, ordered, starts, loss, payload)
+    fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
+    fields |= {"source": mixture.domain[plan.record], "record": mixture.record[plan.record]}
+    write_documents(payload, table, fields, mixture.domains, options.row_len)
+    images = write_images(payload, table, plan, mixture, ordered)
+    left_out = int(plan.dropped[:, 2].sum())
+    counts = {
+        "rows": plan.rows,
+        "records": len(mixture.lengths),
+        "tokens": plan.used,
+        "trained_tokens": trained,
+        "tokens_left_out": left_out,
+        "tokens_in_untrained_rows": untrained,
+        **images,
+    }
+    # of the rows, not of what was offered: packing may leave tokens out
+    used = np.bincount(mixture.domain[plan.record], plan.length, len(mixture.domains))
+    shares = {f"share_{name}": float(tokens) / max(1, plan.used) for name, tokens in zip(mixture.domains, used, strict=True)}
+    return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
+
+
+def _end_to_end(stores: Sequence[TokenStore], key: str) -> Segmented:
+    """A per-token array of several stores as one."""
+    arrays = [store.arrays[key] for store in stores]
+    joined = Segmented(arrays)
+    # one domain may hold whole weights as uint8 and another fractions as float32: rows take the type that holds both
+    joined.dtype = np.result_type(*(array.dtype for array in arrays))
+    return joined
+
+
+def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np.int64]:
+    """Where each record of the mixture starts in the domains' token streams laid end to end."""
+    base = np.concatenate([np.zeros(1, np.int64), np.cumsum([store.tokens for store in stores])])
+    starts = np.empty(len(mixture.record), np.int64)
+    for number, store in enumerate(stores):
+        here = mixture.domain == number
+        starts[here] = base[number] + store.starts[mixture.record[here]]
+    return starts
+
+
+def _without_untrained_rows(plan: PackPlan, loss: Segmented, starts: npt.NDArray[np.int64]) -> tuple[PackPlan, int]:
+    """The plan without rows that carry no loss (a long prompt can fill one), and how many tokens those held. They are in `dropped`."""
+    keep = np.concatenate(
+        [
+            (gather_rows(loss, starts, plan, slice(first, first + ROW_BLOCK), fill=0) != 0).any(axis=1)
+            for first in range(0, plan.rows, ROW_BLOCK)
+        ]
+        or [np.zeros(0, bool)]
+    )
+    if keep.all():
+        return plan, 0
+    member = keep[plan.row]
+    gone = np.stack([plan.record[~member], plan.start[~member], plan.length[~member]], axis=1)
+    dropped = np.concatenate([plan.dropped, gone])
+    dropped = dropped[np.lexsort((dropped[:, 1], dropped[:, 0]))]
+    renumbered = (np.cumsum(keep) - 1)[plan.row[member]]
+    kept = PackPlan(
+        plan.row_len,
+        int(keep.sum()),
+        renumbered,
+        plan.record[member],
+        plan.start[member],
+        plan.length[member],
+        plan.row_offset[member],
+        dropped,
+    )
+    return kept, int(gone[:, 2].sum())
+
+
+def _write_rows(
+    workspace: Workspace,
+    table: str,
+    plan: PackPlan,
+    stores: list[TokenStore],
+    starts: npt.NDArray[np.int64],
+    loss: Segmented,
+    payload: Path,
+) -> int:
+    family = workspace.family(Sft)
+    vocabulary, output = workspace.vocabulary(family), family.output
+    tokens = _end_to_end(stores, "tokens")
+    pad, trained = vocabulary.pad_id, 0
+    loss_dtype = "float32" if loss.dtype.kind == "f" else "int8"
+    options = {"dtype": ids_dtype(family, vocabulary), "loss_dtype": loss_dtype}
+    shard = output.max_tokens_per_shard
+    with PackedWriter(output.storage_format, payload, table, plan.rows, plan.row_len, **options, max_tokens_per_shard=shard) as writer:
+        for first in range(0, plan.rows, ROW_BLOCK):
+            rows = slice(first, min(first + ROW_BLOCK, plan.rows))
+            mask = gather_rows(loss, starts, plan, rows, fill=0)
+            ids = gather_rows(tokens, starts, plan, rows, fill=pad)
+            writer.append({"tokens": ids, "loss_mask": mask, "position_ids": position_ids(plan, rows, "doc_reset")})
+            trained += int((mask != 0).sum())
+            workspace.progress(f"pack {table}", rows.stop, plan.rows)
+    return trained

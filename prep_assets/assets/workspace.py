@@ -1,0 +1,211 @@
+"""A workspace: one configuration folder and one store folder, with what is read from them, read once."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prep_assets.config.image_token import image_placeholder
+from prep_assets.config.loading import config_dir, load_family, parse, store_dir
+from prep_assets.config.models import FAMILIES, Chat, Domain, Family
+from prep_assets.errors import ConfigError, TemplateError
+from prep_assets.stores.manifest import digest
+from prep_assets.stores.published import Place, Published
+
+if TYPE_CHECKING:
+    # definitions open a workspace to see the domains; what reads sources and tokenizes is imported when it is used
+    from prep_assets.assets.tokenizers import Opened
+    from prep_assets.records.files import SourceFile
+    from prep_assets.records.pin import Pin
+    from prep_assets.templates.chat_template import ChatTemplate
+    from prep_assets.tokenization.engines import Engines
+    from prep_assets.tokenization.vocabulary import Vocabulary
+
+F = TypeVar("F", bound=Family)
+Progress = Callable[[str, int, int], None]
+"""Told about long work: what, how much is done, how much there is."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Progress that nobody wants to hear about."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where the configuration is and where stores go.
+
+    Attributes:
+        configs: folder of the families' YAML files.
+        stores: root folder of all stores.
+        overrides: family → options that this run sets over the file's.
+        progress: told about long work.
+    """
+
+    configs: Path
+    stores: Path
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    progress: Progress = silent
+
+    def __post_init__(self) -> None:
+        for name in ("configs", "stores"):
+            object.__setattr__(self, name, Path(getattr(self, name)))
+
+    @classmethod
+    def open(cls, *, progress: Progress = silent) -> Workspace:
+        """The workspace that the environment names (see `prep_assets.config.loading`)."""
+        return cls(config_dir(), store_dir(), progress=progress)
+
+    def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
+        """This workspace with some options of one family set for one run."""
+        return Workspace(self.configs, self.stores, {**self.overrides, family: options}, self.progress) if options else self
+
+    @cached_property
+    def plain(self) -> Workspace:
+        """This workspace without overrides: what the files alone say."""
+        return Workspace(self.configs, self.stores, progress=self.progress) if self.overrides else self
+
+    @cached_property
+    def _families(self) -> dict[str, Family]:
+        return {}
+
+    def family(self, kind: type[F]) -> F:
+        """The configuration of a family, overrides applied."""
+        name = next(name for name, model in FAMILIES.items() if model is kind)
+        if name not in self._families:
+            loaded = load_family(name, self.configs)
+            if self.overrides.get(name):
+                merged = _merged(loaded.model_dump(by_alias=True), self.overrides[name])
+                loaded = parse(kind, merged, f"{self.configs / name}.yaml with this run's options")
+            from prep_assets.assets.configured import check_domains
+
+            check_domains(loaded, f"{self.configs / name}.yaml")
+            self._families[name] = loaded
+        found = self._families[name]
+        assert isinstance(found, kind)
+        return found
+
+    def family_domains(self, family: str) -> tuple[str, ...] | None:
+        """The domains of a family; `None` where its configuration means nothing."""
+        try:
+            return tuple(self.family(FAMILIES[family]).domains)
+        except ConfigError:
+            return None
+
+    def has(self, family: str) -> bool:
+        """Whether the family has a configuration file."""
+        return (self.configs / f"{family}.yaml").is_file()
+
+    def place(self, asset: str, partition: str = "") -> Place:
+        """Where an asset's store is."""
+        return Place(self.stores, asset, partition)
+
+    def published(self, asset: str, partition: str = "") -> Published | None:
+        """An asset's current store."""
+        return self.place(asset, partition).current()
+
+    # -- sources ------------------------------------------------------------------------------------------------------------------------
+
+    def files(self, domain: Domain) -> tuple[SourceFile, ...]:
+        """The source files of a domain, sorted by name."""
+        from prep_assets.records.files import find_files
+
+        return find_files(domain.files, self.configs, format=domain.format)
+
+    def test_files(self, domain: Domain) -> tuple[SourceFile, ...]:
+        """The held-out source files of a domain, sorted by name; often none."""
+        from prep_assets.records.files import find_files
+
+        return find_files(domain.test_files, self.configs, format=domain.format) if domain.test_files else ()
+
+    def benchmarks(self, family: Family) -> tuple[SourceFile, ...]:
+        """The files of benchmarks that no record of a family may hold a passage of, sorted by name; often none."""
+        from prep_assets.records.files import find_files
+
+        return find_files(family.decontaminate.files, self.configs) if family.decontaminate.files else ()
+
+    def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
+        """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
+        if not files:
+            return ()
+        cache = self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
+        known = _remembered(cache)
+        from prep_assets.records.pin import Pin, pin_files
+
+        pins = pin_files(files, known)
+        if list(pins) != known:
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            fresh = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # sensors and runs look at the same files at once
+            fresh.write_text(json.dumps([{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins]), "utf-8")
+            fresh.replace(cache)
+        return pins
+
+    def image_folder(self, domain: Domain) -> Path | None:
+        """The folder of a domain's images; `None` where it has none."""
+        return None if domain.image_dir is None else self.configs / domain.image_dir
+
+    def image_pin(self, domain: Domain) -> dict[str, str | int] | None:
+        """What a domain's folder of images holds: number and size of its files, and a hash over their names and contents."""
+        folder = self.image_folder(domain)
+        if folder is None:
+            return None
+        from prep_assets.records.folder import pin_folder
+
+        return pin_folder(folder, self.stores / ".hashes" / f"images-{digest(str(folder.absolute()))[:20]}.jsonl").identity
+
+    # -- tokenizer and template ---------------------------------------------------------------------------------------------------------
+
+    def vocabulary(self, family: Family) -> Vocabulary:
+        """The family's tokenizer. That of a family with a chat template counts the tokens that the template writes among its control tokens."""
+        from prep_assets.assets.tokenizers import bound_vocabulary
+
+        opened = self._tokenizer(family)
+        if not isinstance(family, Chat):
+            return opened.vocabulary
+        try:
+            return bound_vocabulary(opened, self.template(family))
+        except TemplateError:  # whoever renders with it says so; data without chats needs no template
+            return opened.vocabulary
+
+    def engines(self, family: Family) -> Engines:
+        """The engines that tokenize for the family."""
+        from prep_assets.assets.tokenizers import engines_of
+
+        return engines_of(self._tokenizer(family), self.vocabulary(family), family.engine)
+
+    def _tokenizer(self, family: Family) -> Opened:
+        from prep_assets.assets.tokenizers import open_tokenizer
+
+        return open_tokenizer(family, self.configs, self.stores / ".hashes")
+
+    def template(self, family: Chat) -> ChatTemplate:
+        """The family's chat template."""
+        from prep_assets.templates.chat_template import load_template
+
+        image = image_placeholder(family)
+        return load_template(
+            family.template, self._tokenizer(family).vocabulary, base=self.configs, options=family.template_options, image=image
+        )
+
+
+def _remembered(cache: Path) -> list[Pin]:
+    """The pins in a cache of hashes; none where it is missing or cannot be read, because hashing again costs only time."""
+    try:
+        from prep_assets.records.pin import Pin
+
+        return [Pin(**entry) for entry in json.loads(cache.read_text("utf-8"))]
+    except (FileNotFoundError, ValueError, TypeError):
+        return []
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged

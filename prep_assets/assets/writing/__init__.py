@@ -1,0 +1,1 @@
+"""How the payloads of stores are written: samples → rows, tokens, groups, images."""

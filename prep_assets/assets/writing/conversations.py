@@ -1,0 +1,177 @@
+"""Samples → rendered → encoded, block by block; what is refused goes to quarantine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from prep_assets.assets.reading.examples import Item
+from prep_assets.assets.writing.images import ImageFiles, shown_images
+from prep_assets.errors import CheckFailed, Refused
+from prep_assets.proofs.agreement import disagreement
+from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import IMAGE, Sample
+from prep_assets.templates.answers import left_out, one_per_answer
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
+from prep_assets.templates.reasoning import InlineReasoning
+from prep_assets.templates.rendering import Rendered, render
+from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.truncation import rounds, without_oldest_rounds
+
+
+@dataclass
+class Conversations:
+    """Renders and tokenizes blocks of samples.
+
+    Attributes:
+        template, encoder: how.
+        reasoning: how reasoning in the text of answers is read.
+        special_in_content: what happens to control tokens that are typed in content.
+        images: folder that paths of images are relative to; `None`: only URLs are accepted.
+        quarantine: where refused records go.
+        expand: whether a record becomes one example for each answer where its reasoning would be left out of history.
+        reasoning_left_out: how many turns of the kept records lost their reasoning so far.
+        control_tokens: how many control tokens were found in contents so far.
+        images_cut_away: how many images truncation took from the kept records so far.
+    """
+
+    template: ChatTemplate
+    encoder: Encoder
+    reasoning: InlineReasoning
+    special_in_content: SpecialInContent
+    images: Path | None
+    quarantine: Quarantine
+    expand: bool = False
+    control_tokens: int = 0
+    reasoning_left_out: int = 0
+    images_cut_away: int = 0
+
+    @cached_property
+    def files(self) -> ImageFiles:
+        """The images themselves."""
+        return ImageFiles(self.images)
+
+    def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
+        """The kept items of a block and their tokens; the others are in quarantine."""
+        rendered: list[Rendered] = []
+        at: list[Item] = []
+        for item in items:
+            try:
+                renders = self._renders(item)
+            except Refused as refusal:
+                item.refuse(self.quarantine, refusal)
+            else:
+                rendered += [each for _, each in renders]
+                at += [replace(item, example=sample) for sample, _ in renders]
+        encoded = self.encoder.encode(rendered)
+        if self.encoder.truncation == "turns" and any(refusal.reason == "too_long" for _, refusal in encoded.refused):
+            rendered = [self._shortened(item, whole) for item, whole in zip(at, self._marked_long(rendered, encoded), strict=True)]
+            encoded = self.encoder.encode(rendered)
+        whole = self._refuse_records(at, encoded)
+        if len(whole) != len(encoded.kept):
+            rendered, at = [rendered[i] for i in whole], [at[i] for i in whole]
+            encoded = self.encoder.encode(rendered)
+        kept = [at[int(position)] for position in encoded.kept]
+        shown = sum(len(shown_images(item.example.turns)) for item in kept if isinstance(item.example, Sample))
+        self.images_cut_away += shown - len(encoded.images)
+        for position in encoded.kept if not self.expand else ():
+            example = at[int(position)].example
+            self.reasoning_left_out += left_out(example, rendered[int(position)]) if isinstance(example, Sample) else 0
+        return kept, encoded
+
+    def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:
+        """The examples of a record, each with its render: one, or with `expand` one for each answer where the template drops reasoning."""
+        sample, count = treat(self._sample(item), self._pattern, self.special_in_content)
+        self.control_tokens += count
+        if self.expand and left_out(sample, render(sample, self.template)):
+            return [(part, self._render(part)) for part in one_per_answer(sample, self.encoder.policy.weight)]
+        return [(sample, self._render(sample))]
+
+    def _refuse_records(self, at: Sequence[Item], encoded: Encoded) -> list[int]:
+        """Put the record of each refused example into quarantine, once, and give the positions of the examples of all other records."""
+        faults: dict[int, Refused] = {}
+        for position, fault in encoded.refused:
+            if faults.setdefault(id(at[position].record), fault) is fault:
+                at[position].refuse(self.quarantine, fault)
+        return [position for position, item in enumerate(at) if id(item.record) not in faults]
+
+    def _sample(self, item: Item) -> Sample:
+        if not isinstance(item.example, Sample):
+            raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
+        if item.example.label is False:
+            raise Refused("undesirable", "its label says that the answer is a bad one; SFT would teach it", stage="render")
+        # without an image token rendering refuses the record, whatever its images are
+        for image in shown_images(item.example.turns) if self.template.image else ():
+            # pictures are never decoded; one that is not there would be trained on as if it were
+            self.files.digest(image.text)
+        return self.reasoning.read(item.example)
+
+    def _render(self, sample: Sample) -> Rendered:
+        rendered = render(sample, self.template)
+        self.encoder.policy.check_stops(rendered)
+        if self.special_in_content == "allow":
+            self._refuse_typed_images(sample)
+        try:
+            derived = derive(sample, self._options, self.template, rendered=rendered.text)
+        except CheckFailed as error:  # such as a template that treats a text otherwise than another in its place
+            raise Refused("mask_not_provable", str(error), stage="render") from error
+        rendered = replace(rendered, content=()) if self.special_in_content == "allow" else rendered
+        differs = disagreement(derived, rendered.text, self.encoder.trained(rendered))
+        if differs is not None:
+            raise Refused("mask_not_provable", differs, stage="render")
+        return rendered
+
+    def _refuse_typed_images(self, sample: Sample) -> None:
+        """Where typed control tokens are let through, one that stands for images would be an image that nobody has."""
+        found = self._pattern.match(self.template.image) if self._pattern is not None else None
+        for region in (region for turn in sample.turns for region in turn.regions) if found is not None else ():
+            if region.kind != IMAGE and found is not None and found[0] in region.text:
+                raise Refused("image_token_in_content", f"{found[0]!r} stands for images, and is typed in a text", stage="render")
+
+    @cached_property
+    def _options(self) -> MaskOptions:
+        policy = self.encoder.policy
+        return MaskOptions(
+            policy.roles,
+            policy.default,
+            policy.train_on_eos,
+            policy.turns,
+            train_thinking=policy.thinking,
+            train_tool_calls=policy.tool_calls,
+            train_headers=policy.headers,
+        )
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str] | None:
+        return control_pattern(self.encoder.vocabulary.control)
+
+    @staticmethod
+    def _marked_long(rendered: list[Rendered], encoded: Encoded) -> list[tuple[Rendered, bool]]:
+        long = {position for position, refusal in encoded.refused if refusal.reason == "too_long"}
+        return [(each, position in long) for position, each in enumerate(rendered)]
+
+    def _shortened(self, item: Item, whole: tuple[Rendered, bool]) -> Rendered:
+        """The render with as few of the oldest rounds left out as makes it fit; the whole one where nothing does."""
+        rendered, is_long = whole
+        if not is_long:
+            return rendered
+        assert isinstance(item.example, Sample)
+        sample = item.example
+        few, many = 1, len(rounds(sample)) - 1
+        found = rendered
+        while few <= many:
+            count = (few + many) // 2
+            try:
+                shorter = self._render(without_oldest_rounds(sample, count))
+            except Refused:
+                return rendered
+            if not any(refusal.reason == "too_long" for _, refusal in self.encoder.encode([shorter]).refused):
+                found, many = shorter, count - 1
+            else:
+                few = count + 1
+        return found

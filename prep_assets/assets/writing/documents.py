@@ -1,0 +1,121 @@
+"""Source files → documents, in blocks: texts with the records they came from, and what was refused between them.
+
+A row goes the way of all examples: schema → `Sample` → `Rendered` → text. A row of plain text, of which the schema `text` would certainly make
+a document, has its text taken as it is, which is the same text without the forms around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prep_assets.assets.reading.domain import Reading
+from prep_assets.errors import Refused
+from prep_assets.records.files import SourceFile, record_id
+from prep_assets.records.quarantine import Quarantine, Refusal, refusal, unreadable
+from prep_assets.samples import Example, Record
+from prep_assets.schemas.registry import apply
+from prep_assets.schemas.text import TextField
+from prep_assets.templates.conversation import NONCHARACTER
+
+BLOCK_BYTES = 8 << 20
+"""Bytes of source in a block. It changes nothing in a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Consecutive documents of one file.
+
+    Attributes:
+        file: their file.
+        records, texts: one of each for every document. Texts are valid Unicode.
+        refused: row and refusal of each record between them that is no document.
+        held_out: whether their file is held out.
+        size: bytes of source that the block took.
+    """
+
+    file: SourceFile
+    records: Sequence[Record]
+    texts: Sequence[str]
+    refused: Sequence[tuple[int, Refusal]]
+    held_out: bool
+    size: int
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the documents' records."""
+        return [record_id(self.file, record.row) for record in self.records]
+
+    def write_refused(self, quarantine: Quarantine, later: Sequence[tuple[int, Refused]]) -> None:
+        """Write what was refused in the order of the rows, whichever stage refused it. `later` are documents, by index, refused since."""
+        more = [(self.records[i].row, _refusal(self.file, self.records[i], fault)) for i, fault in later]
+        for _, each in sorted([*self.refused, *more], key=lambda entry: entry[0]):
+            quarantine.write(each)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many characters a document may have."""
+
+    low: int
+    high: int | None
+
+    def check(self, text: str) -> None:
+        """Refuse a text that has no word, or too few or too many characters."""
+        if not text.strip() or len(text) < self.low:
+            detail = f"{len(text):,} characters, min_chars is {self.low:,} and a document needs a word"
+            raise Refused("too_short", detail, stage="pretrain")
+        if self.high is not None and len(text) > self.high:
+            raise Refused("too_many_chars", f"{len(text):,} characters, max_chars is {self.high:,}", stage="pretrain")
+
+
+def read_documents(
+    reading: Reading, text_of: Callable[[Example], str], check: Callable[[str], None], *, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Documents]:
+    """The documents of a domain.
+
+    Args:
+        text_of: the text of an example, or `Refused`.
+        check: raises `Refused` for a text that is no document.
+    """
+    schema, account = reading.reader.convert, reading.reader.account
+    plain = schema if isinstance(schema, TextField) and schema.key not in account.ignore else None
+    for block in reading.rows(block_bytes):
+        file = block.file
+        records: list[Record] = []
+        texts: list[str] = []
+        refused: list[tuple[int, Refusal]] = []
+        for row in block.rows:
+            if not isinstance(row, Record):
+                refused.append((row.row, unreadable(file, row)))
+                continue
+            try:
+                reading.admit(file, row)
+                text = None if plain is None else plain.plain(row.payload)
+                if plain is None or text is None or not _is_clean(text):
+                    text = text_of(apply(reading.reader, row.payload))
+                else:
+                    account.skim(row.payload, plain.key)
+                check(text)
+            except Refused as fault:
+                refused.append((row.row, _refusal(file, row, fault)))
+                continue
+            records.append(row)
+            texts.append(text)
+        reading.check_fields()
+        yield Documents(file, records, texts, refused, block.held_out, block.size)
+
+
+def _is_clean(text: str) -> bool:
+    """Whether rendering has certainly nothing against a text."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return NONCHARACTER.search(text) is None
+
+
+def _refusal(file: SourceFile, record: Record, fault: Refused) -> Refusal:
+    return refusal(record_id(file, record.row), fault.stage or "pipeline", fault.reason, fault.detail, record.payload)

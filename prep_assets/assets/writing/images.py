@@ -1,0 +1,159 @@
+"""Images in records: the id that stands for them among the tokens, and the content of their files, which are hashed and never decoded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.image_token import image_token
+from prep_assets.config.models import Chat, Family, Pretrain
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import IMAGE, Region, Turn
+from prep_assets.stores.images import Image, ImageBlock
+from prep_assets.stores.manifest import file_hash
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.tokenization.images import Placed
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+REMOTE = re.compile("(https?|s3|gs|gcs|hf|az|abfss?|oss)://", re.IGNORECASE)
+"""What an image's address begins with that is not a file of this machine."""
+
+REMEMBERED = 1 << 16
+"""Images whose digests are kept, so that one that many records share is hashed once."""
+
+
+def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: str = "") -> int | None:
+    """The id of the image token; `None` where the family refuses images.
+
+    Only a control token will do: whoever types its text in a record does not get its id, so each one in a store stands for an image.
+
+    Args:
+        stop: the token that ends turns.
+        written: what the build itself writes around the words of records.
+
+    Raises:
+        ConfigError: the token is none of the tokenizer's control tokens, one that ends texts or turns, or one in `written`. The padding is
+            fine.
+    """
+    token = image_token(family)
+    if token is None:
+        return None
+    if token not in vocabulary.control:
+        raise ConfigError(
+            f"image_token {token!r} is no control token of tokenizer {vocabulary.name}, which has {', '.join(sorted(vocabulary.control))}. "
+            "Name one of these, or add it to the tokenizer as a special token"
+        )
+    if token in (vocabulary.special.get("eos_token"), stop):
+        raise ConfigError(f"image_token {token!r} is the token that ends texts or turns; an image needs another one")
+    if token in written:
+        raise ConfigError(
+            f"image_token {token!r} is written by the chat template or as a sentinel of fim, so it could not tell where images stand. "
+            "Name another control token, or add one to the tokenizer"
+        )
+    return vocabulary.control[token]
+
+
+def stored_image_id(workspace: Workspace, family: Family) -> int | None:
+    """`image_id` with what the family's tokenizer and template say."""
+    if image_token(family) is None:
+        return None
+    stop = written = ""
+    if isinstance(family, Chat):
+        template = workspace.template(family)
+        stop, written = template.stop_token, _frame(template)
+    elif isinstance(family, Pretrain) and (fim := family.preprocessing.fim).rate:
+        written = "\n".join((fim.prefix_token, fim.suffix_token, fim.middle_token))
+    return image_id(family, workspace.vocabulary(family), stop, written)
+
+
+def _frame(template: ChatTemplate) -> str:
+    """What a template writes around the words of short chats. What it writes beside tools, say, is left to the audit of the store."""
+    system, chat = {"role": "system", "content": "0"}, ({"role": "user", "content": "1"}, {"role": "assistant", "content": "2"})
+    written = []
+    for messages in (chat, (system, *chat)):
+        with suppress(Refused):  # a template without system turns, say
+            written.append(template.render(messages))
+    return "\n".join(written)
+
+
+def shown_images(turns: Iterable[Turn]) -> list[Region]:
+    """The images of a record that are not dropped before rendering."""
+    return [region for turn in turns for region in turn.regions if region.kind == IMAGE and not region.drop]
+
+
+def refuse_images(turns: Iterable[Turn], stage: str) -> None:
+    """Refuse (``unsupported_media``) turns with images where nothing can stand for them."""
+    found = shown_images(turns)
+    if found:
+        raise Refused(
+            "unsupported_media", f"image {found[0].text[:200]!r}: this family has text only; images need pretrain or sft", stage=stage
+        )
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """The images of a domain.
+
+    Attributes:
+        folder: what their paths are relative to; `None`: local ones are refused.
+    """
+
+    folder: Path | None
+
+    def digest(self, path: str) -> str | None:
+        """sha256 (hex) of an image's bytes; `None` for a URL, which is not opened.
+
+        Raises:
+            Refused: ``unknown_image_scheme``, ``no_image_dir``, ``image_outside_folder``, ``missing_image``, ``unreadable_image``.
+        """
+        if REMOTE.match(path):
+            return None
+        if "://" in path:
+            raise Refused(
+                "unknown_image_scheme",
+                f"{path[:200]!r} is no address of http, https, s3, gs, gcs, hf, az, abfs, abfss or oss; "
+                "write a local file as a path relative to image_dir",
+                stage="render",
+            )
+        where = self._place(path)
+        try:
+            if not where.is_file():
+                raise Refused("missing_image", f"no file {str(where)[:400]}", stage="render")
+            self._refuse_escape(where)
+            return self._digest(where)
+        except (OSError, ValueError) as error:
+            raise Refused("unreadable_image", f"{str(where)[:400]}: {str(error)[:100]}", stage="render") from error
+
+    def block(self, placed: Placed) -> ImageBlock:
+        """What is stored of images: where they stand, their paths and digests."""
+        images = [Image(path, self.digest(path)) for path in placed.paths]
+        return ImageBlock(placed.record, placed.start, placed.length, images)
+
+    def _place(self, path: str) -> Path:
+        if self.folder is None:
+            raise Refused("no_image_dir", f"{path[:200]!r} is a local file; set image_dir of the domain to its folder", stage="render")
+        folder = os.path.normpath(self.folder)
+        where = os.path.normpath(Path(folder) / path)
+        if not where.startswith(f"{folder}{os.sep}"):
+            raise Refused("image_outside_folder", f"{path[:200]!r} is not below image_dir {folder}", stage="render")
+        return Path(where)
+
+    def _refuse_escape(self, where: Path) -> None:
+        """A linked folder is somebody's data disk; a linked file that leaves the folder could be any file of this machine."""
+        if self.folder is not None and where.is_symlink() and not where.resolve().is_relative_to(self.folder.resolve()):
+            raise Refused(
+                "image_outside_folder",
+                f"{str(where)[:200]} is a link to {str(where.resolve())[:200]}, outside image_dir; put the file itself there",
+                stage="render",
+            )
+
+    @cached_property
+    def _digest(self) -> Callable[[Path], str]:
+        # of one build only: a process that runs for days must notice another image
+        return lru_cache(REMEMBERED)(file_hash)

@@ -1,0 +1,64 @@
+"""Rows of preferences: ``{prompt, chosen, rejected}`` of a pair, ``{prompt, completion, label}`` of a labelled answer, in TRL's forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from prep_assets.assets.writing.images import refuse_images
+from prep_assets.assets.writing.message_rows import (
+    Columns,
+    RowForm,
+    extra_columns,
+    refuse_fractions,
+    sample_of,
+    says_something,
+    turns_of,
+    written,
+)
+from prep_assets.errors import Refused
+from prep_assets.samples import ASSISTANT, COMPLETION, USER, Pair, Sample, Turn
+
+
+def preference_row(example: object, form: RowForm) -> Columns:
+    """The row of a pair, or of a sample with a label.
+
+    Raises:
+        Refused: neither of them; an empty or equal answer; a conversation that the form cannot hold.
+    """
+    if isinstance(example, Sample) and example.label is not None:
+        row = _row({"prompt": example.turns[:-1], "completion": example.turns[-1:]}, extra_columns(example), form)
+        return {**row, "label": example.label, **extra_columns(example)}
+    if not isinstance(example, Pair):
+        raise Refused("not_a_pair", f"the schema gives {type(example).__name__}, preferences need a Pair or a label", stage="pair")
+    row = _row({"prompt": example.prompt, "chosen": example.chosen, "rejected": example.rejected}, extra_columns(example), form)
+    if row["chosen"] == row["rejected"]:
+        raise Refused("equal_answers", "chosen and rejected are the same", stage="pair")
+    return row | extra_columns(example) | ({} if example.margin is None else {"margin": example.margin})
+
+
+def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:
+    refuse_images([turn for turns in parts.values() for turn in turns], "pair")
+    parts = {part: turns if part != "prompt" else [_weighted(turn, None) for turn in turns] for part, turns in parts.items()}
+    refuse_fractions([turn for turns in parts.values() for turn in turns], "pair")
+    row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}
+    for part, value in row.items():
+        if not says_something(value):
+            raise Refused(f"empty_{part}", f"the {part} is empty", stage="pair")
+    return row
+
+
+def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
+    """The conversation of one side of a pair: the prompt with weight 0, the answer with weight 1, but for what of it has another weight."""
+    prompt = [_weighted(turn, 0.0) for turn in turns_of(row["prompt"], USER)]
+    answer = [_as_answer(turn) if turn.role in (ASSISTANT, COMPLETION) else _weighted(turn, 0.0) for turn in turns_of(row[side], ASSISTANT)]
+    return sample_of(row, [*prompt, *answer])
+
+
+def _as_answer(turn: Turn) -> Turn:
+    return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=1.0) for r in turn.regions))
+
+
+def _weighted(turn: Turn, weight: float | None) -> Turn:
+    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))

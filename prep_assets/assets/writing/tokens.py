@@ -1,0 +1,73 @@
+"""What all pipelines that write token streams share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import Family
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.images import image_fault
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+BLOCK = 1 << 22
+"""Tokens in a block when a whole stream is read through."""
+
+
+def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
+    """What ids depend on: the tokenizer's content, which of its readings that is, and the version of the reference library."""
+    from importlib.metadata import version
+
+    loader = "transformers" if family.tokenizer_loader == "transformers" else "file"
+    return {"sha256": workspace.vocabulary(family).hash, "loader": loader, "tokenizers": version("tokenizers"), "engine": family.engine}
+
+
+def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
+    """The integer type that token ids are stored in.
+
+    Raises:
+        ConfigError: the configured type cannot hold the vocabulary.
+    """
+    if family.output.dtype == "auto":
+        return vocabulary.dtype.name
+    if vocabulary.size - 1 > np.iinfo(family.output.dtype).max:
+        raise ConfigError(
+            f"output.dtype {family.output.dtype} holds ids up to {np.iinfo(family.output.dtype).max:,}, the vocabulary has {vocabulary.size:,}"
+        )
+    return family.output.dtype
+
+
+def blocks(array: Any, size: int = BLOCK) -> Iterator[npt.NDArray[Any]]:
+    """A long array, read in blocks."""
+    for start in range(0, len(array), size):
+        yield np.asarray(array[start : start + size])
+
+
+def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int | None = None) -> TokenStore:
+    """Structural checks on a token stream: parts fit together, records are not empty, ids are inside the vocabulary, images stand where the
+    image token does.
+
+    Args:
+        image: id of the image token; `None` where there can be no images.
+
+    Raises:
+        StoreError: one of these does not hold.
+    """
+    store = open_tokens(payload, stream)
+    lengths = np.diff(store.ends, prepend=0)
+    if len(lengths) and lengths.min() < 1:
+        raise StoreError(f"{stream}: record {int(lengths.argmin()):,} has no tokens")
+    for block in blocks(store.arrays["tokens"]):
+        if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
+            raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
+    if image is not None and (fault := image_fault(store.images, store.arrays, store.starts, lengths, image)) is not None:
+        raise StoreError(
+            f"{stream}: {fault}. Where the chat template writes the image token by itself, name another control token as image_token"
+        )
+    return store

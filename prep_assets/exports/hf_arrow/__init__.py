@@ -1,0 +1,1 @@
+"""Arrow data sets for trainers built on Hugging Face `datasets`: TRL, axolotl, LLaMA-Factory, open-instruct."""

@@ -1,0 +1,112 @@
+"""Megatron's ``.bin`` / ``.idx`` (Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX), and ModelLink's sets of pairs for instruction tuning.
+
+Byte layout: `prep_assets.stores.read_megatron`. Labels of ModelLink are unshifted, -100 where there is no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports.blocks import IGNORE, Block, rows, sides
+from prep_assets.exports.megatron.indexed import IndexedWriter
+from prep_assets.exports.options import Count, FileName, TokenId
+from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.source import Pairs
+from prep_assets.exports.unmasked import refuse_lost_mask
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+SMALL_VOCABULARY = 65_500
+"""Below this size Megatron stores tokens in 16 bits."""
+
+
+@exporter(
+    "megatron",
+    *(TokenStore, PackedStore, Pairs),
+    only={
+        "vocab_size": lambda kind, options: kind is TokenStore and options["layout"] != "instruction",
+        "pad_id": lambda kind, _: kind is PackedStore,
+        "neat": lambda kind, _: kind is PackedStore,
+    },
+)
+def megatron(
+    source: TokenStore | PackedStore | Pairs,
+    out: Path,
+    progress: Progress,
+    *,
+    layout: Literal["text", "instruction"] | None = None,
+    name: FileName = "train",
+    vocab_size: Count | None = None,
+    pad_id: TokenId = 0,
+    neat: bool = True,
+) -> None:
+    """``<name>_text_document`` of a token stream, or ModelLink's ``<name>_packed_<key>_document`` of tables, pairs and masked streams.
+
+    `layout` is ``text`` for token streams and ``instruction`` for everything else. `vocab_size` decides between uint16 and int32 for text;
+    instruction data is int32. With `neat`, the attention mask of a packed row numbers its documents from 1 (``--neat-pack``); otherwise it
+    is 1 everywhere, and training finds documents by their end token (``--reset-attention-mask``).
+    """
+    layout = layout or ("text" if isinstance(source, TokenStore) else "instruction")
+    if layout == "text":
+        if not isinstance(source, TokenStore):
+            raise ConfigError(f"layout 'text' is for token streams; this is a {type(source).__name__}. Use 'instruction'")
+        refuse_lost_mask(source, "megatron")
+        dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
+        _write(out, {f"{name}_text_document": dtype}, _text(source, f"{name}_text_document", dtype), len(source), progress)
+        return
+    keys = _KEYS["pairs" if isinstance(source, Pairs) else "rows"]
+    data = _pairs(source) if isinstance(source, Pairs) else _rows(source, pad_id, neat)
+    _write(out, dict.fromkeys((f"{name}_packed_{key}_document" for key in keys), "int32"), _named(data, name), len(source), progress)
+
+
+Sequences = dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]
+_KEYS = {
+    "rows": ("input_ids", "attention_mask", "labels"),
+    "pairs": ("chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"),
+}
+
+
+def _write(out: Path, files: dict[str, str], data: Iterator[tuple[int, Sequences]], total: int, progress: Progress) -> None:
+    with ExitStack() as stack:
+        writers = {file: stack.enter_context(IndexedWriter(out / file, dtype)) for file, dtype in files.items()}
+        for done, sequences in data:
+            for file, (values, lengths) in sequences.items():
+                writers[file].append(values, lengths)
+            progress(done, total)
+
+
+def _named(data: Iterator[tuple[int, Sequences]], name: str) -> Iterator[tuple[int, Sequences]]:
+    return ((done, {f"{name}_packed_{key}_document": part for key, part in sequences.items()}) for done, sequences in data)
+
+
+def _text(source: TokenStore, file: str, dtype: str) -> Iterator[tuple[int, Sequences]]:
+    return ((block.done, {file: (block.ids(dtype), block.row_lengths)}) for block in rows(source))
+
+
+def _rows(source: TokenStore | PackedStore, pad_id: int, neat: bool) -> Iterator[tuple[int, Sequences]]:
+    for block in rows(source):
+        if isinstance(source, PackedStore):
+            yield block.done, _padded(block, source.row_len, pad_id, neat)
+        else:
+            parts = (block.tokens, np.ones_like(block.tokens), block.labels)
+            yield block.done, {key: (part, block.row_lengths) for key, part in zip(_KEYS["rows"], parts, strict=True)}
+
+
+def _padded(block: Block, width: int, pad_id: int, neat: bool) -> Sequences:
+    numbers = (block.document_numbers, 0) if neat else (np.ones_like(block.document_numbers), 1)
+    lengths = np.full(len(block.row_lengths), width)
+    parts = ((block.tokens, pad_id), numbers, (block.labels, IGNORE))
+    return {key: (block.padded(values, width, fill), lengths) for key, (values, fill) in zip(_KEYS["rows"], parts, strict=True)}
+
+
+def _pairs(source: Pairs) -> Iterator[tuple[int, Sequences]]:
+    for chosen, rejected in sides(source):
+        blocks = (chosen.tokens, chosen), (chosen.labels, chosen), (rejected.tokens, rejected), (rejected.labels, rejected)
+        yield chosen.done, {key: (values, block.row_lengths) for key, (values, block) in zip(_KEYS["pairs"], blocks, strict=True)}

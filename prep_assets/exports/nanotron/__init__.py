@@ -1,0 +1,1 @@
+"""datatrove's ``.ds`` files, which nanotron's Nanoset reads."""

@@ -1,0 +1,95 @@
+"""What a row of an export says, in one form for all formats. The readers: `read.py` of each format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+Ints = npt.NDArray[np.int64]
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """A row.
+
+    Attributes:
+        tokens: int64[T], perhaps with padding at the end; or the rewards of a group, float32[G].
+        trained: bool[T], whether a token is trained, at its own place; `None` where the format does not say.
+        starts: where documents start in it; `None` where the format does not say. Padding may count as documents.
+        images: path of each image and the places of its tokens, `None` where the format does not say them; `None` as well where it has no images.
+    """
+
+    tokens: npt.NDArray[Any]
+    trained: npt.NDArray[np.bool_] | None = None
+    starts: Ints | None = None
+    images: tuple[tuple[str, tuple[int, ...] | None], ...] | None = None
+
+
+def without_nulls(value: Any) -> Any:
+    """A JSON value whose objects have no keys that are null: in a column, a key that an object lacks and one that is null are the same."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _itself(line: dict[str, Any], number: int) -> Any:
+    return line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readable:
+    """An export, opened.
+
+    Attributes:
+        count: number of its rows.
+        row: what a row says: `Tokens` of one sequence, of both sides of a pair, or of a group's prompt, responses and rewards; of lines,
+            anything comparable with `expected`.
+        documents: whether its rows are the documents of a packed table.
+        expected: what a line of the source, with its number, becomes in this format.
+    """
+
+    count: int
+    row: Callable[[int], Any]
+    documents: bool = False
+    expected: Callable[[dict[str, Any], int], Any] = _itself
+
+
+def labelled(tokens: Any, labels: Any, starts: Ints | None = None) -> Tokens:
+    """A row whose labels are its own tokens where they are trained, -100 elsewhere."""
+    ids, said = np.asarray(tokens, np.int64), np.asarray(labels, np.int64)
+    trained = said != -100
+    if len(ids) != len(said) or (ids != said)[trained].any():
+        raise StoreError(f"{len(said):,} labels of {len(ids):,} tokens are neither the token at their place nor -100")
+    return Tokens(ids, trained, starts)
+
+
+def cut(tokens: Any, mask: Any, source: TokenStore | PackedStore) -> Callable[[int], tuple[Tokens]]:
+    """Rows of a format that has its records end to end and no borders: where the source says they are."""
+    width = source.row_len if isinstance(source, PackedStore) else 0
+
+    def row(number: int) -> tuple[Tokens]:
+        if isinstance(source, PackedStore):
+            part = slice(number * width, (number + 1) * width)
+        else:
+            part = slice(int(source.ends[number - 1]) if number else 0, int(source.ends[number]))
+        return (Tokens(np.asarray(tokens[part], np.int64), None if mask is None else np.asarray(mask[part]) != 0),)
+
+    return row
+
+
+def parquet(files: list[Path]) -> Any:
+    """Parquet files as one `pyarrow.Table`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pa.concat_tables([pq.ParquetFile(file).read() for file in files])

@@ -1,0 +1,1 @@
+"""verl's Parquet files: RL prompts with what is right, and SFT messages."""

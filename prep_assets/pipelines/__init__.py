@@ -1,1 +1,0 @@
-"""The four families, each a composition of the rooms below. No Dagster, no command line."""

@@ -1,1 +1,0 @@
-"""The families: what each asset writes, and what that depends on."""

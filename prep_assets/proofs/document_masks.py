@@ -1,0 +1,97 @@
+"""Loss masks of pretraining: what of each document is trained, and with which weight, is what the regions of its source say.
+
+The tokens of a document are decoded in runs of one weight; those must be the texts of the source's regions, joined where neighbours weigh the same.
+White space is left out of the comparison, because a token may begin with a space of the region before its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.samples import IMAGE, Region, Sample
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+Run = tuple[float, str]
+PICTURE: Run = (0.0, "\0image\0")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskedDocument:
+    """A document of a store: its record id, what its source says now, its tokens with the end-of-text token, and their weights."""
+
+    id: str
+    sample: Sample
+    ids: npt.NDArray[Any]
+    mask: npt.NDArray[Any]
+
+
+def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabulary, image: int | None) -> Verdict:
+    """Compare every document.
+
+    Args:
+        image: id of the image token; `None` where there can be no images.
+    """
+    checked = untrained = 0
+    for document in documents:
+        shown = [region for turn in document.sample.turns for region in turn.regions if not region.drop and region.text]
+        expected, found = _expected(shown, vocabulary), _found(document, vocabulary, image)
+        ending = next((_weight(region) for region in reversed(shown) if region.kind != IMAGE), 1.0)
+        problem = ""
+        if expected != found:
+            at = next(
+                (at for at, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), min(len(expected), len(found))
+            )
+            wanted, got = (runs[at] if at < len(runs) else "nothing" for runs in (expected, found))
+            problem = f"run {at} is {got!r:.120}, the source says {wanted!r:.120}"
+        elif float(document.mask[-1]) != ending:
+            problem = f"the end-of-text token weighs {float(document.mask[-1]):g}, the region before it {ending:g}"
+        if problem:
+            worst = Worst(document.id, problem, tuple(document.ids.tolist()), tuple(document.mask.astype(float).tolist()))
+            return Verdict(False, f"{document.id}: {problem}", {"documents_masked": checked}, worst)
+        checked += 1
+        untrained += int((document.mask == 0).sum())
+    summary = f"{checked:,} documents are trained where their regions say so; {untrained:,} tokens are not trained"
+    return Verdict(True, summary, {"documents_masked": checked, "masked_tokens": untrained})
+
+
+def _weight(region: Region) -> float:
+    return 1.0 if region.loss_weight is None else float(np.float32(region.loss_weight))
+
+
+def _expected(shown: Sequence[Region], vocabulary: Vocabulary) -> list[Run]:
+    normalizer = vocabulary.backend.normalizer
+    runs = [PICTURE if region.kind == IMAGE else (_weight(region), region.text) for region in shown]
+    whole = _joined(runs)
+    return [run if run == PICTURE or normalizer is None else (run[0], _solid(normalizer.normalize_str(run[1]))) for run in whole]
+
+
+def _found(document: MaskedDocument, vocabulary: Vocabulary, image: int | None) -> list[Run]:
+    ids, weights = document.ids[:-1], document.mask[:-1].astype(np.float32)
+    pictures = np.zeros(len(ids), bool) if image is None else ids == image
+    begins = np.flatnonzero(np.append(True, (np.diff(weights) != 0) | (np.diff(pictures.astype(np.int8)) != 0))[: len(ids)])
+    ends = np.append(begins[1:], len(ids))
+    return _joined(
+        [
+            PICTURE if pictures[first] and not weights[first] else (float(weights[first]), vocabulary.decode(ids[first:stop].tolist()))
+            for first, stop in zip(begins.tolist(), ends.tolist(), strict=True)
+        ]
+    )
+
+
+def _joined(runs: Sequence[Run]) -> list[Run]:
+    """Neighbours of one weight as one, without white space; runs of white space alone are left out. Pictures side by side are one."""
+    kept = [run if run == PICTURE else (run[0], _solid(run[1])) for run in runs]
+    kept = [run for run in kept if run[1]]
+    grouped = groupby(kept, key=lambda run: (run[0], run == PICTURE))
+    return [PICTURE if picture else (weight, "".join(text for _, text in same)) for (weight, picture), same in grouped]
+
+
+def _solid(text: str) -> str:
+    return "".join(text.split())

@@ -1,0 +1,104 @@
+"""Tokenization identity of conversations: the tokens of every row are the reference tokenizer's for a fresh render of its source.
+
+The render is cut at the control tokens that the template wrote, and only there; the reference library tokenizes what lies between as ordinary text.
+Ids that decode to the same text and are not the tokenizer's own for it are found as well as wrong ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+BATCH_CHARACTERS = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One record.
+
+    Attributes:
+        id: its record id.
+        ids: its token ids.
+        text: a fresh render of it.
+        controls: characters (start, end) of the control tokens that the template wrote, ascending.
+        typed: control tokens that the content holds as text.
+        left: the ids that truncation must have left; `None` where it is whole.
+    """
+
+    id: str
+    ids: npt.NDArray[np.integer[Any]]
+    text: str
+    controls: tuple[tuple[int, int], ...]
+    typed: int
+    left: npt.NDArray[np.integer[Any]] | None = None
+
+
+def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
+    """Tokenize every row again and compare; the verdict shows the first that differs."""
+    reference = reference_ids(vocabulary)
+    numbers = {"rows_tokenized_again": 0, "control_tokens_in_content": 0}
+    for batch in _batches(rows):
+        numbers["control_tokens_in_content"] += sum(row.typed for row in batch)
+        again = expected_ids([row for row in batch if row.left is None], vocabulary, reference)
+        for row in batch:
+            expected = next(again) if row.left is None else row.left
+            numbers["rows_tokenized_again"] += 1
+            if not np.array_equal(row.ids, expected):
+                fault = _difference(row.ids, expected, vocabulary)
+                return Verdict(False, f"{row.id}: {fault}", numbers, Worst(row.id, fault, tuple(row.ids.tolist())))
+    return Verdict(True, f"{numbers['rows_tokenized_again']:,} rows have the reference tokenizer's ids of their render", numbers)
+
+
+def _batches(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
+    batch: list[Conversation] = []
+    characters = 0
+    for row in rows:
+        batch.append(row)
+        characters += len(row.text)
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def expected_ids(rows: Sequence[Conversation], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.int64]]:
+    """The reference's ids of each whole row: its control tokens, and what lies between them as ordinary text."""
+    texts: list[str] = []
+    begins: list[bool] = []
+    items: list[list[int]] = []  # of each row: ids of control tokens, and -1 for the next of `texts`
+    for row in rows:
+        own: list[int] = []
+        last = 0
+        for start, end in (*row.controls, (len(row.text),) * 2):
+            if start > last:
+                texts.append(row.text[last:start])
+                begins.append(last == 0)
+                own.append(-1)
+            if end > start:
+                own.append(vocabulary.control[row.text[start:end]])
+            last = end
+        items.append(own)
+    flat = reference.encode(texts, np.asarray(begins, bool))
+    segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
+    for own in items:
+        parts = [next(segments) if item < 0 else [item] for item in own]
+        yield np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+
+def _difference(found: npt.NDArray[Any], expected: npt.NDArray[Any], vocabulary: Vocabulary) -> str:
+    shorter = min(len(found), len(expected))
+    differing = np.flatnonzero(found[:shorter] != expected[:shorter])
+    at = int(differing[0]) if len(differing) else shorter
+    near = [vocabulary.decode(ids[max(0, at - 5) : at + 5]) for ids in (found, expected)]
+    lengths = f"{len(found):,} ids, the reference tokenizer gives {len(expected):,}"
+    return f"{lengths}; from token {at:,} on they differ: …{near[0]!r}…, the render has …{near[1]!r}…"

@@ -1,0 +1,81 @@
+"""Images: each stands on its run of the image token, untrained, that token stands nowhere else, and a packed table has those of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.images import Image, Images, image_fault
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+Place = tuple[int, int, int]
+"""Row, place of the first token in it, number of tokens."""
+
+
+def check_images(store: TokenStore | PackedStore, token: int) -> Verdict:
+    """The images of a token stream or of a packed table, over all of its tokens.
+
+    Args:
+        token: id of the image token.
+    """
+    if isinstance(store, TokenStore):
+        fault = image_fault(store.images, store.arrays, store.starts, np.diff(store.ends, prepend=0), token)
+    else:
+        used = np.zeros(len(store), np.int64)
+        np.maximum.at(used, store.documents["row"], np.asarray(store.documents["row_offset"]) + np.asarray(store.documents["length"]))
+        arrays = {"tokens": _EndToEnd(store.tokens, used), "loss_mask": _EndToEnd(store.loss_mask, used)}
+        fault = image_fault(store.images, arrays, np.arange(len(store)) * store.row_len, used, token)
+    numbers = {"images": len(store.images)}
+    if fault is not None:
+        return Verdict(False, fault, numbers, Worst("images", fault))
+    return Verdict(True, f"{len(store.images):,} images stand where the image token does, untrained", numbers)
+
+
+class _EndToEnd:
+    """The rows of a table as one array, read in slices; -1 in the padding, which may be of the image token."""
+
+    def __init__(self, rows: Any, used: npt.NDArray[np.int64]) -> None:
+        self._rows, self._used, self._width = rows, used, int(rows.shape[1])
+
+    def __getitem__(self, part: slice) -> Any:
+        first, stop = part.start // self._width, -(-part.stop // self._width)
+        rows = np.asarray(self._rows[first:stop]).astype(np.float64)
+        flat = np.where(np.arange(self._width) < self._used[first:stop, None], rows, -1).reshape(-1)
+        return flat[part.start - first * self._width : part.stop - first * self._width]
+
+
+def check_packed_images(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Verdict:
+    """Compare a packed table's images with those of the records that its pieces are made of: places, paths and digests."""
+    expected, found = list(_expected(packed, tokens)), list(_found(packed.images))
+    numbers = {"packed_images": len(found)}
+    if len(expected) != len(found):
+        problem = f"{len(found):,} images, the records have {len(expected):,} in the pieces that are packed"
+        return Verdict(False, problem, numbers, Worst("images", problem))
+    for wanted, got in zip(expected, found, strict=True):
+        if wanted != got:
+            problem = f"an image at {got}, the records have {wanted}"
+            return Verdict(False, problem, numbers, Worst(f"row {got[0][0]:,}", problem))
+    return Verdict(True, f"{len(found):,} packed images are those of their records", numbers)
+
+
+def _found(images: Images) -> Iterator[tuple[Place, Image]]:
+    places = zip(images.record.tolist(), images.start.tolist(), images.length.tolist(), strict=True)
+    yield from zip(places, images.references(np.arange(len(images))), strict=True)
+
+
+def _expected(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Iterator[tuple[Place, Image]]:
+    """The images of each piece, one piece after the other."""
+    documents = {field: np.asarray(values) for field, values in packed.documents.items()}
+    for piece in range(len(documents["row"])):
+        row, offset, length, source, record, start = (int(documents[field][piece]) for field in documents)
+        images = tokens[packed.sources[source]].images
+        part = images.of(record, record + 1) if len(images) else slice(0, 0)
+        for number in range(part.start, part.stop):
+            begin, size = int(images.start[number]), int(images.length[number])
+            if start <= begin < start + length:
+                yield (row, offset + begin - start, size), images.references(np.array([number]))[0]

@@ -1,0 +1,222 @@
+"""The ledger: every row that a domain reads is stored once, on its side of the split, or refused once, for a reason that holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.held_out import is_held_out
+from prep_assets.proofs.selection import DUPLICATE, GOOD, SAYS, Again, Selected, reason_fault
+from prep_assets.proofs.verdict import Verdict, Worst
+
+Ints = npt.NDArray[np.int64]
+
+
+def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
+    """File and row as one number, which sorts as they do in a domain."""
+    return (np.asarray(file, np.int64) << 40) | np.asarray(row, np.int64)
+
+
+class Refusals:
+    """The lines of a quarantine file, as columns: file name, row, ``stage/reason``."""
+
+    def __init__(self, lines: Iterable[tuple[str, str]]) -> None:
+        """`lines`: id and ``stage/reason`` of each."""
+        self._names: dict[str, int] = {}
+        self.reasons: dict[str, int] = {}
+        name, row, reason = [], [], []
+        for identity, why in lines:
+            file, _, number = identity.rpartition(":")
+            name.append(self._names.setdefault(file, len(self._names)))
+            row.append(int(number))
+            reason.append(self.reasons.setdefault(why, len(self.reasons)))
+        self._name, self._row, self._reason = (np.array(values, np.int64) for values in (name, row, reason))
+        self._used = np.zeros(len(name), bool)
+
+    def of(self, files: Sequence[str]) -> _Claims:
+        """Those that no domain before has claimed, of files of these names, for a domain that numbers them so."""
+        number = np.full(len(self._names) + 1, -1, np.int64)
+        for at, file in enumerate(files):
+            number[self._names.get(file, len(self._names))] = at
+        free = np.flatnonzero(~self._used & (number[self._name] >= 0)) if len(self._name) else np.zeros(0, np.int64)
+        place = places(number[self._name[free]], self._row[free])
+        # of two that are alike, which two domains may have whose files have one name, the first is the earlier domain's
+        _, first = np.unique(place, return_index=True)
+        return _Claims(place[first], free[first], self)
+
+    def claim(self, which: Ints) -> None:
+        """Take these out of what is left."""
+        self._used[which] = True
+
+    def reason(self, which: int) -> str:
+        """``stage/reason`` of one."""
+        return list(self.reasons)[int(self._reason[which])]
+
+    def left(self) -> list[str]:
+        """Ids of those that no row of any domain accounts for."""
+        names = list(self._names)
+        return [f"{names[self._name[at]]}:{self._row[at]}" for at in np.flatnonzero(~self._used)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    place: Ints
+    which: Ints
+    refusals: Refusals
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The records of one domain that a store holds.
+
+    Attributes:
+        place: sorted, see `places`.
+        held_out: whether each stands on the held-out side.
+        belongs: 1 where the text of the record itself says that it belongs there, 0 where it does not, -1 where only its source can say.
+    """
+
+    place: Ints
+    held_out: npt.NDArray[np.bool_]
+    belongs: npt.NDArray[np.int8]
+
+    @classmethod
+    def of(cls, place: Ints, held_out: npt.NDArray[np.bool_], belongs: npt.NDArray[np.int8] | None = None) -> Stored:
+        """Put them in order."""
+        order = np.argsort(place, kind="stable")
+        says = np.full(len(place), -1, np.int8) if belongs is None else belongs
+        return cls(place[order], held_out[order], says[order])
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Goes through the domains of a store, one after the other.
+
+    Attributes:
+        fraction: share of the training files that is held out.
+        faults: where and what, at most `MOST_FAULTS`.
+    """
+
+    refusals: Refusals
+    fraction: float
+    numbers: dict[str, int] = field(
+        default_factory=lambda: {
+            "rows_read_again": 0,
+            "rows_stored": 0,
+            "rows_refused": 0,
+            "duplicates": 0,
+            "rows_held_out": 0,
+            "faults": 0,
+        }
+    )
+    worst: Worst | None = None
+
+    def domain(
+        self,
+        blocks: Iterable[Selected],
+        stored: Stored,
+        names: Sequence[str],
+        held_out_files: Sequence[bool],
+        content: Callable[[Mapping[str, Any]], bytes],
+        again: Again,
+    ) -> None:
+        """Go through one domain.
+
+        Args:
+            names, held_out_files: of its files; the second whether all of a file is held out.
+            content: fields of a row → what decides whether it is held out.
+            again: see `Again`.
+        """
+        claims, matched = self.refusals.of(names), 0
+        if (twice := np.flatnonzero(np.diff(stored.place) == 0)).size:
+            self._fault(_identity(names, int(stored.place[twice[0]])), "is stored twice")
+        for block in blocks:
+            place = places(block.file, block.rows)
+            at, kept = _find(stored.place, place)
+            found, refused = _find(claims.place, place)
+            refused &= ~kept
+            matched += int(kept.sum())
+            self.refusals.claim(claims.which[found[refused]])
+            self._count(block, kept, refused)
+            for i in np.flatnonzero(~kept & ~refused).tolist():
+                self._fault(f"{names[block.file]}:{block.rows[i]}", "is neither stored nor refused")
+            for i in np.flatnonzero(kept).tolist():
+                self._stored(block, i, stored, int(at[i]), names, held_out_files[block.file], content)
+            for i in np.flatnonzero(refused).tolist():
+                self._refused(block, i, self.refusals.reason(int(claims.which[found[i]])), names, again)
+        if matched != len(np.unique(stored.place)):
+            self._fault(
+                "the store", f"holds {len(stored.place) - matched:,} records that its sources do not offer, or that are beyond a limit"
+            )
+
+    def _count(self, block: Selected, kept: npt.NDArray[np.bool_], refused: npt.NDArray[np.bool_]) -> None:
+        self.numbers["rows_read_again"] += len(block.rows)
+        self.numbers["rows_stored"] += int(kept.sum())
+        self.numbers["rows_refused"] += int(refused.sum())
+        self.numbers["duplicates"] += sum(fate == DUPLICATE for fate in block.fates)
+
+    def _stored(
+        self,
+        block: Selected,
+        i: int,
+        stored: Stored,
+        at: int,
+        names: Sequence[str],
+        held_out_file: bool,
+        content: Callable[[Mapping[str, Any]], bytes],
+    ) -> None:
+        identity, payload, held_out = f"{names[block.file]}:{block.rows[i]}", block.payloads[i], bool(stored.held_out[at])
+        self.numbers["rows_held_out"] += held_out
+        if block.fates[i] != GOOD:
+            self._fault(identity, f"is stored, though it {SAYS[block.fates[i]]}")
+            return
+        belongs = held_out_file or bool(stored.belongs[at] == 1)
+        if not belongs and stored.belongs[at] < 0 and self.fraction and payload is not None:
+            belongs = is_held_out(content(payload), self.fraction)
+        if belongs != held_out:
+            sides = ("to train on", "held out")
+            self._fault(identity, f"is stored {sides[held_out]}, and belongs to what is {sides[belongs]}")
+
+    def _refused(self, block: Selected, i: int, reason: str, names: Sequence[str], again: Again) -> None:
+        fault, payload = reason_fault(block.fates[i], reason), block.payloads[i]
+        if fault is None and block.fates[i] == GOOD and payload is not None:
+            found = again(block.file, block.rows[i], payload)
+            if found != reason:
+                fault = f"is refused for {reason}; looked at alone, {f'it is refused for {found}' if found else 'nothing is wrong with it'}"
+        if fault is not None:
+            self._fault(f"{names[block.file]}:{block.rows[i]}", fault)
+
+    def _fault(self, where: str, what: str) -> None:
+        self.numbers["faults"] += 1
+        self.worst = self.worst or Worst(where, what)
+
+    def verdict(self) -> Verdict:
+        """What came of it, once every domain has been gone through."""
+        left = self.refusals.left()
+        if left:
+            self._fault(left[0], f"is refused (and {len(left) - 1:,} more are), though it is stored, or no row that is read")
+        numbers = self.numbers
+        if self.worst is not None:
+            return Verdict(False, f"{numbers['faults']:,} faults; first {self.worst.where} {self.worst.note}", numbers, self.worst)
+        return Verdict(
+            True,
+            f"{numbers['rows_read_again']:,} rows, read again, are where they belong: {numbers['rows_stored']:,} stored, "
+            f"{numbers['rows_held_out']:,} of them held out, {numbers['rows_refused']:,} refused, {numbers['duplicates']:,} of them duplicates",
+            numbers,
+        )
+
+
+def _find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Where each stands, and whether it is there at all."""
+    if not len(sorted_places):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    at = np.minimum(np.searchsorted(sorted_places, wanted), len(sorted_places) - 1)
+    return at, sorted_places[at] == wanted
+
+
+def _identity(names: Sequence[str], place: int) -> str:
+    file, row = place >> 40, place & ((1 << 40) - 1)
+    return f"{names[file] if file < len(names) else f'file {file}'}:{row}"

@@ -1,0 +1,129 @@
+"""Mask alignment: trained tokens decode to exactly the trained texts, each with the tokens that end its turn, and to nothing else.
+
+The mask was made from character offsets of a render with marks. This check goes the other way and shares no code with it: it cuts each record where
+the weight of its mask changes, decodes every trained run with the tokenizer's own decoder, and compares with the texts of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.trained_texts import Expected
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+Cut = Literal["none", "start", "end"]
+"""Where truncation took tokens away, perhaps amid a text."""
+
+
+BROKEN = "\ufffd"
+"""What a decoder shows for a part of a character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record to be proven: its id, token ids and loss mask (both 1-D and equally long), what must be trained of what truncation has left,
+    and where it was cut."""
+
+    id: str
+    ids: npt.NDArray[np.integer]
+    mask: npt.NDArray[np.generic]
+    expected: tuple[Expected, ...]
+    cut: Cut = "none"
+
+
+def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
+    """Check every row; the verdict shows the first that fails."""
+    checked = failed = trained = 0
+    worst: Worst | None = None
+    stops: dict[str, int] = {}
+    for part in _batches(rows, batch):
+        decoded = iter(_decode_runs(part, vocabulary))
+        for row in part:
+            runs = _runs(row.mask)
+            fault = _compare(row, runs, [next(decoded) for _ in runs], vocabulary, stops)
+            checked += 1
+            trained += int(sum(end - start for start, end in runs))
+            if fault is not None:
+                failed += 1
+                worst = worst or Worst(row.id, fault, tuple(row.ids.tolist()), tuple(row.mask.astype(float).tolist()))
+    numbers = {"rows_checked": checked, "rows_failed": failed, "trained_tokens": trained}
+    if worst is None:
+        return Verdict(
+            True, f"{trained:,} trained tokens of {checked:,} rows decode to exactly the trained texts and {_ends(stops)}", numbers
+        )
+    return Verdict(False, f"{failed:,} of {checked:,} rows train the wrong tokens; first {worst.where}: {worst.note}", numbers, worst)
+
+
+def _ends(stops: dict[str, int]) -> str:
+    listed = ", ".join(map(repr, sorted(stops)))
+    return f"their stop token{'s' if len(stops) > 1 else ''} {listed}" if stops else "no stop token"
+
+
+def _batches(rows: Iterable[Row], size: int) -> Iterable[list[Row]]:
+    batch: list[Row] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
+    """Start and end of each run of trained tokens of one weight."""
+    weights = mask.astype(np.float32)
+    edges = np.flatnonzero(np.diff(weights)) + 1
+    bounds = [0, *edges.tolist(), len(weights)] if len(weights) else []
+    return [(start, end) for start, end in pairwise(bounds) if weights[start]]
+
+
+def _decode_runs(rows: Sequence[Row], vocabulary: Vocabulary) -> list[str]:
+    return vocabulary.decode_batch([row.ids[start:end].tolist() for row in rows for start, end in _runs(row.mask)])
+
+
+def _compare(
+    row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: dict[str, int]
+) -> str | None:
+    if len(row.ids) != len(row.mask):
+        return f"{len(row.ids):,} tokens, {len(row.mask):,} mask values"
+    if len(decoded) != len(row.expected):
+        shown = [text[:60] for text in decoded]
+        return f"{len(decoded)} trained stretches, the source has {len(row.expected)} trained texts; trained: {shown}"
+    for i, ((start, end), found, expected) in enumerate(zip(runs, decoded, row.expected, strict=True)):
+        wanted = expected.text
+        if row.cut == "end" and i == len(runs) - 1 and end == len(row.ids):
+            # the cut may go through a character, and a stop token may have taken the place of the rest
+            found, wanted = (
+                text.removesuffix(expected.stop).rstrip(BROKEN) + expected.stop * text.endswith(expected.stop) for text in (found, wanted)
+            )
+        if row.cut == "start" and i == 0 and start == 0:
+            found, wanted = found.lstrip(BROKEN), wanted.lstrip(BROKEN)
+        weight = float(row.mask[start])
+        if np.float32(weight) != np.float32(expected.weight):
+            return f"loss weight {weight:g} on {expected.text[:40]!r}, to which the source gives {expected.weight:g}"
+        if expected.stop and not found.rstrip().endswith(expected.stop):
+            return f"the trained text ends {found[-40:]!r}, without {expected.stop!r}, which ends the turn"
+        if found.strip() != wanted.strip():
+            return f"trained {_difference(found.strip(), wanted.strip())}"
+        if expected.stop:
+            stops[expected.stop] = stops.get(expected.stop, 0) + 1
+        blank = found[:1].isspace() and not expected.text[:1].isspace() and (i or row.cut != "start")
+        if blank and vocabulary.decode(row.ids[start : start + 1]).isspace():
+            return f"the template's white space before {expected.text[:40]!r} is trained"
+        if found[-1:].isspace() and not expected.text[-1:].isspace() and vocabulary.decode(row.ids[end - 1 : end]).isspace():
+            return f"the template's white space after {expected.text[-40:]!r} is trained"
+    return None
+
+
+def _difference(found: str, expected: str) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), min(len(found), len(expected)))
+    low = max(0, at - 20)
+    return f"…{found[low : at + 40]!r}…, the source says …{expected[low : at + 40]!r}… (character {at})"

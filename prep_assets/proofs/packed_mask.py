@@ -1,0 +1,66 @@
+"""A packed table against the token stores it was made from: every piece is those tokens with that mask, and no record is used twice over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+
+def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once: bool) -> Verdict:
+    """Compare every piece of every row with its record, token by token.
+
+    Args:
+        tokens: the token store of each domain, by name.
+        once: whether a token may be in the table only once (false where domains are used for several epochs).
+    """
+    documents = {field: np.asarray(values) for field, values in packed.documents.items()}
+    checked = 0
+    for first, block_ids, block_mask in packed.blocks():
+        low, high = np.searchsorted(documents["row"], [first, first + len(block_ids)])
+        for piece in range(int(low), int(high)):
+            row, at, length = (int(documents[field][piece]) for field in ("row", "row_offset", "length"))
+            domain, record = packed.sources[int(documents["source"][piece])], int(documents["record"][piece])
+            store = tokens[domain]
+            if not 0 <= record < len(store):
+                return _failed(packed, row, f"{domain} has no record {record:,}", checked)
+            if documents["start"][piece] < 0:
+                return _failed(packed, row, f"a piece starts before {domain} record {record:,}", checked)
+            start = (int(store.ends[record - 1]) if record else 0) + int(documents["start"][piece])
+            if start + length > int(store.ends[record]):
+                return _failed(packed, row, f"{domain} record {record:,} is shorter than its piece", checked)
+            here = slice(at, at + length)
+            for key, found in (("tokens", block_ids[row - first, here]), ("loss_mask", block_mask[row - first, here])):
+                expected = np.asarray(store.arrays[key][start : start + length])
+                if not np.array_equal(found, expected):
+                    place = at + int((found != expected).argmax())
+                    return _failed(packed, row, f"{key} differs from {domain} record {record:,} at place {place} of the row", checked)
+            checked += length
+    if once and _used_twice(documents):
+        return Verdict(
+            False, "some record's tokens are in the table twice", {"tokens_checked": checked}, Worst("documents", "overlapping pieces")
+        )
+    return Verdict(
+        True, f"{checked:,} packed tokens equal their records, tokens and mask", {"tokens_checked": checked, "rows_checked": len(packed)}
+    )
+
+
+def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
+    order = np.lexsort((documents["start"], documents["record"], documents["source"]))
+    source, record, start, length = (documents[field][order] for field in ("source", "record", "start", "length"))
+    same = (np.diff(source) == 0) & (np.diff(record) == 0)
+    return bool((same & (start[1:] < (start + length)[:-1])).any())
+
+
+def _failed(packed: PackedStore, row: int, what: str, checked: int) -> Verdict:
+    worst = Worst(
+        f"row {row:,}",
+        what,
+        tuple(np.asarray(packed.tokens[row]).tolist()),
+        tuple(np.asarray(packed.loss_mask[row]).astype(float).tolist()),
+    )
+    return Verdict(False, f"row {row:,}: {what}", {"tokens_checked": checked}, worst)

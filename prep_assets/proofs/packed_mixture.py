@@ -1,0 +1,127 @@
+"""The mixture of a packed table: every record that the options ask for is in it whole, as often as they ask, or left out for a reason that holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.mixture import Ints, Order, expected_order
+from prep_assets.proofs.verdict import Verdict, Worst
+
+Trained = Callable[[int, int, int, int], int]
+"""Domain, record, start, end → how many of these tokens are trained."""
+
+
+def check_mixture(
+    documents: Mapping[str, npt.NDArray[Any]],
+    sources: Sequence[str],
+    lengths: Mapping[str, Ints],
+    packing: Mapping[str, Any],
+    trained: Trained,
+    claimed: Mapping[str, float],
+) -> Verdict:
+    """Compare a table's pieces with what must be in it.
+
+    Args:
+        documents: fields of its pieces, in order.
+        sources: names of the domains that they number, sorted.
+        lengths: tokens of each record, by domain.
+        packing: the options.
+        claimed: ``tokens_left_out`` and ``tokens_in_untrained_rows`` as the manifest counts them, and ``share_<domain>``.
+    """
+    found = {field: np.asarray(documents[field]).astype(np.int64) for field in ("source", "record", "start", "length")}
+    numbers: dict[str, float] = {"records_expected": 0, "tokens_packed": int(found["length"].sum()), "tokens_untrained": 0}
+    if list(sources) != sorted(lengths):
+        return _failed(numbers, "domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}")
+    order = expected_order(lengths, packing)
+    numbers["records_expected"] = len(order.record)
+    pieces = _usable(order, packing)
+    for source, record, start, end, surplus in _differences(pieces, found):
+        name = f"{sources[source]} record {record:,}"
+        if surplus > 0:
+            return _failed(numbers, name, f"tokens {start:,} to {end:,} are {surplus} times more in the table than the options ask for")
+        if (lost := trained(source, record, start, end)) > 0:
+            return _failed(numbers, name, f"{lost:,} trained tokens between {start:,} and {end:,} are in no row")
+        numbers["tokens_untrained"] += -surplus * (end - start)
+    fault = _claims(order, pieces, found, sources, claimed, numbers)
+    if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, found, int(packing["row_len"])):
+        fault = f"{packing['strategy']} keeps the order of the mixture, the table does not"
+    if fault is not None:
+        return _failed(numbers, "documents", fault)
+    return Verdict(True, f"the rows hold the {len(order.record):,} records that the options ask for, whole or counted as left out", numbers)
+
+
+def _failed(numbers: Mapping[str, float], where: str, what: str) -> Verdict:
+    return Verdict(False, f"{where}: {what}", numbers, Worst(where, what))
+
+
+def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
+    """The part of each record that the strategy packs: from 0, so many tokens."""
+    row_len, length = int(packing["row_len"]), order.length
+    if packing["strategy"] == "concat":
+        ends = np.cumsum(length)
+        total = int(ends[-1]) if len(ends) else 0
+        limit = total // row_len * row_len if packing["tail"] == "drop" else total
+        length = np.clip(limit - (ends - length), 0, length)
+    elif packing["strategy"] != "bfd_split":
+        long = length > row_len
+        length = np.where(long, {"truncate": row_len, "drop": 0}.get(packing["overlong"], length), length)
+    return {"source": order.source, "record": order.record, "start": np.zeros(len(length), np.int64), "length": length.astype(np.int64)}
+
+
+def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tuple[int, int, int, int, int]]:
+    """Domain, record, start and end of every stretch that is in the table more or less often than wanted, and by how much."""
+    parts = [(found, 1), (wanted, -1)]
+    edges = [
+        (part["source"], part["record"], part["start"] + shift * part["length"], sign * (1 - 2 * shift))
+        for part, sign in parts
+        for shift in (0, 1)
+    ]
+    source, record, place = (np.concatenate([edge[column] for edge in edges]) for column in range(3))
+    change = np.concatenate([np.full(len(edge[0]), edge[3]) for edge in edges])
+    order = np.lexsort((place, record, source))
+    source, record, place, change = source[order], record[order], place[order], change[order]
+    changes = (np.diff(source) != 0) | (np.diff(record) != 0) | (np.diff(place) != 0)
+    last = np.append(changes, np.ones(min(1, len(source)), bool))
+    count = np.cumsum(change)[last]
+    source, record, place = source[last], record[last], place[last]
+    return [(int(source[at]), int(record[at]), int(place[at]), int(place[at + 1]), int(count[at])) for at in np.flatnonzero(count).tolist()]
+
+
+def _claims(
+    order: Order,
+    pieces: Mapping[str, Ints],
+    found: Mapping[str, Ints],
+    sources: Sequence[str],
+    claimed: Mapping[str, float],
+    numbers: Mapping[str, float],
+) -> str | None:
+    used = int(found["length"].sum())
+    left_out = int(order.length.sum()) - used
+    if claimed["tokens_left_out"] != left_out:
+        return f"{left_out:,} tokens are left out, the manifest says {claimed['tokens_left_out']:,}"
+    if claimed["tokens_in_untrained_rows"] != numbers["tokens_untrained"]:
+        said = claimed["tokens_in_untrained_rows"]
+        return f"{numbers['tokens_untrained']:,.0f} untrained tokens are left out, the manifest says {said:,} are in rows without loss"
+    tokens = np.bincount(found["source"], found["length"], len(sources))
+    for name, count in zip(sources, tokens, strict=True):
+        if abs(claimed[f"share_{name}"] - count / max(1, used)) > 1e-9:
+            return f"{name} is {count / max(1, used):.4f} of the tokens, the manifest says {claimed[f'share_{name}']:.4f}"
+    return None
+
+
+def _in_order(pieces: Mapping[str, Ints], found: Mapping[str, Ints], row_len: int) -> bool:
+    """Whether records stand in the table as in the mixture, but for those that are left out."""
+    wanted = iter(zip(pieces["source"].tolist(), pieces["record"].tolist(), strict=True))
+    current: tuple[int, int] | None = None
+    before = 0
+    for source, record, start in zip(found["source"].tolist(), found["record"].tolist(), found["start"].tolist(), strict=True):
+        if current != (source, record) or start < before:
+            current = next((each for each in wanted if each == (source, record)), None)
+            if current is None:
+                return False
+        before = start + 1
+    return True

@@ -1,0 +1,141 @@
+"""Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, document borders that add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
+
+BLOCK = 1 << 22
+
+
+def check_records(store: TokenStore, *, vocabulary_size: int, eos_id: int | None = None, bos_id: int | None = None) -> Verdict:
+    """A ragged token store: records that are not empty, ids inside the vocabulary, a mask (where there is one) of weights in [0, 1] with
+    something trained in every record; with `eos_id`, exactly one end-of-text token in each record, its last; with `bos_id`, one begin-of-text
+    token, its first."""
+    lengths = np.diff(store.ends, prepend=0)
+    numbers = {"records": len(store), "tokens": store.tokens}
+    if len(lengths) and lengths.min() < 1:
+        return _failed(numbers, int(lengths.argmin()), f"{int(lengths.min())} tokens")
+    starts = store.starts
+    for low, high in _record_blocks(store.ends):
+        begin, end = int(starts[low]), int(store.ends[high - 1])
+        ids, at = np.asarray(store.arrays["tokens"][begin:end]), starts[low:high] - begin
+        fault = _ids_fault(ids, at, vocabulary_size) or _ends_fault(ids, at, eos_id, bos_id)
+        if fault is None and "loss_mask" in store.arrays:
+            fault = _mask_fault(np.asarray(store.arrays["loss_mask"][begin:end]), at)
+        if fault is not None:
+            return _failed(numbers, low + fault[0], fault[1], store)
+    return Verdict(True, f"{len(store):,} records, {store.tokens:,} tokens: lengths, ids and mask are sound", numbers)
+
+
+def _record_blocks(ends: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ranges of records of about `BLOCK` tokens each."""
+    blocks, low = [], 0
+    while low < len(ends):
+        start = int(ends[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(ends, start + BLOCK, "right")))
+        blocks.append((low, high))
+        low = high
+    return blocks
+
+
+def _ids_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], size: int) -> tuple[int, str] | None:
+    outside = (ids < 0) | (ids >= size)
+    if not outside.any():
+        return None
+    at = int(outside.argmax())
+    return _record_of(starts, at), f"id {int(ids[at])} is outside the vocabulary of {size:,}"
+
+
+def _ends_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], eos: int | None, bos: int | None) -> tuple[int, str] | None:
+    """The first record that does not hold its begin-of-text and end-of-text tokens once each, at its ends. They may be one and the same token."""
+    last = np.append(starts[1:], len(ids)) - 1
+    for token, places, name, where in ((bos, starts, "begin", "first"), (eos, last, "end", "last")):
+        if token is None:
+            continue
+        is_token = ids == token
+        in_place, count = is_token[places], np.add.reduceat(is_token.astype(np.int64), starts)
+        wrong = ~in_place | (count != (2 if bos == eos else 1))
+        if wrong.any():
+            record = int(wrong.argmax())
+            return record, f"{int(count[record])} {name}-of-text tokens, the {where} token is {'one' if in_place[record] else 'none'}"
+    return None
+
+
+def _mask_fault(mask: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> tuple[int, str] | None:
+    values = mask.astype(np.float32)
+    wrong = ~((values >= 0) & np.isfinite(values))
+    if wrong.any():
+        at = int(wrong.argmax())
+        return _record_of(starts, at), f"loss weight {values[at]} of a token"
+    trained = np.add.reduceat((values > 0).astype(np.int64), starts)
+    if not trained.all():
+        return int((trained == 0).argmax()), "no token is trained"
+    return None
+
+
+def _record_of(starts: npt.NDArray[np.int64], at: int) -> int:
+    return int(np.searchsorted(starts, at, "right")) - 1
+
+
+def _failed(numbers: dict[str, int], record: int, what: str, store: TokenStore | None = None) -> Verdict:
+    ids = tuple(store.record(record, "tokens").tolist()) if store is not None else ()
+    weights = tuple(store.record(record, "loss_mask").astype(float).tolist()) if store is not None and "loss_mask" in store.arrays else ()
+    return Verdict(False, f"record {record:,}: {what}", numbers, Worst(f"record {record:,}", what, ids, weights))
+
+
+def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Verdict:
+    """A packed table: ids inside the vocabulary; pieces that fill each row from its start without gap or overlap; padding after them that
+    is `pad_id` and untrained; something trained in every row."""
+    documents = {field: np.asarray(values) for field, values in store.documents.items()}
+    numbers = {"rows": len(store), "pieces": len(documents["row"])}
+    borders = _border_fault(documents, len(store), store.row_len)
+    if borders is not None:
+        return Verdict(False, borders, numbers, Worst("documents", borders))
+    used = np.bincount(documents["row"], documents["length"], len(store)).astype(np.int64)
+    for first, tokens, mask in store.blocks():
+        padding = np.arange(store.row_len)[None, :] >= used[first : first + len(tokens), None]
+        faults = {
+            "an id is outside the vocabulary": ((tokens < 0) | (tokens >= vocabulary_size)).any(axis=1),
+            "no token is trained": ~(mask != 0).any(axis=1),
+            "padding is trained": ((mask != 0) & padding).any(axis=1),
+            f"padding is not token {pad_id}": ((tokens != pad_id) & padding).any(axis=1),
+            "a loss weight is negative or no number": ~((mask >= 0) & np.isfinite(mask.astype(np.float32))).all(axis=1),
+        }
+        for what, rows in faults.items():
+            if rows.any():
+                row = int(rows.argmax())
+                worst = Worst(f"row {first + row:,}", what, tuple(tokens[row].tolist()), tuple(mask[row].astype(float).tolist()))
+                return Verdict(False, f"{what}: row {first + row:,} and {int(rows.sum()) - 1:,} more in its block", numbers, worst)
+    return Verdict(
+        True,
+        f"{len(store):,} rows of {store.row_len:,}, {len(documents['row']):,} pieces: borders, padding, ids and mask are sound",
+        numbers,
+    )
+
+
+def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: int) -> str | None:
+    row, offset, length = documents["row"], documents["row_offset"], documents["length"]
+    if len(np.unique(row)) != rows or (len(row) and (row.min() < 0 or row.max() >= rows)):
+        return f"pieces lie in {len(np.unique(row)):,} rows, the table has {rows:,}"
+    if (np.diff(row) < 0).any():
+        return f"pieces are not in the order of their rows: one of row {int(row[(np.diff(row) < 0).argmax()]):,} stands before a lower row"
+    end = offset + length
+    first = np.diff(row, prepend=-1) != 0
+    expected = np.where(first, 0, np.roll(end, 1))
+    wrong = (offset != expected) | (length < 1) | (end > row_len)
+    if wrong.any():
+        at = int(wrong.argmax())
+        return f"row {int(row[at]):,}: a piece at {int(offset[at])} of {int(length[at])} tokens, where {int(expected[at])} was the next free place"
+    source, record, start = documents["source"], documents["record"], documents["start"]
+    follows = ~first & (source == np.roll(source, 1)) & (record == np.roll(record, 1)) & (start == np.roll(start + length, 1))
+    if follows.any():
+        at = int(follows.argmax())
+        return f"row {int(row[at]):,}: a border at place {int(offset[at])}, inside record {int(record[at]):,} of its domain"
+    return None

@@ -1,0 +1,116 @@
+"""Selection: which rows of its sources a store must hold, and on which side of the split, worked out from the sources alone.
+
+A row of a domain is unreadable, missed by `where`, a duplicate, contaminated, or none of these. Rows of the first four fates must be refused for that very
+reason. All others must be stored, or refused for another reason, which must be found again when the row is looked at alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prep_assets.proofs.conditions import belongs, matches
+from prep_assets.proofs.contamination import Passages
+from prep_assets.proofs.held_out import fingerprint
+from prep_assets.proofs.source_rows import Rows
+
+GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
+_FILTERS = ("records/filtered_by_where", "records/where_wrong_type")
+_FATES = {"deduplicate/duplicate": DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
+SAYS = {
+    GOOD: "is readable, wanted and new",
+    UNREADABLE: "cannot be read",
+    FILTERED: "misses `where`",
+    DUPLICATE: "equals an earlier row in every field",
+    CONTAMINATED: "holds a passage of a benchmark",
+}
+BLOCK = 1024
+
+Again = Callable[[int, int, Mapping[str, Any]], str]
+"""File, row and fields of a row that was refused → ``stage/reason`` that it is refused for when it is looked at alone; ``""`` for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the configuration says about the rows of a domain.
+
+    Attributes:
+        key, value: the field that tells domains of one source apart (`None` for none), and what it holds in this domain's rows.
+        where: conditions.
+        limit: most rows that are used of the training files.
+        deduplicate: whether a row that equals an earlier one is refused.
+        passages: what no row may hold; `None` where no benchmark is configured.
+    """
+
+    key: str | None = None
+    value: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    limit: int | None = None
+    deduplicate: bool = True
+    passages: Passages | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Consecutive rows of one file that a domain reads: their numbers, fates, and fields (`None` where they cannot be read)."""
+
+    file: int
+    rows: Sequence[int]
+    fates: Sequence[str]
+    payloads: Sequence[Mapping[str, Any] | None]
+
+
+def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules) -> Iterator[Selected]:
+    """The rows that a domain reads, in the order of its files: each a number, whether it is held out, and its rows."""
+    seen: set[bytes] = set()
+    taken = 0
+    for number, test, rows in files:
+        if test or rules.limit is None or taken < rules.limit:
+            for block in _file(number, rows, rules, seen, None if test or rules.limit is None else rules.limit - taken):
+                taken += sum(fate != FILTERED for fate in block.fates) if not test else 0
+                yield block
+
+
+def _file(number: int, rows: Rows, rules: Rules, seen: set[bytes], left: int | None) -> Iterator[Selected]:
+    found: list[tuple[int, str, Mapping[str, Any] | None]] = []
+    for row, payload in rows:
+        if payload is not None and not belongs(payload, rules.key, rules.value):
+            continue
+        fate = _fate(payload, rules, seen)
+        found.append((row, fate, payload))
+        if left is not None and fate != FILTERED:
+            left -= 1
+            if not left:
+                break
+        if len(found) == BLOCK:
+            yield _block(number, found)
+            found = []
+    if found:
+        yield _block(number, found)
+
+
+def _block(number: int, found: Sequence[tuple[int, str, Mapping[str, Any] | None]]) -> Selected:
+    rows, fates, payloads = zip(*found, strict=True)
+    return Selected(number, rows, fates, payloads)
+
+
+def _fate(payload: Mapping[str, Any] | None, rules: Rules, seen: set[bytes]) -> str:
+    if payload is None:
+        return UNREADABLE
+    if rules.where and not matches(payload, rules.where):
+        return FILTERED
+    if rules.deduplicate:
+        digest = fingerprint(payload)
+        if digest in seen:
+            return DUPLICATE
+        seen.add(digest)
+    return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
+
+
+def reason_fault(fate: str, reason: str) -> str | None:
+    """What is wrong with a row of this fate being refused for `reason` (``stage/reason``); `None` where nothing is, or only `Again` can tell."""
+    kind = FILTERED if reason in _FILTERS else _FATES.get(reason, UNREADABLE if reason.startswith("records/") else GOOD)
+    if kind == fate:
+        return None
+    return f"is refused for {reason}, but by a second reading it {SAYS[fate]}"

@@ -1,0 +1,141 @@
+"""Tokenization identity: a document's tokens decode to its text, and are the reference tokenizer's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids
+from prep_assets.proofs.token_bytes import unproven_id
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+BATCH_CHARACTERS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A document.
+
+    Attributes:
+        id: its record id.
+        text: its text.
+        ids: its token ids without the end-of-text token, and without sentinels, in the order of the text.
+        parts: its text, cut where fill-in-the-middle cut it; empty where it is whole.
+    """
+
+    id: str
+    text: str
+    ids: npt.NDArray[np.integer]
+    parts: tuple[str, ...] = ()
+
+
+def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, *, batch: int = 256) -> Verdict:
+    """Tokenize every document again with the reference library, and decode it.
+
+    The first documents are decoded by the tokenizer's own decoder. Once that would take longer than to decode each id of the vocabulary with
+    it, this is done, and all other documents are compared with the bytes of their ids. A tokenizer that normalizes text gives other text
+    back, so that its documents are not decoded.
+
+    Parts of a document that was cut follow a control token, so each is tokenized for itself.
+    """
+    decoded = compared = cut = tokens = 0
+    table: tuple[Any, ...] | None = None
+    reference = reference_ids(vocabulary)
+    for some in _batches(texts, batch):
+        for text, ids in zip(some, _again(some, reference), strict=True):
+            compared += 1
+            if not np.array_equal(ids, text.ids):
+                return _failed(text, f"{len(text.ids):,} ids differ from the reference's {len(ids):,}", decoded, compared)
+        if vocabulary.token_bytes is not None:
+            if table is None and tokens > vocabulary.size:
+                table = _byte_table(vocabulary)
+            fault = _compare(some, vocabulary, table) if table else _decode(some, vocabulary)
+            if fault is not None:
+                return _failed(*fault, decoded, compared)
+            decoded += len(some)
+        cut += sum(bool(text.parts) for text in some)
+        tokens += sum(len(text.ids) for text in some)
+    summary = f"{compared:,} documents have the reference tokenizer's ids, {decoded:,} decode to their text"
+    if cut:
+        summary += f"; {cut:,} are cut for fill-in-the-middle"
+    return Verdict(True, summary, {"documents_decoded": decoded, "documents_compared": compared, "documents_cut": cut})
+
+
+def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
+    """Batches of at most `size` documents and about `BATCH_CHARACTERS`."""
+    some: list[Text] = []
+    characters = 0
+    for text in texts:
+        some.append(text)
+        characters += len(text.text)
+        if len(some) == size or characters >= BATCH_CHARACTERS:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
+
+
+def _again(texts: Sequence[Text], reference: ReferenceIds) -> Iterator[npt.NDArray[np.integer]]:
+    """Each document's ids by the reference library."""
+    parts = [text.parts or (text.text,) for text in texts]
+    counts = np.fromiter(map(len, parts), np.int64, len(parts))
+    whole = np.array([not text.parts for text in texts])
+    flat = reference.encode([part for each in parts for part in each], np.repeat(whole, counts))
+    bounds = flat.offsets[np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])]
+    for start, end in pairwise(bounds.tolist()):
+        yield flat.ids[start:end]
+
+
+def _byte_table(vocabulary: Vocabulary) -> tuple[Any, ...]:
+    """The bytes of each id as an Arrow array; nothing where the tokenizer's own decoder does not confirm them all."""
+    import pyarrow as pa
+
+    return () if unproven_id(vocabulary) is not None else (pa.array(vocabulary.token_bytes, pa.large_binary()),)
+
+
+def _compare(texts: Sequence[Text], vocabulary: Vocabulary, table: tuple[Any, ...]) -> tuple[Text, str] | None:
+    """The first document whose ids do not stand for its bytes, and how they differ."""
+    suspects = _suspects(texts, vocabulary, table[0])
+    fault = _decode(suspects, vocabulary)
+    return fault or ((suspects[0], "its ids stand for other bytes, which only look like its text") if suspects else None)
+
+
+def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list[Text]:
+    """The documents whose bytes are not those of their ids."""
+    import pyarrow as pa
+
+    found = table.take(pa.array(np.concatenate([text.ids for text in texts]).astype(np.uint32)))
+    bounds = np.frombuffer(found.buffers()[1], np.int64, len(found) + 1)
+    ends = np.cumsum([0, *(len(text.ids) for text in texts)])
+    data, suspects = memoryview(found.buffers()[2] or b"").cast("B"), []
+    for text, start, end in zip(texts, bounds[ends[:-1]].tolist(), bounds[ends[1:]].tolist(), strict=True):
+        # a SentencePiece tokenizer puts one space in front of the first word
+        skipped = vocabulary.prefix_space != "never" and bytes(data[start:end][:1]) == b" " and not text.text.startswith(" ")
+        if data[start + skipped : end] != text.text.encode():
+            suspects.append(text)
+    return suspects
+
+
+def _decode(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[Text, str] | None:
+    """The first document that the tokenizer's own decoder does not turn into its text, and how they differ."""
+    found = vocabulary.decode_batch([text.ids.tolist() for text in texts])
+    for text, decoded in zip(texts, found, strict=True):
+        expected = text.text
+        if vocabulary.prefix_space != "never" and decoded.startswith(" ") and not expected.startswith(" "):
+            decoded = decoded[1:]
+        if decoded != expected:
+            at = next((i for i, (a, b) in enumerate(zip(decoded, expected, strict=False)) if a != b), min(len(decoded), len(expected)))
+            low = max(0, at - 20)
+            return text, f"decodes to …{decoded[low : at + 40]!r}…, the text is …{expected[low : at + 40]!r}… (character {at:,})"
+    return None
+
+
+def _failed(text: Text, what: str, decoded: int, compared: int) -> Verdict:
+    numbers = {"documents_decoded": decoded, "documents_compared": compared}
+    return Verdict(False, f"{text.id}: {what}", numbers, Worst(text.id, what, tuple(text.ids.tolist())))

@@ -1,0 +1,288 @@
+"""What must be trained of a conversation, derived a second time: from the source and from a render that is taken apart, without marks and without
+any code that made the mask.
+
+`rebuilt` says which characters of a render are the source's, `turn_borders` where a turn's answer begins and what ends it. Here the policy of the
+configuration gives each of these stretches its weight.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.rebuilt import Rebuilder, Rebuilt
+from prep_assets.proofs.stretches import (
+    Derived,
+    Expected,
+    MaskOptions,
+    Part,
+    Range,
+    only_last,
+    pattern,
+    stop_weights,
+    stretches,
+    weight_of,
+)
+from prep_assets.proofs.turn_borders import Block, Borders, blocks_of
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, THINKING, TOOL_CALL, Sample
+
+if TYPE_CHECKING:
+    from prep_assets.templates.chat_template import ChatTemplate
+
+__all__ = ["Derived", "Expected", "MaskOptions", "derive", "expected_texts"]
+
+_END_OF_THINKING = "</think>"
+
+
+def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate) -> tuple[Expected, ...]:
+    """The stretches of a sample that must be trained, in order.
+
+    Raises:
+        CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
+    """
+    return derive(sample, options, template).expected
+
+
+def derive(
+    sample: Sample,
+    options: MaskOptions,
+    template: ChatTemplate,
+    *,
+    prompted: bool = False,
+    typed_controls: bool = False,
+    rendered: str | None = None,
+) -> Derived:
+    """The render of a sample, and what must be trained of it.
+
+    Args:
+        prompted: it ends with what a model continues from.
+        typed_controls: control tokens that are typed in the source's texts are control tokens.
+        rendered: the render that a build has just made; checks leave it out, so that it is made anew.
+
+    Raises:
+        CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
+    """
+    if all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns):
+        derived = _untemplated(sample, options, template)
+    else:
+        rebuilder, borders = _known(template)
+        derived = _Derivation(rebuilder.rebuild(sample, prompted=prompted, rendered=rendered), borders, options).derived()
+    if not typed_controls or not derived.typed:
+        return derived
+    return replace(derived, controls=tuple(found.span() for found in pattern(template).finditer(derived.text)), typed=0)
+
+
+def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
+    if template.hash not in _KNOWN:
+        _KNOWN.clear()
+        rebuilder = Rebuilder(template)
+        _KNOWN[template.hash] = rebuilder, Borders(rebuilder)
+    return _KNOWN[template.hash]
+
+
+_KNOWN: dict[str, tuple[Rebuilder, Borders]] = {}
+"""What was found out about the last template."""
+
+
+# -- chats ------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Derivation:
+    chat: Rebuilt
+    borders: Borders
+    options: MaskOptions
+
+    def derived(self) -> Derived:
+        blocks = blocks_of(self.chat)
+        turns = [self._parts(block) for block in blocks]
+        shortenable = self._shortenable(blocks, turns)
+        trained = [any(part.weight for part in parts) for parts in turns]
+        self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained])
+        starts = [self._start(blocks, number) for number in range(len(blocks))]
+        ends = [self._stop(blocks, number) for number in range(len(blocks))]
+        self._check_tags(blocks, ends)
+        if self.options.train_turns == "last":
+            only_last(turns)
+            shortenable = self._shortenable(blocks, turns)
+        steps: list[tuple[int, int, float]] = []
+        stops: list[Range] = []
+        before = 0
+        for block, parts, start, end, weight in zip(
+            blocks, turns, starts, ends, stop_weights(turns, self.options.train_on_eos), strict=True
+        ):
+            parts = [part for part in parts if part.end > part.start]
+            if parts:
+                parts[0].start = min(start, parts[0].start)
+                if self.options.train_headers and parts[0].weight:
+                    parts[0].start = before
+            if parts and parts[-1].kind == TEXT:
+                parts[-1].end += self.chat.margins.get(self.chat.places[block.places[-1]].slot, (0, 0))[1]
+            self._close(block, parts, end)
+            steps += [(part.start, part.end, part.weight) for part in parts]
+            last = parts[-1].end if parts else start
+            if end is not None:
+                # white space before it is generated with the text
+                steps.append((last if parts and parts[-1].weight else end[0], end[1], weight))
+                stops.append(end)
+            before = end[1] if end is not None else last
+        return Derived(self.chat.text, stretches(self.chat.text, steps, stops), *self._controls(), tuple(shortenable))
+
+    def _parts(self, block: Block) -> list[Part]:
+        """The texts of a turn, each region for itself, and what the template writes between them."""
+        turn = self.chat.chat.sample.turns[block.turn]
+        parts: list[Part] = []
+        for number in block.places:
+            place, slot = self.chat.places[number], self.chat.slotted.slots[self.chat.places[number].slot]
+            words = slot.text.strip()
+            literal = self.chat.text[place.start : place.end] == words
+            lead = slot.text.index(words)
+            own: list[Part] = []
+            for at, start, end in slot.parts:
+                region = turn.regions[at]
+                kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
+                low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
+                if high > low or len(slot.parts) == 1:
+                    own.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
+            if not literal:  # it is written otherwise, so that nothing in it can be told apart
+                if len({part.weight for part in own}) > 1:
+                    raise CheckFailed(f"turn {block.turn} is written with escapes, and not all of it has one weight; nothing is proven")
+                own = [Part(place.start, place.end, own[0].kind, own[0].region, own[0].weight)]
+            if parts:
+                self._between(block, parts[-1], own[0])
+            parts += own
+        return parts
+
+    def _between(self, block: Block, left: Part, right: Part) -> None:
+        """What stands between two texts of a turn: tags of reasoning are the reasoning's, all around tool calls is theirs."""
+        if right.kind == TOOL_CALL:
+            if left.kind == TOOL_CALL and left.region != right.region and bool(left.weight) != bool(right.weight):
+                raise CheckFailed(
+                    f"of several tool calls in turn {block.turn} some are trained and some are not; where one ends is not proven"
+                )
+            at = left.end
+            if left.kind == THINKING:
+                closing = self.chat.text.find(_END_OF_THINKING, left.end, right.start)
+                at = at if closing < 0 else closing + len(_END_OF_THINKING)
+                at += len(self.chat.text[at : right.start]) - len(self.chat.text[at : right.start].lstrip()) if closing >= 0 else 0
+            left.end = right.start = at
+        elif left.kind in (THINKING, TOOL_CALL):
+            left.end = right.start
+
+    def _start(self, blocks: Sequence[Block], number: int) -> int:
+        """Where what a model generates for a turn begins; for other turns, where their text does, with white space of its own."""
+        block = blocks[number]
+        first = self.chat.places[block.places[0]]
+        if block.role == ASSISTANT:
+            return self.real(self.borders.start(self.chat, blocks[number - 1] if number else None, block))
+        return first.start - self.chat.margins.get(first.slot, (0, 0))[0]
+
+    def _stop(self, blocks: Sequence[Block], number: int) -> Range | None:
+        found = self.borders.stop(self.chat, blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None)
+        return (self.real(found[0]), self.real(found[1])) if found else None
+
+    def _close(self, block: Block, parts: list[Part], end: Range | None) -> None:
+        """Brackets of a tool call and tags of reasoning that end a turn are theirs."""
+        if not parts or parts[-1].kind not in (THINKING, TOOL_CALL):
+            return
+        if end is None:
+            if any(part.weight for part in parts):
+                raise CheckFailed(f"no control token ends turn {block.turn} after its {parts[-1].kind}, so nothing is proven")
+            return
+        parts[-1].end = end[0]
+
+    def real(self, invented: int) -> int:
+        """The place in the render of a place between two texts of the render with invented words."""
+        before = bisect_right(self.chat.invented, invented, key=lambda place: place.end) - 1
+        return invented if before < 0 else self.chat.places[before].end + invented - self.chat.invented[before].end
+
+    def _controls(self) -> tuple[tuple[Range, ...], int]:
+        """Control tokens that the template wrote, and how many the texts of the source hold. What stands for an image is the template's."""
+        text, own, last = self.chat.text, list[Range](), 0
+        for place in self.chat.places:
+            slot = self.chat.slotted.slots[place.slot]
+            regions = self.chat.chat.sample.turns[slot.turn].regions
+            lead = slot.text.index(slot.text.strip())
+            own += self.borders.controls(text, last, place.start)
+            for at, start, end in slot.parts:
+                if regions[at].kind == IMAGE:
+                    own += self.borders.controls(text, place.start + start - lead, place.start + end - lead)
+            last = place.end
+        own += self.borders.controls(text, last, len(text))
+        return tuple(own), len(self.borders.controls(text, 0, len(text))) - len(own)
+
+    def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Range]:
+        """The untrained texts, with what is left of the white space at their ends."""
+        found = []
+        for block, parts in zip(blocks, turns, strict=True):
+            lead = self.chat.margins.get(self.chat.places[block.places[0]].slot, (0, 0))[0]
+            trail = self.chat.margins.get(self.chat.places[block.places[-1]].slot, (0, 0))[1]
+            for part in parts if block.role != SYSTEM else ():
+                if not part.weight and part.kind != IMAGE:
+                    found.append((part.start - lead * (part is parts[0]), part.end + trail * (part is parts[-1])))
+        return found
+
+    def _check_order(self, trained: Sequence[Block]) -> None:
+        """Stop where the template moves trained turns, such as a system turn into the last user turn."""
+        if [block.turn for block in trained] != sorted(block.turn for block in trained):
+            raise CheckFailed(f"template {self.chat.chat.template.name} writes trained turns in another order, so nothing is proven")
+
+    def _check_tags(self, blocks: Sequence[Block], ends: Sequence[Range | None]) -> None:
+        """Where the template itself marks what is generated, that must be the answers. Headers and white space may differ, and a control token that
+        ends a turn and is the header of what follows as well."""
+        if self.chat.tagged is None:
+            return
+        text, tagged = self.chat.text, self.chat.tagged
+        for number, (block, end) in enumerate(zip(blocks, ends, strict=True)):
+            if block.role != ASSISTANT:
+                continue
+            first, last = self.chat.places[block.places[0]].start, self.chat.places[block.places[-1]].end
+            low = self.real(blocks[number - 1].end) if number else 0
+            mine = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
+            stop = end[1] if end else last
+            marked = mine[-1][1] if mine else 0
+            is_header = end is not None and marked <= end[0] and not text[marked : end[0]].strip()
+            if not mine or mine[0][0] > first or (text[min(stop, marked) : max(stop, marked)].strip() and not is_header):
+                shown = [text[slice(*tag)][-40:] for tag in mine]
+                raise CheckFailed(
+                    f"template {self.chat.chat.template.name} marks {shown} of turn {block.turn} as generated, "
+                    f"which ends with {text[max(first, stop - 40) : stop]!r}"
+                )
+
+
+# -- documents, prompts and completions -------------------------------------------------------------------------------------------------
+
+
+def _untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Derived:
+    """Turns that stand end to end; the end-of-text token ends each completion and document."""
+    eos = template.special.get("eos_token", "")
+    control = pattern(template)
+    text = ""
+    turns: list[list[Part]] = []
+    ends: list[Range] = []
+    for turn in sample.turns:
+        parts: list[Part] = []
+        for number, region in enumerate(turn.regions):
+            if not region.drop:
+                own = template.image if region.kind == IMAGE else region.text
+                kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
+                parts.append(Part(len(text), len(text) + len(own), kind, number, weight_of(region, turn.role, options)))
+                text += own
+        turns.append(parts)
+        ends.append((len(text), len(text) + (len(eos) if turn.role != PROMPT else 0)))
+        text = text if turn.role == PROMPT else text + eos
+    if options.train_turns == "last":
+        only_last(turns)
+    steps: list[tuple[int, int, float]] = []
+    for parts, end, weight in zip(turns, ends, stop_weights(turns, options.train_on_eos), strict=True):
+        steps += [*((part.start, part.end, part.weight) for part in parts), (*end, weight if parts else 0.0)]
+    wrote = [end for end in ends if end[1] > end[0] and control.fullmatch(text, *end)]
+    images = [(part.start, part.end) for parts in turns for part in parts if part.kind == IMAGE]
+    for image in images:
+        wrote += [found.span() for found in control.finditer(text, *image)]
+    total = sum(1 for _ in control.finditer(text))
+    shortenable = tuple((part.start, part.end) for parts in turns for part in parts if not part.weight and part.kind != IMAGE)
+    return Derived(text, stretches(text, steps, ends), tuple(sorted(wrote)), max(0, total - len(wrote)), shortenable)

@@ -1,0 +1,182 @@
+"""What truncation must have left of a conversation, worked out from the reference tokenizer's ids of the whole one.
+
+A row that fits is whole. Of one that does not, the part that must be left follows from the mode alone, token by token; so a cut row is proven as
+exactly as a whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.identity import Conversation, expected_ids
+from prep_assets.proofs.mask import Row
+from prep_assets.proofs.reference_ids import reference_ids
+from prep_assets.proofs.stretches import Derived, Expected, Range
+from prep_assets.samples import SYSTEM, USER, Sample
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+Ids = npt.NDArray[np.integer[Any]]
+Spans = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How long conversations are cut.
+
+    Attributes:
+        mode: ``drop``, ``start``, ``end``, ``prompt`` or ``turns``, as the configuration explains them.
+        limit: the most tokens; `None` for no limit.
+        keeps_stop: whether an answer that ``end`` cuts ends with its stop token.
+    """
+
+    mode: str = "drop"
+    limit: int | None = None
+    keeps_stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a record must be.
+
+    Attributes:
+        derived: its conversation, without rounds that were taken.
+        expected: what must be trained of it.
+        ids: its ids, where tokens were taken or ids were needed to know what is left; `None`: those of the whole render.
+        cut: at which end tokens were taken, through a text perhaps.
+    """
+
+    derived: Derived
+    expected: tuple[Expected, ...]
+    ids: Ids | None = None
+    cut: Literal["none", "start", "end"] = "none"
+
+    def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
+        """To prove the mask of a record."""
+        return Row(identity, ids, mask, self.expected, self.cut)
+
+    def conversation(self, identity: str, ids: Ids) -> Conversation:
+        """To prove the ids of a record."""
+        return Conversation(identity, ids, self.derived.text, self.derived.controls, self.derived.typed, self.ids)
+
+
+def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
+    """What must be left of a sample.
+
+    Args:
+        length: how many tokens its record has.
+
+    Raises:
+        CheckFailed: nothing of it can be left, so that the record cannot be of this source.
+    """
+    derived = derive(sample)
+    limit, mode = truncation.limit, truncation.mode
+    if limit is None or mode == "drop" or (length < limit and mode != "turns"):
+        return Left(derived, derived.expected)
+    ids = _ids(derived, vocabulary)
+    if len(ids) <= limit:
+        return Left(derived, derived.expected, ids)
+    if mode == "turns":
+        return _newest_rounds(sample, limit, derive, vocabulary)
+    spans = _spans(derived, vocabulary)
+    if mode == "prompt":
+        return Left(derived, derived.expected, ids[_shortened(spans, limit, derived.shortenable)])
+    if mode == "start":
+        low = int(spans[-limit - 1, 1])
+        kept = tuple(_clipped(each, low, len(derived.text)) for each in derived.expected if each.end > low)
+        return Left(derived, kept, ids[-limit:], "start")
+    return _beginning(derived, ids[:limit], spans, truncation, vocabulary)
+
+
+def _ids(derived: Derived, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
+    row = Conversation("", np.zeros(0, np.int64), derived.text, derived.controls, derived.typed)
+    return next(expected_ids([row], vocabulary, reference_ids(vocabulary)))
+
+
+def _spans(derived: Derived, vocabulary: Vocabulary) -> Spans:
+    """Characters (start, end) of every token of the whole conversation, int64[n, 2]; tokens of a part of a character have all of it."""
+    return np.array(list(_each_span(derived, vocabulary)), np.int64).reshape(-1, 2)
+
+
+def _each_span(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:
+    last = 0
+    for start, end in (*derived.controls, (len(derived.text),) * 2):
+        if start > last:
+            found = reference_ids(vocabulary).char_spans(derived.text[last:start], first=last == 0)
+            yield from ((last + low, last + high) for low, high in found)
+        if end > start:
+            yield start, end
+        last = end
+
+
+def _clipped(expected: Expected, low: int, high: int) -> Expected:
+    """The part of a stretch between two characters of the render."""
+    start, end = max(low, expected.start), min(high, expected.end)
+    text = expected.text[start - expected.start : end - expected.start]
+    return replace(
+        expected, text=text, stop=expected.stop if end == expected.end and text.endswith(expected.stop) else "", start=start, end=end
+    )
+
+
+def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Spans, truncation: Truncation, vocabulary: Vocabulary) -> Left:
+    """The first tokens; where the cut goes through an answer, its stop token may take the place of the last one."""
+    high, last = int(spans[len(ids), 0]), spans[len(ids) - 1]
+    # the last token may be a part of the character at which the cut is
+    touched = [each for each in derived.expected if each.start < max(high, int(last[1]))]
+    through = next((each for each in touched if each.start <= last[0] < each.end), None)
+    stop = _last_stop(derived.expected, through, vocabulary) if truncation.keeps_stop else None
+    if stop is None or through is None:
+        return Left(derived, tuple(_clipped(each, 0, max(high, each.start)) for each in touched), ids, "end")
+    kept = [_clipped(each, 0, max(int(last[0]), each.start)) for each in touched]
+    number = touched.index(through)
+    kept[number] = replace(kept[number], text=kept[number].text + stop, stop=stop)
+    return Left(derived, tuple(kept[: number + 1]), np.append(ids[:-1], vocabulary.control[stop]), "end")
+
+
+def _last_stop(expected: Sequence[Expected], through: Expected | None, vocabulary: Vocabulary) -> str | None:
+    """The control token at the end of what is trained without a gap."""
+    if through is None:
+        return None
+    for each in expected[expected.index(through) :]:
+        if each.start > through.end:
+            break
+        through = each
+    return next((token for token in sorted(vocabulary.control, key=len, reverse=True) if through.text.endswith(token)), None)
+
+
+def _shortened(spans: Spans, limit: int, shortenable: Sequence[Range]) -> npt.NDArray[np.bool_]:
+    """Which tokens stay where the longest untrained texts give up their ends; each keeps its first token."""
+    excess, keep = len(spans) - limit, np.ones(len(spans), bool)
+    inside = [np.flatnonzero((spans[:, 0] >= start) & (spans[:, 1] <= end)) for start, end in shortenable]
+    for tokens in sorted((each for each in inside if len(each)), key=lambda each: -len(each)):
+        gone = tokens[max(1, len(tokens) - excess) :]
+        keep[gone] = False
+        excess -= len(gone)
+    if excess:
+        raise CheckFailed(f"{len(spans):,} tokens, which no shortening of untrained texts makes {limit:,}")
+    return keep
+
+
+def _newest_rounds(sample: Sample, limit: int, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
+    """The system turns and as many of the newest rounds as fit."""
+    users = [number for number, turn in enumerate(sample.turns) if turn.role == USER]
+    begins = [number for number in users if number == 0 or sample.turns[number - 1].role != USER]
+    head = tuple(turn for turn in sample.turns[: begins[0]] if turn.role == SYSTEM) if begins else ()
+    low, high = 1, len(begins) - 1
+    found: Left | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        shorter = derive(replace(sample, turns=(*head, *sample.turns[begins[middle] :])))
+        ids = _ids(shorter, vocabulary)
+        if len(ids) <= limit:
+            found, high = Left(shorter, shorter.expected, ids), middle - 1
+        else:
+            low = middle + 1
+    if found is None:
+        raise CheckFailed(f"not even its last round fits in {limit:,} tokens")
+    return found

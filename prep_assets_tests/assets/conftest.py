@@ -1,0 +1,48 @@
+"""What the tests of pipelines share."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets_tests.assets.workspaces import build_all, shipped, workspace_in
+
+Make = Callable[..., Workspace]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """`make(families, name="")`: a workspace with these configurations, in a folder of this test."""
+
+    def inside(families: dict[str, Any], name: str = "here") -> Workspace:
+        return workspace_in(tmp_path / name, families)
+
+    return inside
+
+
+@pytest.fixture(scope="session", params=["h5", "bin"])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """All stores of all families from the shipped samples, in one storage format. Tests only read them."""
+    workspace = workspace_in(tmp_path_factory.mktemp(f"built_{request.param}"), shipped(request.param))
+    build_all(workspace)
+    return workspace
+
+
+@pytest.fixture(scope="session")
+def built_h5(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """The same in h5, to be copied and never opened."""
+    workspace = workspace_in(tmp_path_factory.mktemp("built"), shipped())
+    build_all(workspace)
+    return workspace
+
+
+@pytest.fixture
+def copied(built_h5: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of everything, for one test to change."""
+    shutil.copytree(built_h5.configs.parent, tmp_path / "copy", symlinks=True)
+    return Workspace(tmp_path / "copy" / "configs", tmp_path / "copy" / "stores")

@@ -1,0 +1,78 @@
+"""The same inputs give the same bytes: in another folder, with domains listed in another order, with other hash seeds, by another engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import Sft
+from prep_assets_tests.assets.conftest import Make
+from prep_assets_tests.assets.workspaces import CONFIGS, build_all, shipped, tree, workspace_in
+
+BUILD = """
+import sys
+from pathlib import Path
+from prep_assets.assets.workspace import Workspace
+from prep_assets_tests.assets.workspaces import build_all
+build_all(Workspace(Path(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+def backwards(storage_format: str) -> dict[str, dict[str, object]]:
+    """The shipped configurations, every mapping's keys in the opposite order."""
+    return {
+        family: {**dict(reversed(options.items())), "domains": dict(reversed(options["domains"].items()))}
+        for family, options in shipped(storage_format).items()
+    }
+
+
+def build_elsewhere(folder: Path, storage_format: str, hash_seed: str) -> Workspace:
+    workspace = workspace_in(folder, backwards(storage_format))
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(CONFIGS.parent), "TZ": "Asia/Kathmandu"}
+    command = [sys.executable, "-c", BUILD, str(workspace.configs), str(workspace.stores)]
+    subprocess.run(command, env=environment, cwd=folder, check=True)
+    return workspace
+
+
+@pytest.mark.parametrize(("storage_format", "hash_seed"), [("h5", "1"), ("bin", "4242")])
+def test_whole_trees_are_equal_to_the_byte(make: Make, tmp_path: Path, storage_format: str, hash_seed: str) -> None:
+    here = make(shipped(storage_format))
+    build_all(here)
+    there = build_elsewhere(tmp_path / "some" / "other folder", storage_format, hash_seed)
+    first, second = tree(here.stores), tree(there.stores)
+    assert list(first) == list(second)
+    assert [name for name in first if first[name] != second[name]] == []
+    # 9 raw, 6 tokens of a domain, the template, the packed table, two stores of preferences and three of RL
+    assert sum(name.endswith("manifest.json") for name in first) == 22
+
+
+def test_building_again_rewrites_nothing(copied: Workspace) -> None:
+    before = {path: path.stat().st_mtime_ns for path in copied.stores.rglob("*") if path.is_file() and "versions" in path.parts}
+    again = build_all(copied)
+    assert all(published.reused for published in again.values())
+    assert {path: path.stat().st_mtime_ns for path in before if path.name != ".lock"} == {
+        p: t for p, t in before.items() if p.name != ".lock"
+    }
+
+
+def test_the_reference_engine_gives_the_same_payload(make: Make) -> None:
+    fast, slow = make(shipped(), "fast"), make({name: {**each, "engine": "reference"} for name, each in shipped().items()}, "slow")
+    assert fast.engines(fast.family(Sft)).first.name != slow.engines(slow.family(Sft)).first.name
+    fast_stores, slow_stores = build_all(fast), build_all(slow)
+    for key, published in fast_stores.items():
+        assert slow_stores[key].manifest.content_hash == published.manifest.content_hash, key
+        assert dict(slow_stores[key].manifest.files) == dict(published.manifest.files)
+    assert fast_stores["sft_tokens", "chats"].manifest.build_key != slow_stores["sft_tokens", "chats"].manifest.build_key
+
+
+def test_nothing_in_a_manifest_tells_the_folder_or_the_time(copied: Workspace) -> None:
+    folders = [str(folder) + "/" for folder in (CONFIGS.parent, Path.home(), Path(tempfile.gettempdir()))]
+    for path in copied.stores.rglob("manifest.json"):
+        text = path.read_text("utf-8")
+        assert [folder for folder in folders if folder in text] == [], path

@@ -1,0 +1,27 @@
+"""What the tests of quality share: stores to corrupt."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets_tests.assets.workspaces import build_all, shipped, with_groups, workspace_in
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """All stores of all families, bin where tokens are concerned, so that a payload is plain arrays. Only ever copied."""
+    folder = tmp_path_factory.mktemp("pristine")
+    workspace = workspace_in(folder, with_groups(shipped("bin"), folder))
+    build_all(workspace)
+    return workspace
+
+
+@pytest.fixture
+def stores(pristine: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of all stores, for one test to corrupt."""
+    shutil.copytree(pristine.configs.parent, tmp_path / "copy", symlinks=True)
+    return Workspace(tmp_path / "copy" / "configs", tmp_path / "copy" / "stores")

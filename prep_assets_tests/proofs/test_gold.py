@@ -1,0 +1,124 @@
+"""Golds: the second reading, alone and against real data."""
+
+from __future__ import annotations
+
+import json
+import random
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.assets.checks.check import CHECKS, run_check
+from prep_assets.proofs.gold import CONVERTED, check_golds, second_reading, stands_in, worked_out
+from prep_assets_tests.assets.workspaces import build, domain, minimal, resealed, workspace_in
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("so\n#### 18", Fraction(18)),
+        ("so #### 18", Fraction(18)),
+        ("#### 1,234,567", Fraction(1234567)),
+        ("#### -3", Fraction(-3)),
+        ("#### \u22123.", Fraction(-3)),
+        ("#### $1,000.50 ", Fraction(2001, 2)),
+        ("####\n 0.1", Fraction(1, 10)),
+        ("#### 5\r\nmore", Fraction(5)),
+        ("#### 5\n#### 5.0", None),
+        ("#### 5\n#### 6", None),
+        ("no mark, 18", None),
+        ("#### many", None),
+        ("####", None),
+        ("#### 1/0", None),
+    ],
+)
+def test_second_reading(answer: str, value: Fraction | None) -> None:
+    assert second_reading(answer) == value
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(0, 99))
+def test_second_reading_of_any_decimal_with_separators(whole: int, cents: int) -> None:
+    sign = "-" if whole < 0 else ""
+    expected = Fraction(abs(whole) * 100 + cents, 100) * (-1 if whole < 0 else 1)
+    assert second_reading(f"because\n#### {sign}{abs(whole):,}.{cents:02}") == expected
+
+
+@pytest.mark.parametrize(
+    ("question", "value"),
+    [
+        ("What is 12 + 13?", Fraction(25)),
+        ("What is (12 - 30) * 4?", Fraction(-72)),
+        ("What is 1 / 3?", Fraction(1, 3)),
+        ("What is -5?", Fraction(-5)),
+        ("What is 1 / 0?", None),
+        ("What is 2 ** 9?", None),
+        ("What is love?", None),
+        ("What is __import__('os')?", None),
+        ("12", None),
+        ("12 + 13", None),
+        ("What is " + "(" * 500 + "1" + ")" * 500 + "?", None),
+    ],
+)
+def test_worked_out(question: str, value: Fraction | None) -> None:
+    assert worked_out(question) == value
+
+
+def test_golds_are_compared_exactly() -> None:
+    rows = [
+        ("a", "p", 0.1, Fraction(1, 10)),
+        ("b", "p", 3.0, Fraction(3)),
+        ("c", "p", "1/0", None),
+        ("d", "p", 0.30000000000000004, Fraction(3, 10)),
+    ]
+    assert check_golds(rows[:2]).passed
+    verdict = check_golds(rows)
+    assert dict(verdict.numbers) == {"golds_checked": 4, "golds_agreed": 2}
+    assert verdict.worst is not None and verdict.worst.where == "c"
+    assert not check_golds([rows[3]]).passed, "a gold that is off in its last digit"
+
+
+def test_golds_that_no_other_code_finds_are_counted_apart() -> None:
+    """They were counted as agreeing with a second reading, which the same converter had made."""
+    verdict = check_golds([("a", "p", 3, Fraction(3)), ("b", "p", "worked out", CONVERTED)])
+    assert verdict.passed
+    assert dict(verdict.numbers) == {"golds_checked": 2, "golds_agreed": 1, "golds_converted_again": 1}
+    assert "1 are their schema's own" in verdict.summary
+    assert not check_golds([("b", "p", "worked out", None)]).passed
+
+
+@pytest.mark.parametrize(
+    ("gold", "row", "stands"),
+    [
+        ("Lima", {"question": "Capital?", "answer": " Lima\n"}, True),
+        ("1234", {"reward_model": {"ground_truth": "1,234"}}, True),
+        ("0.5", {"answers": ["x", 0.50]}, True),
+        ("Lima", {"answer": "Lima or Quito"}, False),
+        ("1", {"checked": True, "answer": None}, False),
+        ("12", {"answer": "13"}, False),
+    ],
+)
+def test_a_gold_that_stands_in_its_row(gold: str, row: dict[str, object], stands: bool) -> None:
+    assert stands_in(gold, row) is stands
+
+
+def test_every_gold_of_gsm8k_agrees_and_every_corrupted_one_is_caught(real_data: Path, tmp_path: Path) -> None:
+    families = minimal("rl", {"gsm8k": domain(real_data / "gsm8k" / "train.jsonl", "gsm8k")}, arithmetic={"n": 1})
+    workspace = workspace_in(tmp_path, families)
+    for name, partition in (("rl_raw", "gsm8k"), ("rl_prompts", "")):
+        published = build(workspace, name, partition)
+    (check,) = (each for each in CHECKS["rl_prompts"] if each.name == "gold_answers")
+    assert run_check(check, workspace, published).numbers == {"golds_checked": 7473, "golds_agreed": 7473}
+
+    path = published.directory / "rl_prompts_train.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    draw = random.Random(7)
+    for number, at in enumerate(draw.sample(range(len(rows)), 200)):
+        gold = rows[at]["gold"]
+        rows[at]["gold"] = (gold + 1, -gold if gold else 7, gold + 0.1, gold * 10 if gold else 10)[number % 4]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    verdict = run_check(check, workspace, resealed(published))
+    assert not verdict.passed
+    assert verdict.numbers == {"golds_checked": 7473, "golds_agreed": 7273}

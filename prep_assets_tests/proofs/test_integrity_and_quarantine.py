@@ -1,0 +1,184 @@
+"""What happens to a store's files: every loss, change and addition is named; a store that cannot be read is a failed check, never a crash."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prep_assets.assets.checks.check import CHECKS, INTEGRITY, run_check
+from prep_assets.assets.workspace import Workspace
+from prep_assets.stores.published import Published
+from prep_assets_tests.assets.workspaces import (
+    build,
+    build_all,
+    domain,
+    failing,
+    jsonl,
+    minimal,
+    refusals,
+    resealed,
+    shipped,
+    verdicts,
+    with_groups,
+    workspace_in,
+)
+from prep_assets_tests.proofs.corruption import quarantine_file
+
+STORES = {
+    "pretrain_raw": "docs",
+    "sft_raw": "chats",
+    "preference_raw": "hh",
+    "rl_raw": "gsm8k",
+    "pretrain_tokens": "docs",
+    "sft_tokens": "chats",
+    **dict.fromkeys(
+        ("sft_template", "sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens", "rl_groups"),
+        "",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """All stores of all families, a few records each, because each file of each store is harmed in turn."""
+    folder = tmp_path_factory.mktemp("small")
+    families = with_groups(shipped("bin"), folder)
+    for options in families.values():
+        for each in options["domains"].values():
+            each["max_items"] = 12
+    families["rl"]["arithmetic"] = {"n": 12}
+    workspace = workspace_in(folder, families)
+    build_all(workspace)
+    return workspace
+
+
+@pytest.fixture
+def few(small: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of the small stores."""
+    shutil.copytree(small.configs.parent, tmp_path / "copy", symlinks=True)
+    return Workspace(tmp_path / "copy" / "configs", tmp_path / "copy" / "stores")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "one bit flipped": flip,
+    "cut short by a byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "one byte longer": lambda path: path.write_bytes(path.read_bytes() + b"\n"),
+    "missing": Path.unlink,
+}
+
+
+def test_the_table_names_every_asset() -> None:
+    assert list(STORES) and set(STORES) == set(CHECKS)
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("asset", STORES)
+def test_harm_to_any_file_is_seen_and_named(few: Workspace, asset: str, harm: str) -> None:
+    published = few.published(asset, STORES[asset])
+    assert published is not None
+    for name in published.manifest.files:
+        path = published.directory / name
+        whole = path.read_bytes()
+        if not whole:
+            continue
+        HARM[harm](path)
+        verdict = run_check(INTEGRITY, few, published)
+        assert not verdict.passed and name in verdict.summary
+        assert f"--select {asset}" in verdict.summary, "the remedy"
+        path.write_bytes(whole)
+    assert failing(few, published) == []
+
+
+@pytest.mark.parametrize("asset", STORES)
+def test_a_foreign_file_is_seen_and_named(few: Workspace, asset: str) -> None:
+    published = few.published(asset, STORES[asset])
+    assert published is not None
+    (published.directory / "notes.txt").write_text("mine")
+    verdict = verdicts(few, published)["file_hashes"]
+    assert not verdict.passed and "notes.txt: not in the manifest" in verdict.summary
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("asset", STORES)
+def test_no_harm_makes_a_check_crash(few: Workspace, asset: str, harm: str) -> None:
+    """Even where the manifest says that the harmed file is right."""
+    published = few.published(asset, STORES[asset])
+    assert published is not None
+    for name in published.manifest.files:
+        path = published.directory / name
+        whole = path.read_bytes()
+        if not whole:
+            continue
+        HARM[harm](path)
+        for verdict in verdicts(few, resealed(published)).values():
+            assert verdict.passed or verdict.worst is not None
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(whole)
+
+
+def test_a_damaged_store_is_built_anew(few: Workspace) -> None:
+    published = few.published("sft_packed")
+    assert published is not None
+    flip(published.directory / "sft_packed" / "shard_0000" / "sequence.bin")
+    again = build(few, "sft_packed")
+    assert not again.reused and again.manifest == published.manifest
+    assert failing(few, again) == []
+
+
+@pytest.fixture
+def refusing(tmp_path: Path) -> tuple[Workspace, Published]:
+    """Tokens of a domain of which three records were refused, for two reasons."""
+    rows = [{"text": "kept"}, {"text": " "}, {"body": 1}, {"text": "kept too"}, {"text": "\t"}]
+    families = minimal("pretrain", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "text")})
+    workspace = workspace_in(tmp_path / "here", families)
+    build(workspace, "pretrain_raw", "a")
+    published = build(workspace, "pretrain_tokens", "a")
+    assert len(refusals(published)) == 3 and failing(workspace, published) == []
+    return workspace, published
+
+
+def without_line(lines: list[str]) -> list[str]:
+    return lines[1:]
+
+
+def other_reason(lines: list[str]) -> list[str]:
+    return [json.dumps({**json.loads(lines[0]), "reason": "other"}), *lines[1:]]
+
+
+@pytest.mark.parametrize(
+    "change", [without_line, other_reason, lambda lines: [*lines, lines[0]], lambda lines: [*lines[:-1], lines[-1][:20]]]
+)
+def test_a_quarantine_that_does_not_fit_the_counts(refusing: tuple[Workspace, Published], change: Callable[[list[str]], list[str]]) -> None:
+    workspace, published = refusing
+    path = quarantine_file(published)
+    path.write_text("".join(line + "\n" for line in change(path.read_text().splitlines())))
+    assert failing(workspace, published) == ["file_hashes", "accounting", "selection"]
+    assert failing(workspace, resealed(published)) == ["accounting", "selection"]
+
+
+def test_a_quarantine_that_is_gone(refusing: tuple[Workspace, Published]) -> None:
+    workspace, published = refusing
+    quarantine_file(published).unlink()
+    assert failing(workspace, published) == ["file_hashes", "accounting", "selection"]
+    assert failing(workspace, resealed(published)) == ["accounting", "selection"]
+
+
+def test_a_record_that_the_schema_refuses_cannot_be_in_the_store(refusing: tuple[Workspace, Published]) -> None:
+    """An index that points at a refused row is a failed check, not an exception."""
+    workspace, published = refusing
+    np.save(published.directory / "a_train.index" / "row.npy", np.array([0, 1]))
+    verdict = verdicts(workspace, resealed(published))["tokenization_identity"]
+    assert not verdict.passed
+    assert "a.jsonl:1, which its schema refuses" in verdict.summary

@@ -1,0 +1,160 @@
+"""The reference's ids of every row: words that were met before are looked up, and nothing else is taken on trust."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.proofs.identity import Conversation, prove_identity
+from prep_assets.proofs.reference_ids import ReferenceIds, cuts_before_spaces
+from prep_assets.proofs.text import Text, prove_texts
+from prep_assets.tokenization.edge_set import edge_set
+from prep_assets.tokenization.engines import Engines, choose_engine
+from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
+
+WORDS = st.sampled_from(
+    [
+        "the",
+        " cat",
+        "  sat",
+        "\n",
+        "\n\n ",
+        "'s",
+        " 12",
+        "345",
+        "\t",
+        "é",
+        "e\u0301",
+        " \u0308",
+        "猫",
+        "，",
+        " .",
+        "!!",
+        "\u00a0",
+        "x\u3000",
+        "_",
+        "▁",
+    ]
+)
+TEXTS = st.lists(
+    st.one_of(st.lists(WORDS, max_size=12).map("".join), st.text(st.characters(exclude_categories=["Cs"]), max_size=12)), max_size=6
+)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+    name = request.param
+    return load(CONFIGS / "tokenizer" if name == "shipped" else request.getfixturevalue("real_data") / "tokenizers" / name).vocabulary
+
+
+def normalizing(vocabulary: Vocabulary) -> Vocabulary:
+    """The same tokenizer, composing characters as every Qwen does."""
+    from tokenizers import Tokenizer, normalizers
+
+    backend = Tokenizer.from_str(vocabulary.backend.to_str())
+    backend.normalizer = normalizers.NFC()
+    return Vocabulary("composing", backend, vocabulary.special, None)
+
+
+def same(texts: list[str], first: list[bool], engines: Engines, again: ReferenceIds) -> bool:
+    flat = again.encode(texts, np.array(first, bool))
+    found = [flat.ids[start:end].tolist() for start, end in pairwise(flat.offsets.tolist())]
+    by = {True: engines.reference, False: engines.rest_reference}
+    return again.cuts and found == [by[begins].encode([text]).ids.tolist() for text, begins in zip(texts, first, strict=True)]
+
+
+def test_every_edge_text(vocabulary: Vocabulary) -> None:
+    texts = [text for text in edge_set() if text]
+    texts += [f"and {text} then {text}" for text in texts]
+    for tokenizer in (vocabulary, normalizing(vocabulary)):
+        assert same(texts, [i % 2 == 0 for i in range(len(texts))], choose_engine(tokenizer, reference_only=True), ReferenceIds(tokenizer))
+
+
+def test_any_texts(vocabulary: Vocabulary) -> None:
+    tokenizers = [(choose_engine(each, reference_only=True), ReferenceIds(each)) for each in (vocabulary, normalizing(vocabulary))]
+
+    @settings(max_examples=60)
+    @given(TEXTS, st.data())
+    def check(texts: list[str], data: st.DataObject) -> None:
+        texts = [text for text in texts if text]
+        first = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
+        assert all(same(texts, first, engines, again) for engines, again in tokenizers)
+
+    check()
+
+
+def uncanonical(ids: Any, vocabulary: Vocabulary) -> Any:
+    """Other ids for the same text: some token as the two that make it."""
+    table = vocabulary.token_bytes
+    assert table is not None
+    of = {own: number for number, own in reversed(list(enumerate(table))) if own}
+    for at, token in enumerate(ids.tolist()):
+        own = table[token]
+        for cut in range(1, len(own)):
+            if own[:cut] in of and own[cut:] in of:
+                return np.concatenate([ids[:at], [of[own[:cut]], of[own[cut:]]], ids[at + 1 :]])
+    raise AssertionError("no token can be cut in two")
+
+
+@pytest.mark.parametrize("at", [5, 233, 299])
+def test_other_ids_for_the_same_text_are_found_in_every_row(vocabulary: Vocabulary, at: int) -> None:
+    """Audit, section 3: such ids decode to the text, and only every fiftieth row was tokenized again."""
+    texts = [f"The {i}th cat sat on the mat." for i in range(300)]
+    flat = choose_engine(vocabulary, reference_only=True).reference.encode(texts)
+    rows = [flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist())]
+    other = uncanonical(rows[at], vocabulary)
+    assert vocabulary.decode(other) == vocabulary.decode(rows[at])
+    documents = [Text(f"{i}", text, ids) for i, (text, ids) in enumerate(zip(texts, rows, strict=True))]
+    chats = [Conversation(f"{i}", ids, text, (), 0) for i, (text, ids) in enumerate(zip(texts, rows, strict=True))]
+    assert prove_texts(documents, vocabulary).passed and prove_identity(chats, vocabulary).passed
+    documents[at], chats[at] = replace(documents[at], ids=other), replace(chats[at], ids=other)
+    for verdict in (prove_texts(documents, vocabulary), prove_identity(chats, vocabulary)):
+        assert not verdict.passed and verdict.worst is not None and verdict.worst.where == f"{at}"
+
+
+def test_a_wrong_token_of_a_tokenizer_that_normalizes_is_found() -> None:
+    """Audit W15: rows of such tokenizers were not decoded, and the summary counted them as if they had been."""
+    vocabulary = normalizing(load(CONFIGS / "tokenizer").vocabulary)
+    assert vocabulary.token_bytes is None
+    flat = choose_engine(vocabulary, reference_only=True).reference.encode([f"The {i}th cafe\u0301." for i in range(300)])
+    rows = [
+        Conversation(f"{i}", flat.ids[a:b], f"The {i}th cafe\u0301.", (), 0) for i, (a, b) in enumerate(pairwise(flat.offsets.tolist()))
+    ]
+    verdict = prove_identity(rows, vocabulary)
+    assert verdict.passed and verdict.numbers["rows_tokenized_again"] == 300
+    wrong = rows[233].ids.copy()
+    wrong[1] += 1
+    verdict = prove_identity([*rows[:233], replace(rows[233], ids=wrong), *rows[234:]], vocabulary)
+    assert not verdict.passed and verdict.worst is not None and verdict.worst.where == "233"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"\w+ \w+"}, "behavior": "Isolated", "invert": False}},
+        {"pre_tokenizer": None},
+        {"normalizer": {"type": "Prepend", "prepend": "▁"}},
+    ],
+    ids=["words in pairs", "no words", "a prefix for each text"],
+)
+def test_a_tokenizer_that_may_join_words_is_given_whole_texts(change: dict[str, Any]) -> None:
+    spec = load(CONFIGS / "tokenizer").vocabulary.spec
+    assert cuts_before_spaces(spec)
+    assert not cuts_before_spaces({**spec, **change})
+
+
+def test_a_tokenizer_whose_words_join_after_all_is_found_out() -> None:
+    """Should it ever be thought safe and be none, whole texts say so."""
+    vocabulary = load(CONFIGS / "tokenizer").vocabulary
+    again = ReferenceIds(vocabulary)
+    again._known[b" cat"] = np.array([7], np.uint32)
+    flat = again.encode(["the cat"])
+    assert not again.cuts
+    assert flat.ids.tolist() == choose_engine(vocabulary, reference_only=True).reference.encode(["the cat"]).ids.tolist()

@@ -1,0 +1,48 @@
+"""Selftest: every corruption of every family is caught by the check that is named for it, on copies of a user's own rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from prep_assets.assets.graph import assets_of
+from prep_assets.assets.selftest.run import TESTED, selftest
+from prep_assets.assets.selftest.trials import Trial
+from prep_assets.assets.workspace import Workspace
+
+FAMILIES = {"pretrain", "sft", "preference", "rl"}
+
+
+def trials_of(workspace: Workspace, asset: str) -> list[Trial]:
+    """Trials of the store of an asset's first partition."""
+    published = workspace.published(asset, assets_of(workspace)[asset].partitions(workspace)[0])
+    assert published is not None
+    return selftest(workspace, published)
+
+
+@pytest.fixture(scope="module")
+def trials(pristine: Workspace) -> dict[str, list[Trial]]:
+    return {asset: trials_of(pristine, asset) for asset in TESTED}
+
+
+@pytest.mark.parametrize("asset", TESTED)
+def test_every_corruption_is_caught(trials: dict[str, list[Trial]], asset: str) -> None:
+    assert [trial for trial in trials[asset] if not trial.passed] == []
+    assert [trial for trial in trials[asset] if not trial.mutation], "the clean rows are looked at first"
+
+
+def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, list[Trial]]) -> None:
+    """What fits no row counts for nothing."""
+    found = {(trial.mutation, trial.check) for each in trials.values() for trial in each if trial.mutation and trial.caught}
+    assert len(found) >= 75
+    known = assets_of(pristine)
+    assert {known[asset].family for asset in TESTED if any(trial.caught for trial in trials[asset] if trial.mutation)} == FAMILIES
+    assert {check for _, check in found} == {
+        *("mask_alignment", "tokenization_identity", "row_integrity", "mixture", "selection"),
+        *("source_match", "pair_sanity", "gold_answers", "rewards"),
+    }
+
+
+def test_what_fits_no_row_says_so(trials: dict[str, list[Trial]]) -> None:
+    """These pairs have no labelled answers whose label could be turned round."""
+    [label] = [trial for trial in trials["preferences"] if trial.mutation == "a label turned round"]
+    assert (label.tried, label.caught) == (0, 0)
