@@ -85,7 +85,7 @@ def assert_placed(bound: Bound, source: Sample, outcome: Outcome, patches: int) 
 def test_proven_or_refused(name: str, patches: int) -> None:
     bound = bind_images(name, patches)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         with_images(samples((*CONTROL[name], TOKEN)) | untemplated),
         st.sampled_from(sorted(POLICIES)),

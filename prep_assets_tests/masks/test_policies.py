@@ -137,7 +137,7 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(TURNS, OPTIONS)
 def test_as_defined(turns: list[Turn], options: MaskOptions) -> None:
     """Weights of all tokens, not only where the trained stretches are."""
