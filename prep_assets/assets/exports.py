@@ -184,13 +184,14 @@ def export_store(each: Exporting, workspace: Workspace, published: Published, ou
     except StoreError as error:
         command = materialize_command(published.manifest.asset, published.manifest.partition)
         raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
-    source = _open(each, published)
+    source = open_export_source(each, published)
     export(source, each.format, out, progress=progress, **each.all_options(workspace))
     write_generation_config(out, stop_ids(workspace, each.family, each.source, each.format))
     return source
 
 
-def _open(each: Exporting, published: Published) -> Source:
+def open_export_source(each: Exporting, published: Published) -> Source:
+    """What an export is made from."""
     return open_source(published, each.stem(published.manifest.partition))
 
 
@@ -225,7 +226,7 @@ def export_build(each: Exporting, workspace: Workspace, partition: str) -> Build
         return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
 
     def audit(payload: Path) -> None:
-        verdict = compare(payload, _open(each, published), each.format, each.all_options(workspace))
+        verdict = compare(payload, open_export_source(each, published), each.format, each.all_options(workspace))
         if not verdict.passed:
             raise CheckFailed(verdict.summary)
 
@@ -257,4 +258,4 @@ def readable(workspace: Workspace, published: Published) -> Verdict:
     if source.manifest.content_hash != recipe["source"]:
         where = workspace.place(each.source, manifest.partition).label
         raise StoreError(f"{where} was built again since. Export it again: {materialize_command(manifest.asset, manifest.partition)}")
-    return compare(published.directory, _open(each, source), each.format, recipe["options"])
+    return compare(published.directory, open_export_source(each, source), each.format, recipe["options"])

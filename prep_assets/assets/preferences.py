@@ -233,7 +233,7 @@ def encode_pairs(
     rendered: dict[int, tuple[Rendered, ...]] = {}
     for i, row in enumerate(batch):
         try:
-            rendered[i] = _rendered_pair(row, template, reasoning)
+            rendered[i] = rendered_pair(row, template, reasoning)
         except Refused as refusal:
             refused[i] = refusal
     encoded: dict[str, tuple[list[int], Encoded]] = {}
@@ -249,7 +249,7 @@ def encode_pairs(
     return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
 
 
-def _rendered_pair(row: dict[str, Any], template: ChatTemplate, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
+def rendered_pair(row: dict[str, Any], template: ChatTemplate, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
     """Both sides. A template that trims can make one text of two answers, and such a pair teaches nothing."""
     sides = tuple(render(reasoning.read(pair_sample(row, side)), template) for side in SIDES)
     if sides[0].text == sides[1].text:

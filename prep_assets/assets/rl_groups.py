@@ -181,7 +181,7 @@ def rewards_of(group: Group) -> npt.NDArray[np.float32]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Renders:
+class Renders:
     """A group's prompt, ended by the generation prompt, each of its conversations, and its rewards. What was sampled is not rendered."""
 
     prompt: Rendered | None
@@ -200,15 +200,15 @@ class Tokenize:
         self._template: ChatTemplate = workspace.template(family)
         self._reasoning = inline_reasoning(workspace, family)
         self._logprobs = stores_logprobs(family)
-        self._prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
-        self._whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
+        self.prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
+        self.whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
 
     def __call__(self, items: Sequence[Item], quarantine: Quarantine) -> Iterator[tuple[Item, Scored]]:
         """The groups that are kept, with the items they come from; the others are in quarantine."""
-        renders: list[_Renders | Refused] = [self._rendered(item) for item in items]
-        good = [each for each in renders if isinstance(each, _Renders)]
-        prompts = iter(_parts(self._prompts.encode([each.prompt for each in good if each.prompt is not None])))
-        whole = iter(_parts(self._whole.encode([each for group in good for each in group.whole])))
+        renders: list[Renders | Refused] = [self.renders(item) for item in items]
+        good = [each for each in renders if isinstance(each, Renders)]
+        prompts = iter(_parts(self.prompts.encode([each.prompt for each in good if each.prompt is not None])))
+        whole = iter(_parts(self.whole.encode([each for group in good for each in group.whole])))
         for item, each in zip(items, renders, strict=True):
             try:
                 if isinstance(each, Refused):
@@ -218,7 +218,7 @@ class Tokenize:
             except Refused as refusal:
                 item.refuse(quarantine, refusal)
 
-    def _scored(self, prompt: _Tokens | Refused | None, answers: Sequence[_Tokens | Refused], renders: _Renders, row: int) -> Scored:
+    def _scored(self, prompt: _Tokens | Refused | None, answers: Sequence[_Tokens | Refused], renders: Renders, row: int) -> Scored:
         if isinstance(prompt, Refused):
             raise prompt
         sampled = renders.group.sampled
@@ -233,9 +233,10 @@ class Tokenize:
             assert prompt is not None
             return _scored(prompt, answers, renders.rewards, row)
         head = None if prompt is None else prompt[0]
-        return scored_as_sampled(renders.group, head, renders.rewards, self._whole.vocabulary, self._whole.max_seq_len, row)
+        return scored_as_sampled(renders.group, head, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
 
-    def _rendered(self, item: Item) -> _Renders | Refused:
+    def renders(self, item: Item) -> Renders | Refused:
+        """The texts of a group, or why it is refused."""
         group = item.example
         if not isinstance(group, Group):
             raise ConfigError(f"{self._schema} with these options gives a {type(group).__name__}; {GROUPS} needs a Group: {item.id}")
@@ -246,7 +247,7 @@ class Tokenize:
             samples = conversations(group) if group.sampled is None else ()
             given = group.sampled is not None and group.sampled.prompt is not None
             prompt = None if given else render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
-            return _Renders(prompt, tuple(self._conversation(sample) for sample in samples), rewards_of(group), group)
+            return Renders(prompt, tuple(self._conversation(sample) for sample in samples), rewards_of(group), group)
         except Refused as refusal:
             return refusal
 

@@ -84,3 +84,8 @@ def near(path: Path) -> str:
     """A path as seen from the working directory, where that is shorter."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def near_url(url: str) -> str:
+    """The place of a file: a path as `near`, any other address as it is."""
+    return url if "://" in url else near(Path(url))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 LIMIT = 4096
 """Tokens of a record that are shown; a pretraining document may have millions."""
-_HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed)?")
 
 
 def inspect(
@@ -59,6 +57,7 @@ def show_row(
     """
     from prep_assets.assets.previews.row import Preview
     from prep_assets.assets.previews.stores import preview
+    from prep_assets.lineage.rows import streams
 
     with reading(published):
         names = streams(published)
@@ -75,16 +74,6 @@ def show_row(
     else:
         err().print(f"{chosen}.jsonl, line {row:,} counted from 0", style="dim")
         console.print_json(data=shown, ensure_ascii=False)
-
-
-def streams(published: Published) -> list[str]:
-    """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
-    if published.manifest.asset == "rl_groups":
-        from prep_assets.assets.rl_groups import splits
-
-        return list(splits(published))
-    found = sorted(path.stem for path in published.directory.iterdir() if path.suffix in (".index", ".documents"))
-    return sorted(found, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
 
 
 def _ids(published: Published, stream: str, row: int, shown: Preview) -> list[int]:

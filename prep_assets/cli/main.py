@@ -25,6 +25,7 @@ from prep_assets.cli.selftest import selftest
 from prep_assets.cli.sniff import sniff
 from prep_assets.cli.stats import stats
 from prep_assets.cli.status import status
+from prep_assets.cli.trace import trace
 from prep_assets.cli.verify import verify
 from prep_assets.errors import PrepAssetsError
 
@@ -80,6 +81,7 @@ commands = (
     build,
     status,
     inspect,
+    trace,
     verify,
     stats,
     path,

@@ -52,6 +52,24 @@ class Encoded:
     images: Placed = NOTHING
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """One tokenized example.
+
+    Attributes:
+        ids: uint32[T].
+        loss: float32[T], the loss weight of each token.
+        starts, ends: int64[T], the characters of the render that each token stands for; whole ones, where it stands for a part.
+        replaced: bool[T], whether truncation put another token there.
+    """
+
+    ids: npt.NDArray[np.uint32]
+    loss: npt.NDArray[np.float32]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    replaced: npt.NDArray[np.bool_]
+
+
 @dataclass(slots=True)
 class _Layout:
     """A batch, cut into ordinary segments and control tokens; byte positions count through the whole batch."""
@@ -107,6 +125,23 @@ class Encoder:
         for example, fault in cut_through(images, chosen).items() if layout.images else ():
             faults.setdefault(example, fault)
         return self._select(ids, loss, offsets, faults, chosen, images)
+
+    def places(self, rendered: Rendered) -> Places:
+        """One example, token by token, with what of its render each token stands for.
+
+        Raises:
+            Refused: as `encode` says of it.
+        """
+        layout = _Layout()
+        self._lay_out(rendered, layout)
+        _, ids, starts, ends = self._tokenize(layout)
+        offsets = np.array([0, len(ids)], np.int64)
+        loss, faults = self._weigh(layout, starts, ends, offsets)
+        written = ids.copy()
+        chosen = self._cut_to_length(layout, ids, loss, starts, ends, offsets, faults)
+        for fault in faults.values():
+            raise fault
+        return Places(ids[chosen], loss[chosen], *characters(rendered.text, starts[chosen], ends[chosen]), (ids != written)[chosen])
 
     # -- cutting the render -------------------------------------------------------------------------------------------------------------
 
@@ -422,6 +457,15 @@ def _byte_table(text: str) -> npt.NDArray[np.int64]:
     points = np.frombuffer(text.encode("utf-32-le"), "<u4")
     widths = 1 + (points > 0x7F) + (points > 0x7FF) + (points > 0xFFFF).astype(np.int64)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])
+
+
+def characters(
+    text: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Byte positions in the UTF-8 form of a text → characters; a stretch that lies within a character becomes all of it."""
+    table = _byte_table(text)
+    first, last = np.searchsorted(table, [starts, ends], "right") - 1
+    return first, last + (table[last] < ends)
 
 
 def _cut(layout: _Layout, example: int, start: int, end: int) -> str:

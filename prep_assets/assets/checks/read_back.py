@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from prep_assets.errors import StoreError
-from prep_assets.exports.readable import Tokens
+from prep_assets.exports.readable import Readable, Tokens
 from prep_assets.exports.registry import reader
 from prep_assets.exports.source import Pairs, Source
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -47,19 +47,33 @@ def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any
     lines = _lines(source, set(chosen)) if isinstance(source, Lines) else {}
     tokens = trained = 0
     for row in chosen:
-        read = found.row(row)
-        if isinstance(source, Lines):
-            fault, ids = _line_fault(read, found.expected(lines[row], row)), ()
-        else:
-            expected = _document(source, row) if by_document and isinstance(source, PackedStore) else _row(source, row)
-            pad_id = NO_PADDING if isinstance(source, GroupStore) else options.get("pad_id", 0)
-            fault, ids = _fault(read, expected, pad_id), tuple(expected[0].tokens.tolist())
-            tokens += sum(len(each.tokens) for each in expected)
-            trained += sum(int(each.trained.sum()) for each in read if each.trained is not None)
+        fault, read, expected = _compared(found, source, row, options, lines.get(row))
+        ids = tuple(expected[0].tokens.tolist()) if expected else ()
+        tokens += sum(len(each.tokens) for each in expected)
+        trained += sum(int(each.trained.sum()) for each in read if each.trained is not None) if expected else 0
         if fault:
             return Verdict(False, f"row {row:,}: {fault}", {"rows_checked": len(chosen)}, Worst(f"row {row}", fault, ids))
     numbers = {"rows_checked": len(chosen), "tokens_checked": tokens, "trained_tokens_checked": trained}
     return Verdict(True, f"{len(chosen):,} of {total:,} rows, read back from {format}, equal the store's", numbers)
+
+
+def row_fault(found: Readable, source: Source, row: int, options: Mapping[str, Any]) -> str:
+    """What of one row of an export is not as the store has it; empty where nothing is."""
+    lines = _lines(source, {row}) if isinstance(source, Lines) else {}
+    return _compared(found, source, row, options, lines.get(row))[0]
+
+
+def _compared(
+    found: Readable, source: Source, row: int, options: Mapping[str, Any], line: dict[str, Any] | None
+) -> tuple[str, Any, tuple[Tokens, ...]]:
+    """What is wrong with a row, what was read, and what was expected of a row of tokens."""
+    read = found.row(row)
+    if isinstance(source, Lines):
+        assert line is not None
+        return _line_fault(read, found.expected(line, row)), read, ()
+    expected = _document(source, row) if found.documents and isinstance(source, PackedStore) else _row(source, row)
+    pad_id = NO_PADDING if isinstance(source, GroupStore) else options.get("pad_id", 0)
+    return _fault(read, expected, pad_id), read, expected
 
 
 # -- what the store says ----------------------------------------------------------------------------------------------------------------

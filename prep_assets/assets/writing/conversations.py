@@ -58,6 +58,11 @@ class Conversations:
 
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; the others are in quarantine."""
+        kept, _, encoded = self.examples(items)
+        return kept, encoded
+
+    def examples(self, items: Sequence[Item]) -> tuple[list[Item], list[Rendered], Encoded]:
+        """As `encode`, with the render of each kept item."""
         rendered: list[Rendered] = []
         at: list[Item] = []
         for item in items:
@@ -82,7 +87,7 @@ class Conversations:
         for position in encoded.kept if not self.expand else ():
             example = at[int(position)].example
             self.reasoning_left_out += left_out(example, rendered[int(position)]) if isinstance(example, Sample) else 0
-        return kept, encoded
+        return kept, [rendered[int(position)] for position in encoded.kept], encoded
 
     def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:
         """The examples of a record, each with its render: one, or with `expand` one for each answer where the template drops reasoning."""

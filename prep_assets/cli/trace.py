@@ -1,0 +1,187 @@
+"""`prep-assets trace`: a row, or one token of it, back to the row of its source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prep_assets.cli.console import counted, out, table
+from prep_assets.cli.find import AssetName, Partition
+from prep_assets.cli.tokens import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from prep_assets.lineage.token import Named, Token
+    from prep_assets.lineage.trace import Trace, Traced
+
+SHOWN = 2000
+"""Characters of a raw row that are printed; `--json` has all."""
+
+
+def trace(
+    asset: AssetName,
+    row: Annotated[int, typer.Option("--row", "-r", help="Row, record, line or group, counted from 0.")],
+    token: Annotated[int | None, typer.Option("--token", "-t", metavar="K", help="One token of it, counted from 0.")] = None,
+    partition: Partition = None,
+    stream: Annotated[
+        str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
+) -> None:
+    """Show which source rows a row is made of; with --token, what the token stands for and why it is trained or not.
+
+    The source rows are read again, and made into tokens once more. Exit code 1 where the store holds something else.
+    """
+    from prep_assets.lineage.as_json import token_as_json, trace_as_json
+    from prep_assets.lineage.token import token_of
+    from prep_assets.lineage.trace import trace as traced
+    from prep_assets.pipelines.workspace import Workspace
+
+    workspace = Workspace.open()
+    found = traced(workspace, asset, row, partition=partition, stream=stream)
+    if token is None:
+        if as_json:
+            _print_json(trace_as_json(found))
+        else:
+            _show_row(out(), found)
+    else:
+        one, piece = token_of(workspace, found, token)
+        if as_json:
+            shown = trace_as_json(found)
+            _print_json({**{key: value for key, value in shown.items() if key != "pieces"}, "token": token_as_json(one, piece)})
+        else:
+            _show_token(out(), found, one, piece)
+    if found.differs:
+        raise typer.Exit(1)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+
+
+def _show_row(console: Console, trace: Trace) -> None:
+    place = trace.row.place
+    console.print(f"{_title(trace)}: {counted(len(trace.row.ids), 'token')} from {counted(len(trace.pieces), 'record')}", style="bold")
+    shown = table("tokens", "record", "tokens of the record", "by way of")
+    for each in trace.pieces:
+        piece = each.piece
+        way = ", ".join(f"{step.asset} {step.stream} {step.row:,}".replace("  ", " ") for step in piece.path if step != place)
+        part = f"{piece.first:,}–{piece.first + piece.end - piece.start:,}" if piece.end else ""
+        shown.add_row(f"{piece.start:,}–{piece.end:,}" if piece.end else "", _record(each), part, way)
+    console.print(shown)
+    if len(trace.pieces) == 1:
+        _show_source(console, trace.pieces[0])
+    _show_stores(console, trace)
+    _show_difference(console, trace)
+
+
+def _show_token(console: Console, trace: Trace, token: Token, traced: Traced | None) -> None:
+    from rich.text import Text
+
+    console.print(f"token {token.place:,} of {_title(trace)}", style="bold")
+    grid = table("", "")
+    grid.show_header = False
+    for name, value in _facts(trace, token, traced):
+        grid.add_row(Text(name, "dim"), value)
+    console.print(grid)
+    if traced is not None:
+        _show_source(console, traced)
+    _show_stores(console, trace, traced)
+    _show_difference(console, trace)
+
+
+def _facts(trace: Trace, token: Token, traced: Traced | None) -> Iterator[tuple[str, Text | str]]:
+    from rich.text import Text
+
+    why = token.why
+    yield "token", _named(token.token)
+    if token.expected is not None:
+        yield "its source gives", Text(_named(token.expected), "bold red")
+    state = Text("trained", "bold green") if token.weight else Text("not trained", "yellow")
+    yield "loss weight", Text.assemble(f"{token.weight:g}, ", state)
+    yield "because", why.because
+    yield "predicted at", _predicted_at(token)
+    yield "label there", "none: the next token is not trained" if token.predicts is None else _named(token.predicts)
+    if traced is None:
+        return
+    if why.turn is not None or why.role is not None:
+        turn = "" if why.turn is None else f"turn {why.turn}, "
+        yield "turn", f"{turn}{why.role or ''}" + (f", {why.kind}" if why.kind else f", {why.part}")
+    yield (
+        "in the text",
+        Text.assemble(
+            f"characters {token.span[0]:,}–{token.span[1]:,}: ",
+            (visible(token.before), "dim"),
+            (f"⟦{visible(token.text)}⟧", "bold"),
+            (visible(token.after), "dim"),
+        ),
+    )
+    if token.field is not None and token.within is not None:
+        yield "in the raw row", f"{token.field}, characters {token.within[0]:,}–{token.within[1]:,} of what is rendered of it"
+    yield "record", _record(traced)
+    for step in traced.piece.path:
+        yield "store", f"{step.asset}{f'[{step.partition}]' if step.partition else ''} {step.stream} row {step.row:,}".replace("  ", " ")
+
+
+def _predicted_at(token: Token) -> str:
+    if token.predicted_at is not None:
+        return f"token {token.predicted_at:,}: trainers shift labels by one"
+    return "nowhere: it is the first token of the row" if token.weight else "nowhere: it is not trained"
+
+
+def _named(token: Named) -> str:
+    return f"{token.id}  {visible(token.text)!r}"
+
+
+def _title(trace: Trace) -> str:
+    place = trace.row.place
+    partition = f"[{place.partition}]" if place.partition else ""
+    stream = f" {place.stream}" if place.stream and place.stream != place.asset else ""
+    return f"{place.asset}{partition}{stream} row {place.row:,} of {trace.row.count:,}"
+
+
+def _record(traced: Traced) -> str:
+    source = traced.source
+    if source is None:
+        return "generated"
+    return f"{source.domain}#{source.id}" + (" (held out)" if source.held_out else "")
+
+
+def _show_source(console: Console, traced: Traced) -> None:
+    from prep_assets.cli.console import near_url
+
+    if traced.source is None:
+        return
+    source = traced.source
+    payload = source.payload if isinstance(source.payload, str) else json.dumps(source.payload, indent=1, ensure_ascii=False, default=str)
+    console.print(f"row {source.row:,} of {near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold", soft_wrap=True)
+    console.print(visible(payload[:SHOWN]).replace("⏎\n", "\n"), soft_wrap=True)
+    if len(payload) > SHOWN:
+        console.print(f"… and {len(payload) - SHOWN:,} characters more; --json has all", style="dim")
+
+
+def _show_stores(console: Console, trace: Trace, traced: Traced | None = None) -> None:
+    for label, hashes in (trace.hashes if traced is None else trace.hashes_of(traced)).items():
+        said = ", ".join(f"{name} {_short(value)}" for name, value in hashes.items())
+        console.print(f"{label}: {said}", style="dim", soft_wrap=True)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(each)}" for key, each in value.items())
+    text = str(value)
+    return f"{text[:16]}…" if len(text) == 64 else text
+
+
+def _show_difference(console: Console, trace: Trace) -> None:
+    if trace.differs:
+        shown = ", ".join(f"{place:,}" for place in trace.differs[:10])
+        more = f" and {len(trace.differs) - 10:,} more" if len(trace.differs) > 10 else ""
+        console.print(
+            f"the store is not what its sources give, at token {shown}{more}: look at it with --token", style="bold red", soft_wrap=True
+        )

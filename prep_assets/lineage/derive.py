@@ -1,0 +1,171 @@
+"""A source record alone → the sequences of tokens that stores must hold of it, made once more by the way of its asset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from prep_assets.config.models import Preference, Pretrain, Rl, Sft
+from prep_assets.errors import Refused
+from prep_assets.lineage.sequence import Sequence, rendered_sequence, spelled
+from prep_assets.lineage.why import Why
+from prep_assets.pipelines.examples import Item, converter
+from prep_assets.pipelines.families import preference, rl, rl_groups, sft
+from prep_assets.pipelines.families.masked_documents import POLICY, MaskedDocuments, untemplated
+from prep_assets.pipelines.families.preference_rows import preference_row
+from prep_assets.pipelines.families.pretrain import fill_in_the_middle
+from prep_assets.pipelines.images import ImageFiles
+from prep_assets.pipelines.proving.alone import Heard, form_of
+from prep_assets.pipelines.reasoning import inline_reasoning, unrendered_reasoning
+from prep_assets.pipelines.sources import domain_of
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.records.files import SourceFile, record_id
+from prep_assets.samples import ASSISTANT, DOCUMENT, TEXT, USER, Group, Pair, Prompt, Record, Sample
+from prep_assets.schemas.registry import apply
+from prep_assets.stores.published import Published
+from prep_assets.tokenization.encode import Encoder, characters
+from prep_assets.tokenization.ends import ends_of
+from prep_assets.tokenization.fill_in_the_middle import Cut, cut_of
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+Derive = Callable[[SourceFile, Record], list[Sequence]]
+"""The sequences of a record, in the order in which its store has them. Raises `Refused` where the asset refuses the record."""
+
+
+def conversations(workspace: Workspace, name: str) -> Derive:
+    """One sequence for each record of `sft_tokens` that a row became."""
+    domain = domain_of(workspace.family(Sft), name)
+    convert, found = converter(domain, Sample), sft.conversations_of(workspace, domain, Heard())
+
+    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+        _, rendered, _ = found.examples([Item(file, record, apply(convert, record.payload))])
+        return [rendered_sequence(found.encoder, each) for each in rendered]
+
+    return derive
+
+
+def documents(workspace: Workspace, name: str) -> Derive:
+    """The one sequence of a document."""
+    family = workspace.family(Pretrain)
+    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
+    convert, encoder = converter(domain, Sample), Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
+    rendering = MaskedDocuments(untemplated(workspace, family), ImageFiles(workspace.image_folder(domain)), family)
+    ends, fim = ends_of(vocabulary, family.bos), family.preprocessing.fim
+
+    def around(begins: bool) -> Why:
+        if begins:
+            return Why(True, "begin", "the begin-of-text token, which is trained like the document", "bos")
+        return Why(True, "end", "the end-of-text token, which weighs what the end of the document weighs")
+
+    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+        item = Item(file, record, apply(convert, record.payload))
+        [rendered] = rendering.render([item], Heard())[1]
+        identity = f"{name}/{record_id(file, record.row)}"
+        cut = cut_of(identity, len(rendered.text), rate=fim.rate, spm_rate=fim.spm_rate, seed=fim.seed) if fim.rate else None
+        text = rendered_sequence(encoder, rendered) if cut is None else _cut(workspace, family, rendered.text, cut)
+        before = () if ends.bos is None else (ends.bos,)
+        return [text.between(before, (ends.eos,), rendering.ending(item.example), around)]
+
+    return derive
+
+
+def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> Sequence:
+    """The three parts of a document, each after its sentinel."""
+    fim, vocabulary = fill_in_the_middle(workspace, family), workspace.vocabulary(family)
+    assert fim is not None
+    assert vocabulary.byte_lengths is not None  # `sentinels_of` takes no other tokenizer
+    parts = []
+    for part, start in zip(cut.parts(text), (0, cut.start, cut.end), strict=True):
+        tokens = fim.engines.rest.encode([part]).ids.astype(np.int64)
+        until = np.cumsum(vocabulary.byte_lengths[tokens])
+        first, last = characters(part, until - vocabulary.byte_lengths[tokens], until)
+        parts.append((tokens, first + start, last + start))
+    head, body, tail = parts
+    prefix, suffix, middle = (
+        (np.array([one]), np.array([at]), np.array([at]))
+        for one, at in ((fim.sentinels.prefix, 0), (fim.sentinels.suffix, cut.end), (fim.sentinels.middle, cut.start))
+    )
+    order = [prefix, suffix, tail, middle, head, body] if cut.suffix_first else [prefix, head, suffix, tail, middle, body]
+    ids, starts, ends = (np.concatenate([each[i] for each in order]) for i in range(3))
+    sentinels = np.cumsum([0, *(len(each[0]) for each in order)])[
+        [i for i, each in enumerate(order) if any(each is one for one in (prefix, suffix, middle))]
+    ]
+
+    def why(token: int) -> Why:
+        if token in sentinels:
+            return Why(True, "sentinel", "a sentinel of fill-in-the-middle, trained like the document", "preprocessing.fim")
+        where: dict[str, Any] = {"turn": 0, "role": DOCUMENT, "kind": TEXT, "region": (0, len(text)), "content": text}
+        return Why(True, "content", "the whole document is trained", **where)
+
+    return Sequence(text, ids, np.ones(len(ids), np.float32), starts, ends, why)
+
+
+def pairs(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in ``preferences.jsonl`` or one of its neighbours."""
+    family = workspace.family(Preference)
+    convert, reasoning = converter(domain_of(family, name), Pair), unrendered_reasoning(family)
+    form = form_of(_current(workspace, preference.PAIRS))
+    return lambda record: _as_json(preference_row(reasoning.read(apply(convert, record.payload)), form))
+
+
+def prompts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in ``rl_prompts_train.jsonl`` or its neighbour."""
+    family = workspace.family(Rl)
+    convert, reasoning = converter(domain_of(family, name), Prompt), unrendered_reasoning(family)
+    form = form_of(_current(workspace, rl.PROMPTS))
+    return lambda record: _as_json(rl.prompt_row(rl.prompt_of(reasoning.read(apply(convert, record.payload))), form))
+
+
+def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> Sequence:
+    """One side of a pair."""
+    family = workspace.family(Preference)
+    rendered = preference.rendered_pair(dict(line), workspace.template(family), inline_reasoning(workspace, family))
+    return rendered_sequence(preference.pair_encoder(workspace), rendered[preference.SIDES.index(side)], binary=True)
+
+
+def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> Sequence:
+    """A prompt, up to where a model continues."""
+    family = workspace.family(Rl)
+    rendered = rl.generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(line))
+    return rendered_sequence(rl.prompt_encoder(workspace), rendered)
+
+
+def groups(workspace: Workspace, name: str) -> Derive:
+    """The sequence of a group's prompt, then those of its responses."""
+    family = workspace.family(Rl)
+    vocabulary = workspace.vocabulary(family)
+    convert, tokenize = converter(domain_of(family, name), Group), rl_groups.Tokenize(workspace, name)
+    sampled = Why(True, "sampled", "a token that a model sampled; all of them are trained", "", None, ASSISTANT)
+    given = Why(False, "sampled", "a token of the prompt as the source has it; prompts are not trained", "", None, USER)
+
+    def derive(file: SourceFile, record: Record) -> list[Sequence]:
+        found = tokenize.renders(Item(file, record, apply(convert, record.payload)))
+        if isinstance(found, Refused):
+            raise found
+        prompt = None if found.prompt is None else rendered_sequence(tokenize.prompts, found.prompt)
+        if found.group.sampled is None:
+            assert prompt is not None
+            return [prompt, *(rendered_sequence(tokenize.whole, each, binary=True).part(len(prompt)) for each in found.whole)]
+        own, responses = found.group.sampled.prompt, found.group.sampled.responses
+        head = prompt or _spelled(vocabulary, own or (), given)
+        return [head, *(_spelled(vocabulary, ids, sampled) for ids in responses)]
+
+    return derive
+
+
+def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], why: Why) -> Sequence:
+    return spelled(vocabulary, ids, np.full(len(ids), why.trained, np.float32), lambda token: why)
+
+
+def _current(workspace: Workspace, asset: str) -> Published:
+    published = workspace.published(asset)
+    assert published is not None
+    return published
+
+
+def _as_json(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = json.loads(json.dumps(row))
+    return loaded

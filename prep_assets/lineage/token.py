@@ -1,0 +1,134 @@
+"""One token of a traced row: what it stands for, why it is trained or not, and what a trainer makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError
+from prep_assets.lineage.trace import Trace, Traced
+from prep_assets.lineage.why import PADDING, Why
+from prep_assets.pipelines.graph import asset_named
+from prep_assets.pipelines.preview_row import token_texts
+from prep_assets.pipelines.workspace import Workspace
+
+AROUND = 60
+"""Characters of the render that are shown before and after a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A token id and its text."""
+
+    id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token.
+
+    Attributes:
+        place: in the row.
+        token: what the store holds there.
+        weight: its weight in the loss, 1 where the store has no mask.
+        expected: what the source gives instead, where the store is wrong.
+        why: why it is trained or not.
+        span: the characters (start, end) that it stands for in the text of its record.
+        before, text, after: that text around it, and what it stands for there.
+        within: its characters (start, end) in the region of the source that it comes from.
+        field: where that region stands in the raw row, e.g. ``messages[2].content``; `None` where that is not certain.
+        predicts: what a trainer, which shifts labels by one, trains at this place: the next token, where that is trained.
+        predicted_at: the place at which this token is the label; `None` where it is not trained, or no place of the row predicts it.
+    """
+
+    place: int
+    token: Named
+    weight: float
+    expected: Named | None
+    why: Why
+    span: tuple[int, int]
+    before: str
+    text: str
+    after: str
+    within: tuple[int, int] | None
+    field: str | None
+    predicts: Named | None
+    predicted_at: int | None
+
+
+def token_of(workspace: Workspace, trace: Trace, place: int) -> tuple[Token, Traced | None]:
+    """A token of a row, and the piece that it is in; `None` for padding.
+
+    Raises:
+        ConfigError: the row has no such token.
+    """
+    row = trace.row
+    if not len(row.ids):
+        raise ConfigError(f"{row.place.asset} holds lines and no tokens; trace a row of what is made of it: {_tokenized(row.place.asset)}")
+    if not 0 <= place < len(row.ids):
+        raise ConfigError(f"token {place:,} of row {row.place.row:,}: there are {len(row.ids):,}, numbered from 0")
+    weights = (np.ones(len(row.ids), np.float32) if row.weights is None else row.weights).tolist()
+    named = _Names(workspace, row.place.asset)
+    after = place + 1
+    predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] else None
+    predicted_at = place - 1 if weights[place] and place else None
+    here = named(int(row.ids[place])), weights[place]
+    traced = next((each for each in trace.pieces if each.piece.start <= place < each.piece.end), None)
+    if traced is None or traced.sequence is None:
+        return Token(place, *here, None, PADDING, (0, 0), "", "", "", None, None, predicts, predicted_at), None
+    number = traced.piece.first + place - traced.piece.start
+    sequence = traced.sequence
+    if number >= len(sequence):
+        raise ConfigError(
+            f"token {place:,}: the store holds more tokens here than the source gives. Verify it: prep-assets verify {row.place.asset}"
+        )
+    start, end = int(sequence.starts[number]), int(sequence.ends[number])
+    why, text = sequence.why(number), sequence.text
+    expected = named(int(sequence.ids[number])) if place in traced.differs else None
+    around = text[max(0, start - AROUND) : start], text[start:end], text[end : end + AROUND]
+    within = None if why.region is None else (start - why.region[0], end - why.region[0])
+    field = None if traced.source is None or why.content is None else field_of(traced.source.payload, why.content)
+    return Token(place, *here, expected, why, (start, end), *around, within, field, predicts, predicted_at), traced
+
+
+class _Names:
+    """Ids → texts, by the tokenizer of an asset's family."""
+
+    def __init__(self, workspace: Workspace, asset: str) -> None:
+        self._vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(asset, workspace).family]))
+
+    def __call__(self, number: int) -> Named:
+        known = 0 <= number < self._vocabulary.size
+        return Named(number, token_texts(self._vocabulary, [number])[0] if known else "")
+
+
+def _tokenized(asset: str) -> str:
+    return {"preferences": "preference_tokens", "rl_prompts": "rl_tokens", "arithmetic_prompts": "rl_tokens"}.get(
+        asset, asset.replace("_raw", "_tokens")
+    )
+
+
+def field_of(payload: Any, content: str) -> str | None:
+    """The one place in a raw row whose text is, or holds, what a region says; `None` where several do, or none."""
+    if not content.strip():
+        return None
+    strings = list(_strings(payload, ""))
+    exact = [path for path, text in strings if text == content]
+    holding = exact or [path for path, text in strings if content.strip() in text]
+    return holding[0] if len(holding) == 1 else None
+
+
+def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _strings(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from _strings(each, f"{path}[{number}]")
