@@ -21,6 +21,7 @@ _WHERE = {
     "encode": "prep_assets.api",
     "pack": "prep_assets.packing",
     "export": "prep_assets.exports",
+    "trace": "prep_assets.lineage.trace",
     "PrepAssetsError": "prep_assets.errors",
     "TrainingData": "prep_assets.defs.component",
 }
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from prep_assets.engine.building import build
     from prep_assets.errors import PrepAssetsError
     from prep_assets.exports import export
+    from prep_assets.lineage.trace import trace
     from prep_assets.packing import pack
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "plan",
     "render",
     "status",
+    "trace",
     "verify",
 ]
 

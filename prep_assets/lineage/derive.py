@@ -8,20 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.assets import preferences as preference
+from prep_assets.assets import rl_groups
+from prep_assets.assets import rl_prompts as rl
+from prep_assets.assets import sft_tokens as sft
+from prep_assets.assets.checks.alone import Heard, form_of
+from prep_assets.assets.pretrain_tokens import fill_in_the_middle
+from prep_assets.assets.raw import domain_of
+from prep_assets.assets.reading.examples import Item, converter
+from prep_assets.assets.reading.reasoning import inline_reasoning, unrendered_reasoning
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.images import ImageFiles
+from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
+from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
 from prep_assets.errors import Refused
 from prep_assets.lineage.sequence import Sequence, rendered_sequence, spelled
 from prep_assets.lineage.why import Why
-from prep_assets.pipelines.examples import Item, converter
-from prep_assets.pipelines.families import preference, rl, rl_groups, sft
-from prep_assets.pipelines.families.masked_documents import POLICY, MaskedDocuments, untemplated
-from prep_assets.pipelines.families.preference_rows import preference_row
-from prep_assets.pipelines.families.pretrain import fill_in_the_middle
-from prep_assets.pipelines.images import ImageFiles
-from prep_assets.pipelines.proving.alone import Heard, form_of
-from prep_assets.pipelines.reasoning import inline_reasoning, unrendered_reasoning
-from prep_assets.pipelines.sources import domain_of
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.samples import ASSISTANT, DOCUMENT, TEXT, USER, Group, Pair, Prompt, Record, Sample
 from prep_assets.schemas.registry import apply

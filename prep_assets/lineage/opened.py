@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from prep_assets.engine.standing import Look
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.graph import asset_named, upstream_of
+from prep_assets.assets.rl_groups import GROUPS, splits
+from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
-from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.families.rl_groups import GROUPS, splits
-from prep_assets.pipelines.graph import Asset, asset_named, upstream_of
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.published import Published
+from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 
@@ -24,7 +24,6 @@ class Opened:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace.plain
-        self._look = Look(self.workspace)
         # an object's own caches, so that they go when it goes
         self.published = cache(self._published)
         self.tokens = cache(self._tokens)
@@ -33,37 +32,33 @@ class Opened:
         self.groups = cache(self._groups)
 
     def _published(self, asset: str, partition: str = "") -> Published:
-        """The current store.
+        """The current store, whatever its checks say.
 
         Raises:
             StoreError: there is none, or it is not what the configuration and the sources give; the message says what changed.
         """
-        found = asset_named(asset, self.workspace)
-        standing = self._look.at(found, partition)
-        label, command = self.workspace.place(asset, partition).label, materialize_command(asset, partition)
-        if standing.published is None or standing.state in ("missing", "broken"):
-            raise StoreError(f"{label}: {standing.why}. Build it:\n  {command}")
-        if standing.state == "stale":
+        found, place = asset_named(asset, self.workspace), self.workspace.place(asset, partition)
+        command = materialize_command(asset, partition)
+        for above, key in upstream_of(self.workspace, found, partition):
+            try:
+                self.published(above.name, key)
+            except StoreError as error:
+                if self.workspace.place(above.name, key).exists and place.exists:
+                    raise StoreError(f"{place.label} is out of date, because {error}") from error
+                raise
+        published = open_published(self.workspace.stores, asset, partition, remedy=command)
+        recipe = found.recipe(self.workspace, partition)
+        if published.manifest.config_key != build_key(recipe):
+            changed = ", ".join(differences(published.manifest.recipe, recipe)) or "its options"
+            source = ": a source file is not what it was" if not found.upstream and changed in ("files", "test_files") else ""
+            raise StoreError(f"{place.label} is not what it would be now (changed: {changed}{source}). Build it again:\n  {command}")
+        if published.manifest.build_key != published.manifest.config_key:
+            options = ", ".join(differences(recipe, published.manifest.recipe))
             raise StoreError(
-                f"{label} is out of date ({self._cause(found, partition)}), so its rows cannot be followed to their sources. "
-                f"Build it again:\n  {command}"
+                f"{place.label} was published with options of one run ({options}), and the configuration file says otherwise. Put them into the "
+                f"file, or build it again:\n  {command}"
             )
-        if standing.overrides:
-            options = ", ".join(standing.overrides)
-            raise StoreError(
-                f"{label} was published with options of one run ({options}), and the configuration file says otherwise. Put them into the file, "
-                f"or build it again:\n  {command}"
-            )
-        return standing.published
-
-    def _cause(self, asset: Asset, partition: str) -> str:
-        """Why a store is out of date: the change that is furthest upstream."""
-        for above, key in upstream_of(self.workspace, asset, partition):
-            if self._look.at(above, key).state == "stale":
-                return self._cause(above, key)
-        why = self._look.at(asset, partition).why
-        changed = ": a source file is not what it was" if asset.name.endswith("_raw") else ""
-        return f"{self.workspace.place(asset.name, partition).label} {why}{changed}"
+        return published
 
     def _tokens(self, asset: str, partition: str, stream: str) -> TokenStore:
         return open_tokens(self.published(asset, partition).directory, stream)

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.assets import preferences as preference
+from prep_assets.assets import rl_prompts as rl
+from prep_assets.assets.checks.read_back import row_fault
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.exports import STAGE, Exporting, open_export_source
+from prep_assets.assets.rl_groups import GROUPS, splits
 from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.exports.registry import reader
 from prep_assets.exports.source import SIDES, Pairs
 from prep_assets.lineage.opened import Opened
-from prep_assets.pipelines.commands import materialize_command
-from prep_assets.pipelines.exporting.build import STAGE, Exporting, open_export_source
-from prep_assets.pipelines.exporting.compare import row_fault
-from prep_assets.pipelines.exporting.readers import READERS
-from prep_assets.pipelines.families import preference, rl
-from prep_assets.pipelines.families.rl_groups import GROUPS, splits
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
 
@@ -206,7 +207,7 @@ def _exported(opened: Opened, place: Place) -> Row:
         place.asset, place.asset.partition(f"_{STAGE}_")[0], recipe["from"], recipe["format"], recipe["stream"], recipe["options"]
     )
     source = open_export_source(each, opened.published(each.source, place.partition))
-    read = READERS[each.format](published.directory, source, recipe["options"])
+    read = reader(each.format)(published.directory, source, recipe["options"])
     check_row(place, read.count)
     if read.documents and isinstance(source, PackedStore):
         found = _document(opened, place, source, each.stem(place.partition) or "")

@@ -6,12 +6,12 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from typing import Any
 
+from prep_assets.assets.raw import Pinned, domain_of, pinned, read_sources
+from prep_assets.assets.reading.routing import router_of
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.lineage.rows import Origin
-from prep_assets.pipelines.routing import router_of
-from prep_assets.pipelines.sources import Pinned, domain_of, pinned, read_sources
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile
 from prep_assets.records.read import read_blocks

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.assets.graph import asset_named
+from prep_assets.assets.previews.row import token_texts
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
 from prep_assets.lineage.trace import Trace, Traced
 from prep_assets.lineage.why import PADDING, Why
-from prep_assets.pipelines.graph import asset_named
-from prep_assets.pipelines.preview_row import token_texts
-from prep_assets.pipelines.workspace import Workspace
 
 AROUND = 60
 """Characters of the render that are shown before and after a token."""

@@ -12,6 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.assets import preferences as preference
+from prep_assets.assets import rl_prompts as rl
+from prep_assets.assets.graph import asset_named
+from prep_assets.assets.raw import read_sources
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Rl
 from prep_assets.errors import ConfigError, Refused, StoreError
 from prep_assets.lineage import derive
@@ -19,10 +24,6 @@ from prep_assets.lineage.opened import Opened
 from prep_assets.lineage.rows import Origin, Piece, Place, Row, read_row, stream_of
 from prep_assets.lineage.sequence import Sequence as Tokens
 from prep_assets.lineage.sources import files_of, nth_row, read_rows
-from prep_assets.pipelines.families import preference, rl
-from prep_assets.pipelines.graph import asset_named
-from prep_assets.pipelines.sources import read_sources
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.samples import Record

@@ -25,6 +25,10 @@ Made = Callable[..., tuple[Workspace, Published]]
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> str:
+    return tokenizer_with_sentinels(tmp_path)
+
+
+def tokenizer_with_sentinels(tmp_path: Path) -> str:
     """The sample tokenizer with sentinels, which are not marked special, as in Qwen's."""
     folder = tmp_path / "tokenizer"
     shutil.copytree(TOKENIZER, folder)
