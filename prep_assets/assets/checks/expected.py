@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.assets import preferences as preference
 from prep_assets.assets.commands import materialize_command
@@ -109,7 +111,9 @@ def document_conversations(workspace: Workspace, name: str, store: TokenStore) -
 # -- SFT --------------------------------------------------------------------------------------------------------------------------------
 
 
-def _sft_samples(workspace: Workspace, published: Published, stream: str) -> Iterator[tuple[int, str, Sample]]:
+def _sft_samples(
+    workspace: Workspace, published: Published, stream: str, only: Sequence[int] | None = None
+) -> Iterator[tuple[int, str, Sample]]:
     """Number in the store, id and source of each record, control tokens taken out where the store was made so."""
     name = published.manifest.partition
     domain = domain_of(workspace.family(Sft), name)
@@ -119,9 +123,11 @@ def _sft_samples(workspace: Workspace, published: Published, stream: str) -> Ite
     stripped = published.manifest.recipe["special_in_content"] == "strip"
     pattern = control_pattern(workspace.vocabulary(workspace.family(Sft)).control) if stripped else None
     store, expanded = open_tokens(published.directory, stream), published.manifest.recipe["expand"] == "turns"
-    found = source_records(workspace, Sft, "sft_raw", name, store, several=expanded)
+    chosen = np.arange(len(store)) if only is None else _with_siblings(store, only)
+    part = replace(store, ends=store.ends[chosen], file=store.file[chosen], row=store.row[chosen])
+    found = source_records(workspace, Sft, "sft_raw", name, part, several=expanded)
     for identity, listed in groupby(found, key=itemgetter(1)):
-        records = list(listed)
+        records = [(int(chosen[number]), each, record) for number, each, record in listed]
         whole = sample_of(convert, records[0][2], identity)
         sample = treat(read_again(whole, published.manifest.recipe, shown=shown), pattern, "strip")[0]
         samples = examples_again(sample, published.manifest.recipe, partial(plain_render, template=template)) if expanded else [sample]
@@ -131,19 +137,27 @@ def _sft_samples(workspace: Workspace, published: Published, stream: str) -> Ite
             yield number, identity if len(samples) == 1 else f"{identity}, answer {part} of {len(samples)}", each
 
 
+def _with_siblings(store: TokenStore, only: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Records, and all others that come from their source rows."""
+    rows = np.cumsum(store.begins_row)
+    return np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
+
+
 def plain_render(sample: Sample, template: ChatTemplate) -> str:
     """The text of a conversation."""
     return derive(sample, MaskOptions(), template).text
 
 
-def _sft_left(workspace: Workspace, published: Published, stream: str) -> Iterator[tuple[int, str, Left]]:
+def _sft_left(
+    workspace: Workspace, published: Published, stream: str, only: Sequence[int] | None = None
+) -> Iterator[tuple[int, str, Left]]:
     """Number in the store and id of each record, and what it must be."""
     recipe, store, family = published.manifest.recipe, open_tokens(published.directory, stream), workspace.family(Sft)
     options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
     truncation = Truncation(recipe["truncation"], recipe["preprocessing"]["max_seq_len"], recipe["truncation_keeps_stop"])
     template, vocabulary = workspace.template(family), workspace.vocabulary(family)
     allowed = recipe["special_in_content"] == "allow"
-    for number, identity, sample in _sft_samples(workspace, published, stream):
+    for number, identity, sample in _sft_samples(workspace, published, stream, only):
         length = len(store.record(number, "tokens"))
         yield (
             number,
@@ -154,9 +168,16 @@ def _sft_left(workspace: Workspace, published: Published, stream: str) -> Iterat
 
 def sft_rows(workspace: Workspace, published: Published, stream: str) -> Iterator[Row]:
     """Each record of an SFT token stream with what must be trained of it."""
+    return (row for _, row in numbered_sft_rows(workspace, published, stream))
+
+
+def numbered_sft_rows(
+    workspace: Workspace, published: Published, stream: str, only: Sequence[int] | None = None
+) -> Iterator[tuple[int, Row]]:
+    """The same with the number of each record in the store; `only` of some, and of those that come from the same rows of the source."""
     store = open_tokens(published.directory, stream)
-    for number, identity, left in _sft_left(workspace, published, stream):
-        yield left.row(identity, store.record(number, "tokens"), store.record(number, "loss_mask"))
+    for number, identity, left in _sft_left(workspace, published, stream, only):
+        yield number, left.row(identity, store.record(number, "tokens"), store.record(number, "loss_mask"))
 
 
 def sft_conversations(workspace: Workspace, published: Published, stream: str) -> Iterator[Conversation]:
@@ -188,16 +209,25 @@ def shown_text(turn: Turn, image: str) -> str:
 
 def preference_rows(workspace: Workspace, published: Published, side: str) -> Iterator[Row]:
     """Each record of one side of the tokenized pairs with the answer that must be trained."""
+    return (row for _, row in numbered_preference_rows(workspace, published, side))
+
+
+def numbered_preference_rows(
+    workspace: Workspace, published: Published, side: str, only: Sequence[int] | None = None
+) -> Iterator[tuple[int, Row]]:
+    """The same with the number of each record in the store; `only` of some."""
     pairs = open_published(workspace.stores, preference.PAIRS)
     if pairs.manifest.content_hash != published.manifest.recipe["pairs"]:
         raise StoreError(f"preferences was built again since these tokens. Build them again: {materialize_command('preference_tokens')}")
     template = workspace.template(workspace.family(Preference))
-    for number, line, content in _pair_lines(pairs, open_tokens(published.directory, side)):
-        store = open_tokens(published.directory, side)
+    store, wanted = open_tokens(published.directory, side), None if only is None else set(only)
+    for number, line, content in _pair_lines(pairs, store):
+        if wanted is not None and number not in wanted:
+            continue
         # the answers carry weights of their own, so no role is trained
         sample = read_again(pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
         expected = expected_texts(sample, MaskOptions(mask={}), template)
-        yield Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), expected)
+        yield number, Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), expected)
 
 
 def _pair_lines(pairs: Published, store: TokenStore) -> Iterator[tuple[int, int, Mapping[str, Any]]]:

@@ -1,0 +1,1 @@
+"""Pages about stores for people: one HTML file that holds its data and works offline."""

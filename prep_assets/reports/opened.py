@@ -1,0 +1,130 @@
+"""The streams of rows in a store, and the names of the records that they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from prep_assets.errors import PrepAssetsError
+from prep_assets.pipelines.families.rl_groups import GROUPS, splits
+from prep_assets.pipelines.graph import EVERY
+from prep_assets.pipelines.previews import streams_of
+from prep_assets.pipelines.sources import read_sources
+from prep_assets.pipelines.workspace import Workspace
+from prep_assets.reports.rows import GroupRows, LineRows, Origin, PackedRows, Stream, TokenRows
+from prep_assets.stores.groups import open_groups
+from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.published import Published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+
+PACKED = {"sft_packed": "train", "sft_dev_packed": "dev"}
+"""Packed table → stream of the token stores that it is made of."""
+LINES = {"chosen": "preferences", "rejected": "preferences", "prompts": "rl_prompts_train", "arithmetic": "arithmetic_prompts"}
+"""Token stream → the JSONL file whose lines its records are."""
+LINE_ASSETS = {"preferences": "preferences", "rl_prompts_train": "rl_prompts", "arithmetic_prompts": "arithmetic_prompts"}
+
+
+def streams(published: Published) -> list[Stream]:
+    """The streams of rows in a store, those held out last; none in a store of sources, of a certificate, or of a trainer's files.
+
+    Raises:
+        StoreError: the payload cannot be read.
+    """
+    directory, manifest = published.directory, published.manifest
+    if manifest.asset == GROUPS:
+        return [GroupRows(name, open_groups(folder)) for name, folder in splits(published).items()]
+    packed = [name for name in PACKED if (directory / f"{name}.documents").is_dir()]
+    if packed:
+        return [PackedRows(name, PACKED[name], open_packed(directory, name)) for name in packed]
+    names = [name for name in streams_of(manifest.asset, manifest.partition) if (directory / f"{name}.index").is_dir()]
+    if names:
+        return [TokenRows(name, manifest.partition, open_tokens(directory, name)) for name in names]
+    if manifest.asset not in LINE_ASSETS.values():
+        return []
+    files = sorted((path.stem for path in directory.glob("*.jsonl")), key=lambda name: ("_test" in name, name))
+    return [LineRows(name, open_lines(directory, name)) for name in files]
+
+
+@dataclass
+class Names:
+    """Names of records: ``<domain>/<file>:<row>``."""
+
+    workspace: Workspace
+    published: Published
+    _files: dict[str, list[str]] = field(default_factory=dict)
+    _opened: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+    def name(self, origin: Origin) -> str:
+        """The name of a record; its number, where what it was made from is not there any more."""
+        try:
+            return self._named(origin)
+        except (PrepAssetsError, LookupError, OSError):
+            return f"{origin.domain or origin.stream} record {origin.record:,}"
+
+    def _named(self, origin: Origin) -> str:
+        opened = self._open(origin)
+        record = origin.record
+        if isinstance(opened, Lines):
+            return self._line(opened, record)
+        if isinstance(opened, TokenStore):
+            if origin.stream in LINES:
+                name = LINES[origin.stream]
+                lines = self._remembered((name, ""), lambda: self._lines(name))
+                return self._line(lines, int(opened.row[record]))
+            number, count = opened.part(record)
+            answer = f", answer {number} of {count}" if count > 1 else ""
+            return self._row(origin.domain, int(opened.file[record]), int(opened.row[record])) + answer
+        return self._row(origin.domain, int(opened.prompts.file[record]), int(opened.prompts.row[record]))
+
+    def _line(self, lines: Lines, line: int) -> str:
+        index = lines.index
+        return self._row(lines.sources[int(index["source"][line])], int(index["file"][line]), int(index["row"][line]))
+
+    def _row(self, domain: str, file: int, row: int) -> str:
+        names = self._files.get(domain)
+        if names is None:
+            raw = self.workspace.published(f"{EVERY[self.published.manifest.asset].family}_raw", domain)
+            listed = read_sources(raw) if raw else {"files": (), "test_files": ()}
+            names = self._files[domain] = [entry["name"] for which in ("files", "test_files") for entry in listed[which]]
+        return f"{domain}/{names[file] if file < len(names) else f'file {file}'}:{row}"
+
+    def _open(self, origin: Origin) -> Any:
+        return self._remembered((origin.stream, origin.domain), lambda: self._opening(origin))
+
+    def _remembered(self, key: tuple[str, str], opening: Any) -> Any:
+        if key not in self._opened:
+            self._opened[key] = opening()
+        return self._opened[key]
+
+    def _opening(self, origin: Origin) -> Any:
+        manifest, directory = self.published.manifest, self.published.directory
+        if manifest.asset == GROUPS:
+            return open_groups(splits(self.published)[origin.stream])
+        if manifest.asset == "sft_packed":
+            return open_tokens(tokens_of(self.workspace, self.published, origin.domain).directory, origin.stream)
+        if (directory / f"{origin.stream}.jsonl").is_file():
+            return open_lines(directory, origin.stream)
+        return open_tokens(directory, origin.stream)
+
+    def _lines(self, name: str) -> Lines:
+        found = self.workspace.published(LINE_ASSETS[name])
+        if found is None:
+            raise LookupError(name)
+        return open_lines(found.directory, name)
+
+
+def tokens_of(workspace: Workspace, packed: Published, domain: str) -> Published:
+    """The very store of a domain's tokens that a packed table was made from.
+
+    Raises:
+        LookupError: it is not there, or another one is.
+    """
+    found = workspace.published("sft_tokens", domain)
+    made_from: Mapping[str, str] = packed.manifest.recipe["tokens"]
+    if found is None or found.manifest.content_hash != made_from.get(domain):
+        raise LookupError(f"sft_tokens[{domain}] was built again since this table")
+    return found

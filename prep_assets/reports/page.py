@@ -1,0 +1,114 @@
+"""One page: facts, pictures and rows of stores as one HTML file without a link to anything."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from prep_assets import __version__
+from prep_assets.reports.chunks import packed
+from prep_assets.reports.facts import Measured, Stage, Steps
+from prep_assets.reports.visible import one_line
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page shows.
+
+    Attributes:
+        title: the asset, or one partition of it.
+        summary: what it is, in a sentence.
+        figures: (name, value) of the first screen.
+        checks: (store, check, whether it holds, what it says).
+        measured: a line for each domain of each stream.
+        pictures: (heading, SVG, note).
+        steps: accounting, see `facts.accounting`.
+        stages: lineage.
+        files: (name, bytes, sha256).
+        recipe: (store, JSON) of everything that decides the bytes.
+        commands: (what for, command).
+        streams: names of the streams that rows are of, with the unit of their length.
+        shown, total: how many rows the page holds, of how many.
+        refused, refused_total: how many refusals the page holds, of how many.
+        notes: what the page cannot show, and why.
+        data: name → JSON value, packed into the page.
+        chunks: rows, packed one by one.
+    """
+
+    title: str
+    summary: str
+    figures: Sequence[tuple[str, str]]
+    checks: Sequence[tuple[str, str, bool, str]]
+    measured: Sequence[Measured]
+    pictures: Sequence[tuple[str, Markup, str]]
+    steps: Steps
+    waterfall: Markup
+    stages: Sequence[Stage]
+    files: Sequence[tuple[str, int, str]]
+    recipe: Sequence[tuple[str, str]]
+    commands: Sequence[tuple[str, str]]
+    shown: int
+    total: int
+    refused: int
+    refused_total: int
+    notes: Sequence[str]
+    data: Mapping[str, Any]
+    chunks: Iterable[Any]
+
+
+def render(page: Page) -> str:
+    """The page as HTML. Its one script is named by its hash in the page's own security policy, so that no other can run."""
+    script = _file("page.js")
+    data = {**{name: packed(value) for name, value in page.data.items()}}
+    for number, chunk in enumerate(page.chunks):
+        data[f"rows-{number}"] = packed(chunk)
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _environment().get_template("page.html.jinja").render(
+        page=page, data=data, style=Markup(_file("page.css")), script=Markup(script), script_hash=digest, version=__version__
+    )
+
+
+@lru_cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
+    )
+    environment.filters["number"] = _number
+    environment.filters["percent"] = lambda value: "" if value is None else f"{value:.1%}"
+    environment.filters["size"] = _size
+    return environment
+
+
+def _finalized(value: Any) -> Any:
+    """Whatever a template writes is free of characters that cannot be seen; jinja2 escapes it after that."""
+    return value if isinstance(value, Markup) else one_line(str(value))
+
+
+def _file(name: str) -> str:
+    return files("prep_assets.reports").joinpath(name).read_text("utf-8")
+
+
+def _number(value: int | float | None) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
