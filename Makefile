@@ -1,12 +1,12 @@
 # make demo   sample data → packed SFT table, with a summary on screen        make test   tests
-# make setup  only the environment        make ui   the web UI        make lint   ruff and mypy        make test-readers   trainers' own readers
+# make setup  only the environment        make ui   the web UI        make lint   ruff and mypy        make test-readers   trainers' own readers        make test-ui   pages in a browser
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-readers mutants setup lint ui clean
+.PHONY: demo test test-readers test-ui mutants setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -40,6 +40,14 @@ $(VENV)/.installed-readers: $(VENV)/.installed-test prep_assets_tests/readers.tx
 
 test-readers: $(VENV)/.installed-readers
 	@PREP_ASSETS_READERS=1 $(BIN)/python -m pytest -n 2 -m readers
+
+# a headless Chromium (Debian: apt-get install chromium), or the one that PREP_ASSETS_CHROMIUM names
+$(VENV)/.installed-ui: $(VENV)/.installed-test
+	@$(INSTALL) --editable '.[test,ui]'
+	@touch $@
+
+test-ui: $(VENV)/.installed-ui
+	@PREP_ASSETS_UI=1 $(BIN)/python -m pytest -n0 prep_assets_tests/ui
 
 lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff check .

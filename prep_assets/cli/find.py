@@ -88,6 +88,19 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
     return found, missing
 
 
+def built(workspace: Workspace) -> dict[str, list[Published]]:
+    """The stores of every asset that has any, in the order of the graph.
+
+    Raises:
+        StoreError: there is none.
+    """
+    found = {asset.name: [workspace.published(asset.name, each) for each in asset.partitions(workspace)] for asset in configured(workspace)}
+    stores = {name: [each for each in every if each is not None] for name, every in found.items()}
+    if not any(stores.values()):
+        raise StoreError(f"no store in {workspace.stores}. Build with:\n  prep-assets build --all")
+    return {name: every for name, every in stores.items() if every}
+
+
 def build_commands(stores: Sequence[tuple[str, str]]) -> str:
     """The command that builds each asset and partition, indented, one a line."""
     from prep_assets.assets.commands import materialize_command

@@ -20,6 +20,7 @@ from prep_assets.cli.path import path
 from prep_assets.cli.preprocess import preprocess
 from prep_assets.cli.prune import prune
 from prep_assets.cli.quarantine import quarantine
+from prep_assets.cli.report import report
 from prep_assets.cli.schemas import schemas
 from prep_assets.cli.selftest import selftest
 from prep_assets.cli.sniff import sniff
@@ -87,6 +88,7 @@ commands = (
     path,
     export,
     quarantine,
+    report,
     prune,
     schemas,
     sniff,

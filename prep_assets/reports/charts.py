@@ -39,7 +39,7 @@ def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Markup:
     scale = ", on a log scale" if wide else ""
     said = f"Histogram of lengths from {low:,} to {high:,} {unit}{scale}; the fullest bin holds {top:,}"
     axis = Markup(f'<line class="axis" x1="0" x2="{WIDTH}" y1="{HEIGHT + 20}" y2="{HEIGHT + 20}"/>')
-    return _svg([*bars, axis, *ticks, _text(0, 12, f"{top:,} rows", "start")], WIDTH, HEIGHT + 46, said)
+    return _svg([*bars, axis, *ticks, _text(0, 12, f"{top:,}", "start")], WIDTH, HEIGHT + 46, said)
 
 
 def mixture(shares: Mapping[str, float], asked: Mapping[str, float]) -> Markup:
@@ -88,5 +88,3 @@ def _short(name: str, most: int = 24) -> str:
 def _svg(parts: Sequence[Markup], width: int, height: int, said: str) -> Markup:
     head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, one_line(said))
     return Markup("").join([head, *parts, Markup("</svg>")])
-
-

@@ -11,10 +11,9 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-from prep_assets.pipelines.preview_row import token_texts
+from prep_assets.assets.previews.row import token_texts
 from prep_assets.reports.proof import Proof
 from prep_assets.reports.rows import Origin, Row, weight_runs
 from prep_assets.reports.visible import one_line, visible
@@ -61,7 +60,13 @@ def _row(shown: Shown, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
     if row.text:
         found["t"] = visible(row.text)
     found["p"] = [
-        [piece.start, one_line(name), piece.offset, one_line(piece.note), *([_proof(proofs[piece.origin])] if piece.origin in proofs else [])]
+        [
+            piece.start,
+            one_line(name),
+            piece.offset,
+            one_line(piece.note),
+            *([_proof(proofs[piece.origin])] if piece.origin in proofs else []),
+        ]
         for piece, name in zip(row.pieces, shown.names, strict=True)
     ]
     return found
@@ -100,8 +105,3 @@ def vocabulary_of(rows: Iterable[Shown], vocabulary: Vocabulary | None) -> dict[
     inside = [token for token in used if 0 <= token < vocabulary.size]
     texts = dict(zip(inside, token_texts(vocabulary, inside), strict=True))
     return {str(token): visible(texts[token]) if token in texts else f"⟨no token {token}⟩" for token in used}
-
-
-def first(values: Iterable[Any], most: int) -> list[Any]:
-    """At most so many."""
-    return list(islice(values, most))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from prep_assets.assets.graph import EVERY, Asset, asset_named, upstream_of
+from prep_assets.assets.raw import read_sources
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.graph import EVERY, Asset, asset_named, upstream_of
-from prep_assets.pipelines.sources import read_sources
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.reports.rows import Stream
 from prep_assets.stores.published import Published
 
@@ -87,11 +87,8 @@ def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:
     """From the records that were read to the rows that are stored: (kind, label, records)."""
     steps: Steps = []
     for asset, stores in chain:
-        counts: dict[str, int] = {}
-        refused: dict[str, int] = {}
-        for published in stores:
-            _add(counts, published.manifest.counts)
-            _add(refused, published.manifest.counts.get("refused", {}))
+        counts = total_counts(stores)
+        refused = _added_up(published.manifest.counts.get("refused", {}) for published in stores)
         if "read" in counts and (not asset.upstream or not steps):
             steps.append(("read", f"{asset.name}: read", counts["read"]))
         steps += [("refused", f"{asset.name}: {reason}", count) for reason, count in sorted(refused.items())]
@@ -102,10 +99,18 @@ def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:
     return steps
 
 
-def _add(total: dict[str, int], more: Any) -> None:
-    for key, value in more.items():
-        if isinstance(value, int):
-            total[key] = total.get(key, 0) + value
+def total_counts(stores: Iterable[Published]) -> dict[str, int]:
+    """The counts of several stores, added up."""
+    return _added_up(published.manifest.counts for published in stores)
+
+
+def _added_up(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for key, value in each.items():
+            if isinstance(value, int):
+                total[key] = total.get(key, 0) + value
+    return total
 
 
 def lineage(chain: Sequence[tuple[Asset, list[Published]]]) -> list[Stage]:

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from prep_assets.assets.graph import EVERY
+from prep_assets.assets.previews.stores import streams_of
+from prep_assets.assets.raw import read_sources
+from prep_assets.assets.rl_groups import GROUPS, splits
+from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.families.rl_groups import GROUPS, splits
-from prep_assets.pipelines.graph import EVERY
-from prep_assets.pipelines.previews import streams_of
-from prep_assets.pipelines.sources import read_sources
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.reports.rows import GroupRows, LineRows, Origin, PackedRows, Stream, TokenRows
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import Lines, open_lines
@@ -90,6 +88,8 @@ class Names:
             raw = self.workspace.published(f"{EVERY[self.published.manifest.asset].family}_raw", domain)
             listed = read_sources(raw) if raw else {"files": (), "test_files": ()}
             names = self._files[domain] = [entry["name"] for which in ("files", "test_files") for entry in listed[which]]
+        if not names:  # questions that are made, not read
+            return f"{domain}:{row}"
         return f"{domain}/{names[file] if file < len(names) else f'file {file}'}:{row}"
 
     def _open(self, origin: Origin) -> Any:

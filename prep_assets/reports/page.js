@@ -149,7 +149,7 @@ const browse = async () => {
         make("td", { dir: "auto" }, make("code", {}, (vocabulary[row.i[at]] ?? "").replaceAll("⏎\n", "⏎"))), make("td", { class: "n" }, String(row.i[at])),
         make("td", { class: "n" }, weights === null ? "" : String(weights[at])), make("td", { class: "n" }, String(label(row, weights, at))), make("td", { class: "n" }, String(next))));
     }
-    return make("table", {}, make("thead", {}, head), body);
+    return make("table", { class: "tokens" }, make("thead", {}, head), body);
   };
   const proof = ([fault, stretches]) => {
     const side = found => found === null ? make("em", {}, "nothing") : make("span", { dir: "auto" }, found[0] + (found[1] === 1 ? "" : "  (weight " + found[1] + ")"));

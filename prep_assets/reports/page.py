@@ -15,8 +15,9 @@ from markupsafe import Markup
 
 from prep_assets import __version__
 from prep_assets.reports.chunks import packed
-from prep_assets.reports.facts import Measured, Stage, Steps
+from prep_assets.reports.facts import Measured, Stage, Steps, total_counts
 from prep_assets.reports.visible import one_line
+from prep_assets.stores.published import Published
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,51 @@ class Page:
 def render(page: Page) -> str:
     """The page as HTML. Its one script is named by its hash in the page's own security policy, so that no other can run."""
     script = _file("page.js")
-    data = {**{name: packed(value) for name, value in page.data.items()}}
+    data = {name: packed(value) for name, value in page.data.items()}
     for number, chunk in enumerate(page.chunks):
         data[f"rows-{number}"] = packed(chunk)
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _environment().get_template("page.html.jinja").render(
-        page=page, data=data, style=Markup(_file("page.css")), script=Markup(script), script_hash=digest, version=__version__
+    return (
+        _environment()
+        .get_template("page.html.jinja")
+        .render(page=page, data=data, style=Markup(_file("page.css")), script=Markup(script), script_hash=digest, version=__version__)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An asset in the list of the first page."""
+
+    name: str
+    link: str
+    stores: int
+    rows: int | None
+    tokens: int | None
+    share: float | None
+    refused: int
+    checks: str
+
+
+def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
+    """The page that lists assets and links theirs; `link` is given the name of each."""
+    lines = [_line(name, stores, link) for name, stores in assets.items()]
+    return _environment().get_template("index.html.jinja").render(lines=lines, style=Markup(_file("page.css")), version=__version__)
+
+
+def _line(name: str, stores: Sequence[Published], link: str) -> Line:
+    counts = total_counts(stores)
+    tokens, trained = counts.get("tokens"), counts.get("trained_tokens")
+    results = [result for each in stores for result in (each.results or {}).values()]
+    failed = sum(not result.passed for result in results)
+    return Line(
+        name,
+        link.format(name),
+        len(stores),
+        counts.get("rows", counts.get("kept")),
+        tokens,
+        None if trained is None or not tokens else trained / tokens,
+        sum(sum(each.manifest.counts.get("refused", {}).values()) for each in stores),
+        f"{failed} of {len(results)} fail" if failed else f"all {len(results)} hold" if results else "never run",
     )
 
 

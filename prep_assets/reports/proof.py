@@ -8,10 +8,10 @@ from itertools import zip_longest
 
 import numpy as np
 
+from prep_assets.assets.checks.expected import numbered_preference_rows, numbered_sft_rows
+from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.proving.evidence import numbered_preference_rows, numbered_sft_rows
-from prep_assets.pipelines.workspace import Workspace
-from prep_assets.quality.mask import Row, prove_masks
+from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.reports.opened import tokens_of
 from prep_assets.reports.rows import Origin, weight_runs
 from prep_assets.stores.published import Published

@@ -11,12 +11,12 @@ import numpy as np
 from markupsafe import Markup
 
 from prep_assets import __version__
+from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
-from prep_assets.pipelines.workspace import Workspace
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.reports import charts
 from prep_assets.reports.chunks import Shown, index, row_chunks, vocabulary_of
-from prep_assets.reports.facts import Steps, accounting, family_of, is_export, lineage, made_from, measure, shares
+from prep_assets.reports.facts import accounting, family_of, is_export, lineage, made_from, measure, shares, total_counts
 from prep_assets.reports.opened import Names, streams
 from prep_assets.reports.page import Page, render
 from prep_assets.reports.proof import proofs
@@ -61,7 +61,13 @@ def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROW
     found = _proofs(workspace, opened, shown, vocabulary, notes)
     chain = made_from(workspace, stores)
     steps = accounting(chain)
-    refused = [(_label(each), refusal) for _, members in chain for each in members if each.quarantine for refusal in read_quarantine(each.quarantine)]
+    refused = [
+        (_label(each), refusal)
+        for _, members in chain
+        for each in members
+        if each.quarantine
+        for refusal in read_quarantine(each.quarantine)
+    ]
     lengths = [int(stream.lengths[each.row.number]) for each in shown for stream in [every[each.stream][1]]]
     trained = [_trained(every[each.stream][1], each.row.number) for each in shown]
     chunks = list(row_chunks(shown, found))
@@ -90,7 +96,14 @@ def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROW
                 "streams": [{"name": one_line(_stream_name(each, stream)), "unit": stream.unit} for each, stream in every],
                 "vocabulary": vocabulary_of(shown, vocabulary),
                 "refused": [
-                    [store, one_line(each.id), one_line(f"{each.stage}/{each.reason}"), one_line(each.detail), visible(each.payload), each.payload_length]
+                    [
+                        store,
+                        one_line(each.id),
+                        one_line(f"{each.stage}/{each.reason}"),
+                        one_line(each.detail),
+                        visible(each.payload),
+                        each.payload_length,
+                    ]
                     for store, each in refused[:REFUSED]
                 ],
             },
@@ -121,7 +134,9 @@ def _shown(every: Sequence[tuple[_Opened, Stream]], rows: int) -> Iterator[Shown
             yield Shown(number, row, tuple(opened.names.name(piece.origin) for piece in row.pieces))
 
 
-def _proofs(workspace: Workspace, opened: Sequence[_Opened], shown: Sequence[Shown], vocabulary: Vocabulary | None, notes: list[str]) -> dict[Any, Any]:
+def _proofs(
+    workspace: Workspace, opened: Sequence[_Opened], shown: Sequence[Shown], vocabulary: Vocabulary | None, notes: list[str]
+) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     if vocabulary is None:
         return found
@@ -154,17 +169,20 @@ def _label(published: Published) -> str:
 
 def _summary(stores: Sequence[Published]) -> str:
     manifest = stores[0].manifest
-    what = f"{len(stores)} stores, one for each domain" if len(stores) > 1 else f"one store, content {manifest.content_hash[:16]}…"
+    what = f"{len(stores)} stores, one for each domain" if len(stores) > 1 else f"One store, content {manifest.content_hash[:16]}"
     return f"{what}. Made by prep-assets {__version__}; this page holds its data and needs no network."
 
 
 def _figures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]]) -> list[tuple[str, str]]:
-    counts: dict[str, int] = {}
-    for each in stores:
-        for key, value in each.manifest.counts.items():
-            if isinstance(value, int) and value:
-                counts[key] = counts.get(key, 0) + value
-    names = {"rows": "rows", "records": "records", "kept": "records kept", "tokens": "tokens", "trained_tokens": "trained tokens", "files": "source files"}
+    counts = {key: value for key, value in total_counts(stores).items() if value}
+    names = {
+        "rows": "rows",
+        "records": "records",
+        "kept": "records kept",
+        "tokens": "tokens",
+        "trained_tokens": "trained tokens",
+        "files": "source files",
+    }
     found = [(name, f"{counts[key]:,}") for key, name in names.items() if key in counts]
     if counts.get("tokens") and "trained_tokens" in counts:
         found.append(("trained share", f"{counts['trained_tokens'] / counts['tokens']:.1%}"))
@@ -172,7 +190,11 @@ def _figures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream]
     if fill is not None:
         found.append(("rows are full to", f"{fill:.1%}"))
     refused = sum(sum(each.manifest.counts.get("refused", {}).values()) for each in stores)
-    return [*found, ("refused here", f"{refused:,}"), ("size", _size(sum(entry["bytes"] for each in stores for entry in each.manifest.files.values())))]
+    return [
+        *found,
+        ("refused here", f"{refused:,}"),
+        ("size", _size(sum(entry["bytes"] for each in stores for entry in each.manifest.files.values()))),
+    ]
 
 
 def _size(count: int) -> str:
@@ -187,7 +209,11 @@ def _pictures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream
             yield f"Length of documents in {unit}", charts.histogram(lengths, unit), f"{len(lengths):,} documents"
     realised, asked = shares(stores[0])
     if realised:
-        yield "Mixture: share of the tokens", charts.mixture(realised, asked), "a red line is the share asked for" if asked else "no weights asked for"
+        yield (
+            "Mixture: share of the tokens",
+            charts.mixture(realised, asked),
+            "a red line is the share asked for" if asked else "no weights asked for",
+        )
 
 
 def _commands(asset: str, partition: str) -> list[tuple[str, str]]:

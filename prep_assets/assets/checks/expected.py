@@ -124,8 +124,8 @@ def _sft_samples(
     pattern = control_pattern(workspace.vocabulary(workspace.family(Sft)).control) if stripped else None
     store, expanded = open_tokens(published.directory, stream), published.manifest.recipe["expand"] == "turns"
     chosen = np.arange(len(store)) if only is None else _with_siblings(store, only)
-    part = replace(store, ends=store.ends[chosen], file=store.file[chosen], row=store.row[chosen])
-    found = source_records(workspace, Sft, "sft_raw", name, part, several=expanded)
+    wanted = replace(store, ends=store.ends[chosen], file=store.file[chosen], row=store.row[chosen])
+    found = source_records(workspace, Sft, "sft_raw", name, wanted, several=expanded)
     for identity, listed in groupby(found, key=itemgetter(1)):
         records = [(int(chosen[number]), each, record) for number, each, record in listed]
         whole = sample_of(convert, records[0][2], identity)

@@ -1,0 +1,58 @@
+"""`prep-assets report`: a page about stores, in one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prep_assets.cli.console import err, near, size
+from prep_assets.cli.find import Partition, built, reading, stores_of
+
+PAGES = Path("reports")
+"""Where pages go, where nothing else is said."""
+
+
+def report(
+    asset: Annotated[
+        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset, e.g. sft_packed; all, if left out.")
+    ] = None,
+    partition: Partition = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="The file to write, or with no asset the folder. [default: reports/]", show_default=False
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows a page holds at most.")] = 1000,
+) -> None:
+    """Write a page about an asset's stores: what they hold, rows with masks and both derivations, what was refused, lineage.
+
+    Each page is one file that needs no network. Without ASSET: a page for every asset that has a store, and index.html.
+    """
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.reports.report import report as page
+    from prep_assets.reports.site import INDEX, write_page, write_site
+
+    workspace = Workspace.open()
+    if asset is None:
+        if partition is not None:
+            raise typer.BadParameter("say of which asset: prep-assets report ASSET --partition P", param_hint="--partition")
+        folder = out or PAGES
+        write_site(workspace, built(workspace), folder, rows=rows, written=_said)
+        typer.echo(near(folder.absolute() / INDEX))
+        return
+    stores, missing = stores_of(workspace, asset, partition)
+    path = out or PAGES / f"{asset}{f'-{partition}' if partition else ''}.html"
+    path = path / f"{asset}.html" if path.is_dir() else path
+    with reading(stores[0]):
+        write_page(path, page(workspace, stores, rows=rows))
+    for name in missing:
+        err().print(f"not built, and not on the page: {name}", style="yellow", soft_wrap=True)
+    _said(path)
+    typer.echo(near(path.absolute()))
+
+
+def _said(path: Path) -> None:
+    err().print(f"✓ {path} ({size(path.stat().st_size)})", style="dim", soft_wrap=True)

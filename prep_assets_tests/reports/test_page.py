@@ -1,0 +1,152 @@
+"""The page as a file: it says what the stores hold, and nothing in a record becomes more than text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets.reports.page import Page, render
+from prep_assets.reports.report import report
+from prep_assets.reports.visible import one_line, visible
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.published import Published
+from prep_assets.stores.tokens import open_tokens
+from prep_assets_tests.assets.workspaces import build, resealed
+from prep_assets_tests.reports.hostile import HOSTILE, Read, hostile_workspace, unseen
+
+
+def test_hostile_records_stay_text(hostile: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, stores = hostile
+    plain = Read(report(workspace, [stores["sft_template"]]))
+    for asset in ("sft_raw", "sft_tokens", "sft_packed"):
+        html = report(workspace, [stores[asset]])
+        read = Read(html)
+        assert read.handlers == []
+        assert all(address.startswith("#") for address in read.addresses)
+        assert set(read.tags) <= {*plain.tags, "section", "form", "label", "input", "select", "option", "article", "figure", "figcaption", "mark", "svg",
+                                  "rect", "text", "line", "title", "noscript", "kbd", "span", "table", "thead", "tbody", "tr", "th", "td"}  # fmt: skip
+        assert sum("window.pwned" in text for text in read.texts) == 0
+        assert unseen(html) == set()
+
+
+def test_rows_are_those_of_the_store(hostile: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, stores = hostile
+    store, read = open_tokens(stores["sft_tokens"].directory, "train"), Read(report(workspace, [stores["sft_tokens"]]))
+    rows, vocabulary = read.rows(), read.held("vocabulary")
+    assert len(rows) == len(store) == len(HOSTILE)
+    for number, row in enumerate(rows):
+        assert row["i"] == store.record(number, "tokens").tolist()
+        assert [weight for count, weight in row["w"] for _ in range(count)] == store.record(number, "loss_mask").astype(float).tolist()
+        assert row["p"][0][1] == f"evil/<b onclick=alert(1)>rows.jsonl:{number}"
+    assert unseen("".join(vocabulary.values())) == set()
+
+
+def test_packed_rows_name_their_records(hostile: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, stores = hostile
+    packed, tokens = open_packed(stores["sft_packed"].directory, "sft_packed"), open_tokens(stores["sft_tokens"].directory, "train")
+    for number, row in enumerate(Read(report(workspace, [stores["sft_packed"]])).rows()):
+        pieces = range(*packed.pieces(number).indices(len(packed.documents["row"])))
+        assert [piece[0] for piece in row["p"]] == packed.documents["row_offset"][list(pieces)].tolist()
+        for piece, at in zip(row["p"], pieces, strict=True):
+            assert piece[1].endswith(f":{tokens.row[packed.documents['record'][at]]}")
+
+
+def test_refused_records_have_reason_and_payload(hostile: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, stores = hostile
+    refused = Read(report(workspace, [stores["sft_packed"]])).held("refused")
+    assert [each[1].rsplit(":", 1)[1] for each in refused] == [str(len(HOSTILE) + number) for number in range(4)]
+    assert all("window.pwned" in each[4] for each in refused)
+
+
+def test_both_derivations_agree_on_every_record(hostile: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, stores = hostile
+    for row in Read(report(workspace, [stores["sft_packed"]])).rows():
+        for *_, (fault, stretches) in row["p"]:
+            assert fault == ""
+            assert all(first[0].strip() == second[0].strip() for _, _, first, second in stretches)
+
+
+def test_a_wrong_mask_is_shown(tmp_path: Path) -> None:
+    workspace = hostile_workspace(tmp_path)
+    build(workspace, "sft_raw", "evil")
+    store = build(workspace, "sft_tokens", "evil")
+    mask = next(store.directory.glob("train/*/loss_mask.bin"))
+    mask.write_bytes(b"\1" + mask.read_bytes()[1:])
+    rows = Read(report(workspace, [resealed(store)])).rows()
+    assert "trained stretches" in rows[0]["p"][0][4][0]
+    assert [row["p"][0][4][0] for row in rows[1:]] == [""] * (len(rows) - 1)
+
+
+def test_a_changed_source_is_said(tmp_path: Path) -> None:
+    workspace = hostile_workspace(tmp_path)
+    build(workspace, "sft_raw", "evil")
+    store = build(workspace, "sft_tokens", "evil")
+    source = next(tmp_path.glob("*.jsonl"))
+    source.write_bytes(source.read_bytes() + b"{}\n")
+    html = report(workspace, [store])
+    assert "The second derivation is not shown for evil" in html
+    assert all(len(row["p"][0]) == 4 for row in Read(html).rows())
+
+
+def test_every_store_has_a_page(built: tuple[Workspace, dict[tuple[str, str], Published]]) -> None:
+    workspace, stores = built
+    for asset in {asset for asset, _ in stores}:
+        own = [store for (name, _), store in stores.items() if name == asset]
+        read = Read(report(workspace, own))
+        text = " ".join(read.texts)
+        assert all(store.manifest.content_hash in text for store in own)
+        total = sum(store.manifest.counts.get("trained_tokens", 0) for store in own)
+        assert not total or f"{total:,}" in text
+        for row in read.rows():
+            assert all(re.fullmatch(r"\w+/[\w.]+:\d+(, answer \d+ of \d+)?|arithmetic:\d+", piece[1]) for piece in row["p"])
+
+
+def test_accounting_adds_up(built: tuple[Workspace, dict[tuple[str, str], Published]]) -> None:
+    workspace, stores = built
+    read = Read(report(workspace, [stores["sft_packed", ""]]))
+    read_records = sum(store.manifest.counts["read"] for (asset, _), store in stores.items() if asset == "sft_raw")
+    assert f"{read_records:,}" in read.texts
+
+
+def test_pages_do_not_depend_on_the_folder(tmp_path: Path) -> None:
+    pages = []
+    for name in ("one", "two"):
+        workspace = hostile_workspace(tmp_path / name)
+        build(workspace, "sft_raw", "evil")
+        pages.append(report(workspace, [build(workspace, "sft_tokens", "evil")]))
+    assert pages[0] == pages[1]
+    assert str(tmp_path) not in pages[0]
+
+
+def _page(text: str) -> Page:
+    return Page(
+        title=text, summary=text, figures=[(text, text)], checks=[(text, text, False, text)], measured=[], pictures=[(text, Markup(""), text)],
+        steps=[], waterfall=Markup(""), stages=[], files=[(text, 1, text)], recipe=[(text, text)], commands=[(text, text)], shown=0, total=0,
+        refused=0, refused_total=0, notes=[text], data={"held": text}, chunks=[],
+    )  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(st.text() | st.lists(st.sampled_from(HOSTILE)).map("".join))
+def test_any_text_stays_text(text: str) -> None:
+    html = render(_page(text))
+    read, empty = Read(html), Read(render(_page("x")))
+    assert read.tags == empty.tags
+    assert read.handlers == []
+    assert unseen(html) == set()
+    assert one_line(text).strip() in "".join(read.texts) or not one_line(text).strip()
+    assert read.held("held") == text.encode("utf-8", "backslashreplace").decode()
+
+
+@given(st.text())
+def test_visible_hides_nothing(text: str) -> None:
+    assert unseen(visible(text)) == set()
+    assert unseen(one_line(text)) == set()
+    assert "\n" not in one_line(text)
+    plain = "".join(char for char in text if not unseen(char) and char.isalnum())
+    assert all(char in visible(text) for char in plain)

@@ -1,0 +1,133 @@
+"""A report in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markupsafe import Markup
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets.reports.page import Page, render
+from prep_assets.reports.report import report
+from prep_assets.reports.site import write_site
+from prep_assets.stores.published import Published
+from prep_assets_tests.assets.workspaces import build_all
+from prep_assets_tests.reports.hostile import hostile_workspace, unseen
+from prep_assets_tests.ui.conftest import violations
+
+Built = tuple[Workspace, dict[str, Published]]
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    workspace = hostile_workspace(tmp_path_factory.mktemp("hostile"))
+    return workspace, {asset: store for (asset, _), store in build_all(workspace, ["sft"]).items()}
+
+
+def _open(page: Any, path: Path) -> Any:
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-state=ready]")
+    return page
+
+
+def _says(page: Any, where: str, text: str) -> None:
+    """Wait until an element says this; the page's own policy forbids what playwright's `wait_for_function` does."""
+    page.locator(where, has_text=re.compile(f"^{re.escape(text)}$")).wait_for()
+
+
+@pytest.fixture
+def opened(hostile: Built, page: Any, tmp_path: Path) -> Any:
+    path = tmp_path / "sft_tokens.html"
+    path.write_text(report(hostile[0], [hostile[1]["sft_tokens"]]), "utf-8")
+    return _open(page, path)
+
+
+def test_hostile_records_run_nothing(opened: Any) -> None:
+    for tokens in (False, True):
+        if tokens:
+            opened.get_by_role("button", name="Tokens and labels").click()
+        opened.locator("#list").focus()
+        opened.keyboard.press("Home")
+        for _ in range(10):
+            assert unseen(opened.evaluate("document.body.innerText")) - {"\t"} == set()
+            opened.keyboard.press("ArrowDown")
+    for summary in opened.locator("#refusals summary").all():
+        summary.click()
+    assert opened.locator("#refusals pre").count() == 4
+    assert opened.evaluate("window.pwned") is None
+    assert opened.locator("main img, main svg[onload], #row script, #row a, #refusals a").count() == 0
+
+
+def test_axe_finds_nothing(opened: Any, axe: str) -> None:
+    opened.locator("#row details summary").first.click()
+    opened.locator("#refusals summary").first.click()
+    for scheme in ("light", "dark"):
+        opened.evaluate("scheme => { document.documentElement.style.colorScheme = scheme }", scheme)
+        assert violations(opened, axe) == []
+    opened.get_by_role("button", name="Tokens and labels").click()
+    assert violations(opened, axe) == []
+
+
+def test_search_by_text_and_by_record(opened: Any) -> None:
+    opened.keyboard.press("/")
+    opened.keyboard.type("I was typed by a user")
+    _says(opened, "#found", "1 row")
+    assert "typed by a user" in opened.locator("#row").inner_text()
+    opened.keyboard.press("Escape")
+    _says(opened, "#found", "10 rows")
+    opened.locator("#where").select_option("id")
+    opened.locator("#query").fill("rows.jsonl:7")
+    _says(opened, "#found", "1 row")
+    assert "{{ 7 * 7 }}" in opened.locator("#row").inner_text()
+    opened.locator("#query").fill("nothing has this")
+    _says(opened, "#found", "0 rows")
+    opened.locator("#refused-query").fill("rows.jsonl:11")
+    assert opened.locator("#refusals details").count() == 1
+
+
+def test_keys_and_links_choose_rows(opened: Any) -> None:
+    opened.locator("#list").focus()
+    opened.keyboard.press("End")
+    _says(opened, "#row h3", "row 9")
+    opened.keyboard.press("ArrowUp")
+    _says(opened, "#row h3", "row 8")
+    opened.reload()
+    opened.wait_for_selector("body[data-state=ready]")
+    assert opened.locator("#row h3").inner_text() == "row 8"
+
+
+def test_a_hundred_thousand_rows(page: Any, tmp_path: Path) -> None:
+    count, size = 100_000, 500
+    chunks = [[{"i": [at % 9, 9], "w": [[1, 0], [1, 1]], "p": [[0, f"many/rows.jsonl:{at}", 0, ""]]} for at in range(low, low + size)]
+              for low in range(0, count, size)]  # fmt: skip
+    index = {
+        "domains": ["many"], "stream": [0] * count, "number": list(range(count)), "length": [2] * count, "trained": [1] * count,
+        "domain": [[0]] * count, "name": [f"many/rows.jsonl:{at}" for at in range(count)], "pieces": [1] * count,
+        "chunks": list(range(0, count, size)),
+    }  # fmt: skip
+    data = {"index": index, "streams": [{"name": "train", "unit": "tokens"}], "vocabulary": {str(at): f"word{at} " for at in range(10)}}
+    path = tmp_path / "many.html"
+    page_of = Page("many", "", [], [], [], [], [], Markup(""), [], [], [], [], count, count, 0, 0, [], data, chunks)
+    path.write_text(render(page_of), "utf-8")
+    assert path.stat().st_size < 4_000_000
+    _open(page, path)
+    page.locator("#list").focus()
+    page.keyboard.press("End")
+    _says(page, "#row h3", "row 99,999")
+    assert page.locator(".item").count() < 60
+    page.locator("#where").select_option("id")
+    page.locator("#query").fill("rows.jsonl:77777")
+    _says(page, "#found", "1 row")
+    assert "many/rows.jsonl:77777" in page.locator("#row").inner_text()
+
+
+def test_the_first_page_links_the_others(hostile: Built, page: Any, axe: str, tmp_path: Path) -> None:
+    write_site(hostile[0], {asset: [store] for asset, store in hostile[1].items()}, tmp_path)
+    page.goto((tmp_path / "index.html").as_uri())
+    assert violations(page, axe) == []
+    page.get_by_role("link", name="sft_packed").click()
+    page.wait_for_selector("body[data-state=ready]")
+    assert page.locator("h1").inner_text() == "sft_packed"
