@@ -22,6 +22,7 @@ _WHERE = {
     "pack": "prep_assets.packing",
     "export": "prep_assets.exports",
     "trace": "prep_assets.lineage.trace",
+    "where": "prep_assets.lineage.where",
     "PrepAssetsError": "prep_assets.errors",
     "TrainingData": "prep_assets.defs.component",
 }
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from prep_assets.errors import PrepAssetsError
     from prep_assets.exports import export
     from prep_assets.lineage.trace import trace
+    from prep_assets.lineage.where import where
     from prep_assets.packing import pack
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "status",
     "trace",
     "verify",
+    "where",
 ]
 
 

@@ -28,6 +28,7 @@ from prep_assets.cli.stats import stats
 from prep_assets.cli.status import status
 from prep_assets.cli.trace import trace
 from prep_assets.cli.verify import verify
+from prep_assets.cli.where import where
 from prep_assets.errors import PrepAssetsError
 
 INTERRUPTED = 130
@@ -83,6 +84,7 @@ commands = (
     status,
     inspect,
     trace,
+    where,
     verify,
     stats,
     path,

@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.exports import STAGE, Exporting, open_export_source
 from prep_assets.assets.graph import asset_named, upstream_of
 from prep_assets.assets.rl_groups import GROUPS, splits
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
+from prep_assets.exports.readable import Readable
+from prep_assets.exports.registry import reader
+from prep_assets.exports.source import SIDES, Pairs, Source
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class OpenExport:
+    """An export and what it was made from.
+
+    Attributes:
+        each: how it was made, with every option.
+        source: the store that it was made from.
+        streams: which streams of that store; both sides of pairs.
+        read: its own rows, as its format's reader gives them.
+    """
+
+    each: Exporting
+    source: Source
+    streams: tuple[str, ...]
+    read: Readable
+
+
+def is_export(asset: str) -> bool:
+    """Whether an asset is an export, by its name."""
+    return f"_{STAGE}_" in asset
 
 
 class Opened:
@@ -30,6 +57,7 @@ class Opened:
         self.packed = cache(self._packed)
         self.lines = cache(self._lines)
         self.groups = cache(self._groups)
+        self.export = cache(self._export)
 
     def _published(self, asset: str, partition: str = "") -> Published:
         """The current store, whatever its checks say.
@@ -71,6 +99,14 @@ class Opened:
 
     def _groups(self, split: str) -> GroupStore:
         return open_groups(splits(self.published(GROUPS))[split])
+
+    def _export(self, asset: str, partition: str) -> OpenExport:
+        published = self.published(asset, partition)
+        recipe = published.manifest.recipe
+        each = Exporting(asset, asset.partition(f"_{STAGE}_")[0], recipe["from"], recipe["format"], recipe["stream"], recipe["options"])
+        source = open_export_source(each, self.published(each.source, partition))
+        names = SIDES if isinstance(source, Pairs) else (each.stem(partition) or each.stream,)
+        return OpenExport(each, source, names, reader(each.format)(published.directory, source, each.options))
 
     def hashes(self, asset: str, partition: str) -> Mapping[str, Any]:
         """What a store is made with: its build key and content, and the tokenizer and template where it has them."""

@@ -14,12 +14,11 @@ from prep_assets.assets import preferences as preference
 from prep_assets.assets import rl_prompts as rl
 from prep_assets.assets.checks.read_back import row_fault
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.exports import STAGE, Exporting, open_export_source
+from prep_assets.assets.exports import Exporting
 from prep_assets.assets.rl_groups import GROUPS, splits
 from prep_assets.errors import ConfigError, StoreError, nearest
-from prep_assets.exports.registry import reader
 from prep_assets.exports.source import SIDES, Pairs
-from prep_assets.lineage.opened import Opened
+from prep_assets.lineage.opened import Opened, is_export
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
 
@@ -111,7 +110,7 @@ def read_row(opened: Opened, place: Place) -> Row:
     Raises:
         ConfigError: there is no such row, or the asset has none.
     """
-    if f"_{STAGE}_" in place.asset:
+    if is_export(place.asset):
         return _exported(opened, place)
     if place.asset not in _READ:
         raise ConfigError(f"{place.asset} has no rows to trace; assets that have: {', '.join(_READ)}, and exports")
@@ -171,17 +170,18 @@ def _tokenized_line(opened: Opened, place: Place) -> Row:
     """A record that was made of a line of a JSONL store."""
     store = opened.tokens(place.asset, "", place.stream)
     check_row(place, len(store))
-    asset, name = _LINES_OF[place.asset, place.stream]
+    asset, name = LINES_OF[place.asset, place.stream]
     [line] = _line(opened, Place(asset, "", name, int(store.row[place.row]))).pieces
     ids, weights = _arrays(store, place.row)
     return Row(place, len(store), ids, weights, (replace(line, end=len(ids), path=(place, *line.path)),))
 
 
-_LINES_OF: Mapping[tuple[str, str], tuple[str, str]] = {
+LINES_OF: Mapping[tuple[str, str], tuple[str, str]] = {
     **{("preference_tokens", side): (preference.PAIRS, preference.TRAIN) for side in preference.SIDES},
     ("rl_tokens", "prompts"): (rl.PROMPTS, rl.TRAIN),
     ("rl_tokens", "arithmetic"): (rl.ARITHMETIC, rl.ARITHMETIC),
 }
+"""Asset and stream → the asset and file whose lines it was made of."""
 
 
 def _group(opened: Opened, place: Place) -> Row:
@@ -201,24 +201,19 @@ def _group(opened: Opened, place: Place) -> Row:
 
 def _exported(opened: Opened, place: Place) -> Row:
     """A row of an export: that of the store that it was made from, or one of the documents in it."""
-    published = opened.published(place.asset, place.partition)
-    manifest, recipe = published.manifest, published.manifest.recipe
-    each = Exporting(
-        place.asset, place.asset.partition(f"_{STAGE}_")[0], recipe["from"], recipe["format"], recipe["stream"], recipe["options"]
-    )
-    source = open_export_source(each, opened.published(each.source, place.partition))
-    read = reader(each.format)(published.directory, source, recipe["options"])
+    export = opened.export(place.asset, place.partition)
+    each, source, read = export.each, export.source, export.read
     check_row(place, read.count)
     if read.documents and isinstance(source, PackedStore):
-        found = _document(opened, place, source, each.stem(place.partition) or "")
+        found = _document(opened, place, source, export.streams[0])
     elif isinstance(source, Pairs):
         found = _sides(opened, place, each)
     else:
-        found = read_row(opened, Place(each.source, place.partition, each.stem(place.partition) or each.stream, place.row))
+        found = read_row(opened, Place(each.source, place.partition, export.streams[0], place.row))
     pieces = tuple(replace(piece, path=(place, *piece.path)) for piece in found.pieces)
-    if fault := row_fault(read, source, place.row, recipe["options"]):
+    if fault := row_fault(read, source, place.row, each.options):
         raise StoreError(
-            f"{manifest.asset}: row {place.row:,}: {fault}. Export it again:\n  {materialize_command(place.asset, place.partition)}"
+            f"{place.asset}: row {place.row:,}: {fault}. Export it again:\n  {materialize_command(place.asset, place.partition)}"
         )
     return replace(found, place=place, count=read.count, pieces=pieces)
 

@@ -1,0 +1,247 @@
+"""`where`: a row of a source to every place that holds it, or to the reason why none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prep_assets.assets.graph import Asset, family_assets
+from prep_assets.assets.reading.routing import router_of
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import FAMILIES, Domain, Family, Preference
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
+from prep_assets.lineage.holding import pieces_of
+from prep_assets.lineage.opened import Opened, is_export
+from prep_assets.lineage.rows import Origin
+from prep_assets.lineage.sources import files_of, read_rows
+from prep_assets.records.files import SourceFile, record_id
+from prep_assets.records.quarantine import Refusal, read_quarantine
+from prep_assets.records.quarantine import refusal as refusal_of
+from prep_assets.samples import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stretch of a store that comes from the record.
+
+    Attributes:
+        asset, partition, stream, row: where.
+        start, end: tokens of the row; both 0 of a line of text.
+        first: which token of the record's sequence stands at `start`.
+        part: which of its sequences: of a chat that became several examples, of a pair, of a group's responses.
+    """
+
+    asset: str
+    partition: str
+    stream: str
+    row: int
+    start: int
+    end: int
+    first: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotHere:
+    """A store that refused the record, or left it or a part of it out.
+
+    Attributes:
+        asset, partition: which.
+        reason: ``stage/reason`` as it is counted; ``left_out`` of tokens that packing left out, ``not_read`` of a row that is not asked for.
+        detail: in words.
+        winner: of a duplicate, the record that came first.
+    """
+
+    asset: str
+    partition: str
+    reason: str
+    detail: str
+    winner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where one record is, of one family.
+
+    Attributes:
+        family, domain, id: which record.
+        payload: the raw row.
+        found: every place that holds it.
+        not_here: every store that holds less than all of it, and why.
+        unknown: stores that cannot say, and why: missing, or out of date.
+    """
+
+    family: str
+    domain: str
+    id: str
+    payload: Mapping[str, Any] | str
+    found: tuple[Found, ...]
+    not_here: tuple[NotHere, ...]
+    unknown: tuple[tuple[str, str], ...]
+
+
+def where(workspace: Workspace, record: str) -> list[Whereabouts]:
+    """Everything that holds a record, family by family.
+
+    Args:
+        record: ``DOMAIN#FILE:ROW``, or ``DOMAIN#ROW`` where the domain has one file; rows count from 0.
+
+    Raises:
+        ConfigError: no such domain, file or row.
+        SourceError: a source changed since it was pinned.
+        StoreError: no family has pinned the domain.
+    """
+    opened = Opened(workspace)
+    found: list[Whereabouts] = []
+    faults: list[PrepAssetsError] = []
+    domain, rest, families = _families(opened.workspace, record)
+    for family in families:
+        try:
+            found.append(_Search(opened, family, *origin_of(opened, f"{family}_raw", domain, rest)).search())
+        except PrepAssetsError as error:  # a domain of the same name may have other files, or not be built yet, in another family
+            faults.append(error)
+            if not isinstance(error, ConfigError):
+                found.append(Whereabouts(family, domain, rest, "", (), (), ((f"{family}_raw[{domain}]", _why(error)),)))
+    if len(faults) == len(families):
+        raise faults[0]
+    return found
+
+
+def _why(error: PrepAssetsError) -> str:
+    """The first line of an error; the command that mends it is on the next one."""
+    return str(error).splitlines()[0].partition(" Build it")[0]
+
+
+def _families(workspace: Workspace, record: str) -> tuple[str, str, list[str]]:
+    """The domain of a record's name, the rest of it, and the families that have the domain."""
+    domain, separator, rest = record.partition("#")
+    if not separator or not rest:
+        raise ConfigError(
+            f"{record!r} names no record. Write DOMAIN#FILE:ROW, e.g. gsm8k#gsm8k.jsonl:17, or DOMAIN#17 where there is one file"
+        )
+    having = {family: workspace.family(kind).domains for family, kind in FAMILIES.items() if workspace.has(family)}
+    names = {name for domains in having.values() for name in domains}
+    if domain not in names:
+        raise ConfigError(f"no domain {domain!r}{nearest(domain, names) or '.'} There are: {', '.join(sorted(names))}")
+    return domain, rest, [family for family, domains in having.items() if domain in domains]
+
+
+def origin_of(opened: Opened, raw: str, domain: str, rest: str) -> tuple[Origin, SourceFile]:
+    """The row of a source that ``FILE:ROW``, or ``ROW``, means, and its file.
+
+    Raises:
+        ConfigError, SourceError, StoreError: as `where`.
+    """
+    opened.published(raw, domain)
+    files = files_of(opened.workspace, raw, domain)
+    name, _, row = rest.rpartition(":")
+    if not row.isdecimal():
+        raise ConfigError(f"{rest!r}: a record is FILE:ROW, the row a number from 0")
+    if not name and len(files) > 1:
+        raise ConfigError(
+            f"{domain} has {len(files)} files, so a row alone names no record. Write one of: "
+            + ", ".join(f"{domain}#{file.name}:{row}" for file in files[:5])
+        )
+    number = next((at for at, file in enumerate(files) if name in ("", file.name)), None)
+    if number is None:
+        known = [file.name for file in files]
+        raise ConfigError(f"{domain} has no file {name!r}{nearest(name, known) or '.'} It has: {', '.join(known[:10])}")
+    return Origin(raw, domain, number, int(row)), files[number]
+
+
+class _Search:
+    def __init__(self, opened: Opened, family: str, origin: Origin, file: SourceFile) -> None:
+        self._opened, self._family, self._origin, self._file = opened, family, origin, file
+        self._workspace = opened.workspace
+        self._configured: Family = self._workspace.family(FAMILIES[family])
+        self._id = record_id(file, origin.row)
+        try:
+            self._record = read_rows(self._workspace, origin.raw, origin.domain, [(origin.file, origin.row)])[origin.file, origin.row]
+        except StoreError as error:
+            raise ConfigError(f"{origin.domain}#{self._id}: the file has no such row") from error
+
+    def search(self) -> Whereabouts:
+        found: list[Found] = []
+        not_here: list[NotHere] = []
+        unknown = []
+        for asset, partition in self._stores():
+            try:
+                here = [
+                    Found(asset.name, partition, place.stream, place.row, piece.start, piece.end, piece.first, piece.part)
+                    for place, piece in pieces_of(self._opened, asset.name, partition, self._origin)
+                ]
+                not_here += self._refusals(asset, partition, found)
+            except StoreError as error:
+                unknown.append((self._workspace.place(asset.name, partition).label, _why(error)))
+                continue
+            found += here
+        not_here += self._left_out(found)
+        if not found and not not_here and not unknown:
+            not_here.append(NotHere(self._origin.raw, self._origin.domain, "not_read", self._not_read()))
+        payload = self._record.payload
+        return Whereabouts(self._family, self._origin.domain, self._id, payload, tuple(found), tuple(not_here), tuple(unknown))
+
+    def _stores(self) -> Iterator[tuple[Asset, str]]:
+        """Every store of the family that may hold the record."""
+        for asset in family_assets(self._workspace, self._family).values():
+            for partition in asset.partitions(self._workspace):
+                if partition in ("", self._origin.domain):
+                    yield asset, partition
+
+    # -- refused ------------------------------------------------------------------------------------------------------------------------
+
+    def _refusals(self, asset: Asset, partition: str, found: list[Found]) -> Iterator[NotHere]:
+        published = self._opened.published(asset.name, partition) if asset.name != "sft_template" and not is_export(asset.name) else None
+        if published is None or published.quarantine is None:
+            return
+        lines = {f"{each.stream}.jsonl:{each.row}" for each in found}
+        for refusal in read_quarantine(published.quarantine):
+            mine = refusal.id == self._id and self._is_mine(refusal, partition)
+            if mine or (refusal.id in lines and asset.name.endswith("_tokens") and not partition):
+                winner = refusal.detail.rpartition(" ")[2] if refusal.reason == "duplicate" else None
+                yield NotHere(asset.name, partition, f"{refusal.stage}/{refusal.reason}", refusal.detail, winner)
+
+    def _is_mine(self, refusal: Refusal, partition: str) -> bool:
+        """A store of several domains says the file and row of a refused record, and not its domain; its content tells."""
+        if partition or not refusal.payload:
+            return True
+        return refusal_of(self._id, "", "", "", self._record.payload).payload == refusal.payload
+
+    # -- left out -----------------------------------------------------------------------------------------------------------------------
+
+    def _left_out(self, found: list[Found]) -> Iterator[NotHere]:
+        """Tokens of the record that no packed row has."""
+        packed = [each for each in found if each.asset == "sft_packed"]
+        for record in (each for each in found if each.asset == "sft_tokens"):
+            table = "sft_dev_packed" if record.stream == "dev" else "sft_packed"
+            held = {
+                token
+                for each in packed
+                if (each.stream, each.part) == (table, record.part)
+                for token in range(each.first, each.first + each.end - each.start)
+            }
+            missing = record.end - record.start - len(held)
+            if missing and self._can_say("sft_packed"):
+                detail = (
+                    f"{missing:,} of the {record.end - record.start:,} tokens of record {record.row:,} are in no row: packing left them out"
+                )
+                yield NotHere("sft_packed", "", "left_out", detail)
+
+    def _can_say(self, asset: str) -> bool:
+        try:
+            self._opened.published(asset)
+        except StoreError:
+            return False
+        return True
+
+    def _not_read(self) -> str:
+        domain: Domain = self._configured.domains[self._origin.domain]
+        router = router_of(self._workspace, self._configured, self._origin.domain)
+        if isinstance(self._record, Record) and router.key and str(self._record.payload.get(router.key)) != router.value:
+            return f"its {router.key!r} is {self._record.payload.get(router.key)!r}, which makes it another domain's"
+        limits = {"max_items": domain.max_items}
+        if isinstance(self._configured, Preference):
+            limits["max_per_source"] = self._configured.max_per_source
+        said = ", ".join(f"{name}: {limit:,}" for name, limit in limits.items() if limit is not None)
+        return f"the domain is not read so far ({said})" if said else "no store is built of it"
