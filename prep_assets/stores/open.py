@@ -164,9 +164,10 @@ class Store:
             raise StoreError(f"{self.path}: {key!r} is not a list of numbers; read it with fetch_record")
         return self.data.arrays[self._name(key)]
 
-    def windows(self, window_size: int, stride: int | None = None) -> Windows:
-        """The windows of `window_size` tokens that begin every `stride` tokens (default: end to end), each with one token after it."""
-        return Windows(self, window_size, window_size if stride is None else stride)
+    def windows(self, window_size: int, stride: int | None = None, offset: int = 0) -> Windows:
+        """The windows of `window_size` tokens that begin every `stride` tokens (default: end to end) from `offset` on, each with one token
+        after it."""
+        return Windows(self, window_size, window_size if stride is None else stride, offset)
 
     def _name(self, key: str) -> str:
         return SYNONYMS.get(key, key) if key not in self.data.arrays else key
@@ -174,18 +175,21 @@ class Store:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows over the tokens of a store: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a next token."""
+    """Windows over the T tokens of a store from `offset` on: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a next token."""
 
     store: Store
     window_size: int
     stride: int
+    offset: int = 0
 
     def __post_init__(self) -> None:
-        if self.window_size < 1 or self.stride < 1:
-            raise ConfigError(f"window_size {self.window_size} and stride {self.stride} must be at least 1")
+        if self.window_size < 1 or self.stride < 1 or self.offset < 0:
+            raise ConfigError(
+                f"window_size {self.window_size} and stride {self.stride} must be at least 1, offset {self.offset} at least 0"
+            )
 
     def __len__(self) -> int:
-        total = len(self.store)
+        total = len(self.store) - self.offset
         return 0 if total <= self.window_size else (total - 1 - self.window_size) // self.stride + 1
 
     def __getitem__(self, i: int) -> tuple[int, int]:
@@ -194,7 +198,7 @@ class Windows:
         Raises:
             IndexError: there is no such window.
         """
-        begin = _index(i, len(self), f"{self.store.path}: window") * self.stride
+        begin = _index(i, len(self), f"{self.store.path}: window") * self.stride + self.offset
         return begin, begin + self.window_size
 
     def sample_window(self, i: int, keys: Keys) -> dict[str, npt.NDArray[Any]]:

@@ -107,6 +107,7 @@ class DatasetFactory:
         stride: int | None = None,
         storage_type: Format | None = None,
         *,
+        offset: int = 0,
         share_memory: bool = False,
     ) -> SequenceDataset | PairDataset | GroupDataset:
         """Open a store and make the data set of `train_type` over it.
@@ -116,6 +117,7 @@ class DatasetFactory:
             window_size: tokens in an item; needed for ``seq`` and ``sft``.
             stride: tokens from one window to the next; `window_size` where it is not given.
             storage_type: instead of what `detect_format` finds.
+            offset: tokens before the first window. Another one each epoch, drawn below `stride`, cuts the text at other places.
             share_memory: copy the arrays into memory that worker processes share. Needless for files that are memory-mapped.
 
         Raises:
@@ -125,11 +127,13 @@ class DatasetFactory:
         known = (*cls.windowed, *cls.records)
         if train_type not in known:
             raise ConfigError(f"train_type {train_type!r} is not one of {', '.join(known)}{nearest(train_type, known)}")
+        if train_type in cls.records and (window_size, stride, offset) != (None, None, 0):
+            raise ConfigError(f"train_type {train_type!r} gives whole records: window_size, stride and offset mean nothing. Leave them out")
         if train_type in cls.windowed and window_size is None:
             raise ConfigError(f"train_type {train_type!r} needs window_size, the number of tokens in an item")
         store = open_store(load_path, storage_type)
         store = shared(store) if share_memory else store
         if train_type in cls.windowed:
             assert window_size is not None
-            return cls.windowed[train_type](store, window_size, stride)
+            return cls.windowed[train_type](store, window_size, stride, offset)
         return cls.records[train_type](store)

@@ -25,19 +25,19 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
 
     required: ClassVar[tuple[str, ...]] = ("sequence",)
 
-    def __init__(self, store: Store, window_size: int, stride: int | None = None) -> None:
+    def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
         store.require(self.required)
         if "loss_mask" in store.keys and "loss_mask" not in self.required:
             raise ConfigError(
                 f"{store.path} has a loss_mask, and these windows would train every token. Use train_type 'sft', or leave the mask out on "
                 "purpose: open_store(path, keys=['sequence'])"
             )
-        self.store, self.windows = store, store.windows(window_size, stride)
-        self._count, self._stride, self._more = len(self.windows), self.windows.stride, window_size + 1
+        self.store, self.windows = store, store.windows(window_size, stride, offset)
+        self._count, self._stride, self._offset, self._more = len(self.windows), self.windows.stride, offset, window_size + 1
         self._arrays = tuple(store.array(key) for key in self.required)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.store, self.windows.window_size, self.windows.stride)
+        return type(self), (self.store, self.windows.window_size, self.windows.stride, self.windows.offset)
 
     def __len__(self) -> int:
         return self._count
@@ -49,7 +49,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
 
     def _begin(self, i: int) -> int:
         i = index(i)
-        return i * self._stride if 0 <= i < self._count else self.windows[i][0]
+        return i * self._stride + self._offset if 0 <= i < self._count else self.windows[i][0]
 
 
 class SftDataset(SequenceDataset):
@@ -65,8 +65,8 @@ class SftDataset(SequenceDataset):
 
     required: ClassVar[tuple[str, ...]] = ("sequence", "loss_mask", "position_ids")
 
-    def __init__(self, store: Store, window_size: int, stride: int | None = None) -> None:
-        super().__init__(store, window_size, stride)
+    def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
+        super().__init__(store, window_size, stride, offset)
         positions = self._arrays[2]
         # the first block has another position than 0 wherever positions mean anything
         if len(positions) > 1 and not any(np.any(positions[at : at + BLOCK]) for at in range(0, len(positions), BLOCK)):

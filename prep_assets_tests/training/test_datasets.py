@@ -52,6 +52,18 @@ def test_data_sets_end(stream: Path, text: Path, kind: str) -> None:
         dataset[3]
 
 
+@pytest.mark.parametrize("offset", [0, 1, 7, 41, 42, 60])
+def test_an_offset_moves_every_window(stream: Path, text: Path, offset: int) -> None:
+    for kind, path in (("seq", text), ("sft", stream)):
+        dataset = DatasetFactory.load(kind, path, 8, stride=4, offset=offset)
+        begins = range(offset, 50 - 8, 4)
+        assert [item["input_ids"].tolist() for item in dataset] == [list(range(100 + at, 108 + at)) for at in begins]
+        assert [item["target_ids"][-1].item() for item in dataset] == [108 + at for at in begins]
+        assert len(pickle.loads(pickle.dumps(dataset))) == len(dataset) == len(begins)
+    with pytest.raises(ConfigError, match="offset -1 at least 0"):
+        DatasetFactory.load("seq", text, 8, offset=-1)
+
+
 def test_positions_that_are_all_0_are_refused(stream: Path) -> None:
     """Every token would begin a document, and none be trained."""
     path = stream / "shard_0000" / "position_ids.bin"

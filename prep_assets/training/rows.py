@@ -1,0 +1,117 @@
+"""Data sets over what was written as lines: preference pairs and RL prompts, with the tokens of prompts where they are stored.
+
+    RowDataset("stores/preferences")                          {"prompt": …, "chosen": …, "rejected": …}
+    RowDataset("stores/rl_prompts", "rl_prompts_test")        {"prompt": …, "gold": …}
+    PromptDataset("stores/rl_tokens", "stores/rl_prompts")    the same, and input_ids
+
+They end, and one without a row is an error when it is made: a loop over it would wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from prep_assets.errors import StoreError, nearest
+from prep_assets.stores.detect import payload_folders
+from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.open import open_store
+from prep_assets.training.collate import padded
+from prep_assets.training.tensors import long
+
+
+class RowDataset(Dataset[dict[str, Any]]):
+    """The rows of a JSONL store or file, each read from disk when it is asked for.
+
+    Args:
+        path: a file, or a published store of lines.
+        name: which file of the store, without its ending; the one that is not held out where it is not given.
+
+    Raises:
+        StoreError: there is no such file, or it has no row.
+    """
+
+    def __init__(self, path: Path | str, name: str | None = None) -> None:
+        self.store = open_store(_lines(Path(path), name), "jsonl")
+        if not self.store.num_records:
+            raise StoreError(f"{self.store.path} has no row")
+
+    def __len__(self) -> int:
+        return self.store.num_records
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        row = self.store.fetch_record(i, self.store.keys)
+        return {key: value for key, value in row.items() if value is not None}
+
+
+class PromptDataset(Dataset[dict[str, Any]]):
+    """Prompts to roll out: what `RowDataset` gives, and ``input_ids`` int64[P], which end where the model is to go on.
+
+    Args:
+        tokens: the published store `rl_tokens`.
+        rows: the store that it was made from: `rl_prompts`, or `arithmetic_prompts` for the arithmetic curriculum.
+
+    Raises:
+        StoreError: no such store, or `tokens` was made from other rows.
+    """
+
+    def __init__(self, tokens: Path | str, rows: Path | str) -> None:
+        self.rows = RowDataset(rows)
+        name = "arithmetic" if self.rows.store.path.stem == "arithmetic_prompts" else "prompts"
+        (folder,) = payload_folders(Path(tokens))
+        data = next((path for path in (folder / f"{name}.h5", folder / name) if path.exists()), None)
+        if data is None:
+            raise StoreError(f"{tokens} has no stream {name!r}; it needs the published store rl_tokens")
+        self.store = open_store(data)
+        made_from = Manifest.read(folder).recipe["prompts"]
+        found = Manifest.read(self.rows.store.path.parent)
+        if made_from.get(found.asset) != found.content_hash:
+            raise StoreError(f"{folder} was not made from the prompts in {self.rows.store.path.parent}. Build rl_tokens again")
+        self._row = np.load(folder / f"{name}.index" / "row.npy", mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {"input_ids": long(self.store.fetch_record(i, "sequence")), **self.rows[int(self._row[i])]}
+
+
+@dataclass(frozen=True)
+class PadPrompts:
+    """Left-pads ``input_ids``, so that every prompt of a batch ends where its answer begins.
+
+    Batch: ``input_ids, attention_mask`` int64[B, L], the mask 1 on tokens; every other field of the items as a list, `None` where one lacks it.
+    """
+
+    pad_id: int = 0
+
+    def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        prompts: list[Tensor] = [item["input_ids"] for item in items]
+        names = sorted({name for item in items for name in item} - {"input_ids"})
+        return {
+            "input_ids": padded(prompts, self.pad_id, left=True),
+            "attention_mask": padded([torch.ones_like(row) for row in prompts], 0, left=True),
+            **{name: [item.get(name) for item in items] for name in names},
+        }
+
+
+def _lines(path: Path, name: str | None) -> Path:
+    if path.is_file():
+        return path
+    found = {
+        each.stem: each for folder in payload_folders(path) for each in sorted(folder.glob("*.jsonl")) if not each.name.startswith(".")
+    }
+    if name is None:
+        trained = [stem for stem in found if not stem.endswith("_test") and stem != "unpaired"]
+        name = trained[0] if len(trained) == 1 else None
+    if name not in found:
+        asked = f"no lines {name!r}{nearest(name, found)}; it has" if name else "several files of lines or none, so name one:"
+        raise StoreError(f"{path} has {asked} {', '.join(found) or 'none'}")
+    return found[name]
