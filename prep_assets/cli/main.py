@@ -13,6 +13,7 @@ from prep_assets.cli.build import build
 from prep_assets.cli.certify import certify
 from prep_assets.cli.console import complain, err
 from prep_assets.cli.demo import demo
+from prep_assets.cli.diff import diff
 from prep_assets.cli.export import export
 from prep_assets.cli.inspect import inspect
 from prep_assets.cli.migrate import migrate
@@ -85,6 +86,7 @@ commands = (
     inspect,
     trace,
     where,
+    diff,
     verify,
     stats,
     path,

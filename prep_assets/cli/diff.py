@@ -1,0 +1,137 @@
+"""`prep-assets diff`: what differs between two versions of a store."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prep_assets.cli.console import counted, has_colour, near, number, out, table
+from prep_assets.cli.find import AssetName, Partition, label, one_partition
+from prep_assets.cli.tokens import flowing, texts_of, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.lineage.contents import Held
+    from prep_assets.lineage.difference import Amount, Changed, Difference
+    from prep_assets.tokenization.vocabulary import Vocabulary
+
+LONGEST = 300
+"""Tokens of a record that are shown."""
+
+
+def diff(
+    asset: AssetName,
+    version: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[VERSION]",
+            show_default=False,
+            help="draft, candidate, or the beginning of a version's folder; left out: the one written last apart from the current one.",
+        ),
+    ] = None,
+    partition: Partition = None,
+    count: Annotated[int, typer.Option("-n", min=0, help="How many records to show side by side.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
+) -> None:
+    """Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks."""
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.lineage.difference import diff as compared
+
+    workspace = Workspace.open()
+    found, each = one_partition(workspace, asset, partition)
+    difference = compared(workspace, found.name, version, partition=each, examples=count)
+    if as_json:
+        typer.echo(json.dumps(difference_as_json(difference), indent=1, ensure_ascii=False))
+    else:
+        show_difference(out(), workspace, difference)
+
+
+def difference_as_json(found: Difference) -> dict[str, Any]:
+    """A difference as a JSON value."""
+    return {
+        "before": str(found.before.directory),
+        "after": str(found.after.directory),
+        "recipe": list(found.recipe),
+        "records": {"same": found.same, "in": found.came, "out": found.went, "changed": found.changed},
+        "domains": {name: {"before": _amount(before), "after": _amount(after)} for name, (before, after) in found.amounts.items()},
+        "examples": [{"record": "#".join(each.key[1:]), "stream": each.key[0], **_sides(each)} for each in found.examples],
+    }
+
+
+def _amount(amount: Amount) -> dict[str, int]:
+    return {"records": amount.records, "tokens": amount.tokens, "trained_tokens": amount.trained}
+
+
+def _sides(each: Changed) -> dict[str, Any]:
+    return {name: held and _held(held) for name, held in (("before", each.before), ("after", each.after))}
+
+
+def _held(held: Held) -> dict[str, Any]:
+    return json.loads(held.line) if held.line and not len(held.ids) else {"ids": held.ids.tolist(), "weights": held.weights.tolist()}
+
+
+def show_difference(console: Console, workspace: Workspace, found: Difference) -> None:
+    """Print a difference."""
+    console.print(f"{label(found.after)}: {near(found.before.directory)} → {near(found.after.directory)}", style="bold", soft_wrap=True)
+    console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same", soft_wrap=True)
+    changes = f"{counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"
+    console.print(changes, style="bold")
+    console.print(_domains(found))
+    for each in found.examples:
+        _show_record(console, _vocabulary(workspace, found.before), _vocabulary(workspace, found.after), each)
+
+
+def _domains(found: Difference) -> Any:
+    names = ("records", "tokens", "trained")
+    shown = table("domain", *names, numbers=names)
+    for name, (before, after) in found.amounts.items():
+        pairs = ((before.records, after.records), (before.tokens, after.tokens), (before.trained, after.trained))
+        shown.add_row(name, *(number(new) if old == new else f"{old:,} → {new:,}" for old, new in pairs))
+    return shown
+
+
+def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
+    """The tokenizer of a version; `None` where the configuration has another one by now."""
+    from prep_assets.assets.graph import asset_named
+    from prep_assets.assets.writing.tokens import tokenizer_recipe
+    from prep_assets.config.models import FAMILIES
+    from prep_assets.errors import PrepAssetsError
+
+    family = workspace.family(FAMILIES[asset_named(published.manifest.asset, workspace).family])
+    try:
+        made = published.manifest.recipe.get("tokenizer")
+        return workspace.vocabulary(family) if made in (None, json.loads(json.dumps(tokenizer_recipe(workspace, family)))) else None
+    except PrepAssetsError:
+        return None
+
+
+def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | None, each: Changed) -> None:
+    stream, domain, identity = each.key
+    title = f"{domain}#{visible(identity)}" + ("" if stream == domain else f" ({stream})")
+    shown = table("before", "after", title=title)
+    for column in shown.columns:
+        column.ratio, column.overflow = 1, "fold"
+    shown.expand = True
+    colour = has_colour(console)
+    shown.add_row(_text(each.before, old, colour=colour), _text(each.after, new, colour=colour))
+    console.print(shown)
+
+
+def _text(held: Held | None, vocabulary: Vocabulary | None, *, colour: bool) -> Text:
+    from rich.text import Text
+
+    if held is None:
+        return Text("not here", "dim")
+    if not len(held.ids):
+        return Text(visible(held.line.decode("utf-8", "replace").rstrip("\n")))
+    if vocabulary is None:
+        return Text(f"{counted(len(held.ids), 'token')} of another tokenizer", "dim")
+    text = flowing(texts_of(vocabulary, held.ids[:LONGEST].tolist()), held.weights[:LONGEST].tolist(), {}, colour=colour)
+    if len(held.ids) > LONGEST:
+        text.append(f"\n… and {len(held.ids) - LONGEST:,} tokens more", "dim")
+    return text

@@ -1,0 +1,194 @@
+"""The records of any version of a store, current or not: what each holds, and the name of the row that it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from prep_assets.assets import preferences, rl_prompts
+from prep_assets.assets.raw import read_sources
+from prep_assets.assets.rl_groups import GROUPS, splits
+from prep_assets.assets.workspace import Workspace
+from prep_assets.errors import ConfigError
+from prep_assets.lineage.rows import streams
+from prep_assets.stores.groups import open_groups
+from prep_assets.stores.lines import open_lines
+from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.published import Published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.versions import version_with
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """One record of a store.
+
+    Attributes:
+        stream, domain: where it is, and what it is of.
+        id: of the row that it comes from, ``gsm8k.jsonl:17``; its number where the row is no longer known.
+        ids, weights: int64[T], float32[T]: its tokens and their weights in the loss; empty of a line.
+        line: a line of text; empty of tokens.
+    """
+
+    stream: str
+    domain: str
+    id: str
+    ids: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float32]
+    line: bytes = b""
+
+    @property
+    def digest(self) -> bytes:
+        """Equal exactly when the content is."""
+        found = xxhash.xxh3_128(self.line)
+        found.update(self.ids.tobytes())
+        found.update(self.weights.tobytes())
+        return found.digest()
+
+
+def contents(workspace: Workspace, published: Published) -> Iterator[Held]:
+    """Every record of a version, held-out ones too, in the order in which it is stored.
+
+    Raises:
+        ConfigError: a store without records, such as an export, whose rows are those of the store that it was made from.
+    """
+    manifest = published.manifest
+    if manifest.asset not in _CONTENTS:
+        source = manifest.recipe.get("from")
+        hint = f"; compare {source}, which it is made from" if source else ""
+        raise ConfigError(f"{manifest.asset} holds no records of its own{hint}")
+    for stream in streams(published):
+        yield from _CONTENTS[manifest.asset](workspace, published, stream)
+
+
+Name = Callable[[int, int], str]
+"""File and row → id of a record."""
+
+
+def _names(workspace: Workspace, raw: str, domain: str, content: str | None) -> Name:
+    """Ids of records as the raw store named its files that a version was made from; numbers where it is gone."""
+    found = version_with(workspace.place(raw, domain), content)
+    files = [] if found is None else [entry["name"] for which in ("files", "test_files") for entry in read_sources(found)[which]]
+    return lambda file, row: f"{files[file]}:{row}" if file < len(files) else f"file {file}:{row}"
+
+
+def _tokens(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
+    manifest = published.manifest
+    raw = f"{manifest.asset.removesuffix('_tokens')}_raw"
+    name = _names(workspace, raw, manifest.partition, manifest.recipe.get("raw"))
+    yield from _of_stream(open_tokens(published.directory, stream), stream, manifest.partition, name)
+
+
+def _of_stream(store: TokenStore, stream: str, domain: str, name: Name) -> Iterator[Held]:
+    first = store.begins_row
+    part = 0
+    for number in range(len(store)):
+        part = 0 if first[number] else part + 1
+        identity = name(int(store.file[number]), int(store.row[number])) + (f", answer {part + 1}" if part else "")
+        yield Held(stream, domain, identity, *_arrays(store, number))
+
+
+def _arrays(store: TokenStore, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    ids = store.record(number, "tokens").astype(np.int64)
+    mask = store.record(number, "loss_mask") if "loss_mask" in store.arrays else np.ones(len(ids))
+    return ids, mask.astype(np.float32)
+
+
+def _packed(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
+    """The pieces of each record put together again. A record that is in the table several times is so many records."""
+    table = open_packed(published.directory, stream)
+    split = "dev" if stream == "sft_dev_packed" else "train"
+    recipe = published.manifest.recipe["tokens"]
+    ids = {domain: cache(_record_names(workspace, domain, recipe.get(domain), split)) for domain in table.sources}
+    order = np.lexsort([np.asarray(table.documents[field]) for field in ("start", "record", "source")])
+    fields = [np.asarray(table.documents[field])[order].tolist() for field in ("source", "record", "start", "length", "row", "row_offset")]
+    for _, pieces in groupby(zip(*fields, strict=True), key=itemgetter(0, 1)):
+        for copy in _copies(pieces):
+            yield _joined(table, copy, stream, ids)
+
+
+def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
+    """The pieces of one record, ascending by start, as so many copies of it as are in the table; each piece goes on where one of them ends."""
+    copies: list[list[Sequence[int]]] = []
+    for piece in pieces:
+        open_ends = [copy for copy in copies if copy[-1][2] + copy[-1][3] <= piece[2]]
+        if open_ends:
+            max(open_ends, key=lambda copy: copy[-1][2] + copy[-1][3]).append(piece)
+        else:
+            copies.append([piece])
+    return copies
+
+
+def _joined(table: PackedStore, pieces: Sequence[Sequence[int]], stream: str, ids: Mapping[str, Callable[[int], str]]) -> Held:
+    domain = table.sources[pieces[0][0]]
+    places = [(row, slice(offset, offset + length)) for _, _, _, length, row, offset in pieces]
+    tokens = np.concatenate([np.asarray(table.tokens[row])[part] for row, part in places]).astype(np.int64)
+    weights = np.concatenate([np.asarray(table.loss_mask[row])[part] for row, part in places]).astype(np.float32)
+    return Held(stream, domain, ids[domain](pieces[0][1]), tokens, weights)
+
+
+def _record_names(workspace: Workspace, domain: str, content: str | None, split: str) -> Callable[[int], str]:
+    tokens = version_with(workspace.place("sft_tokens", domain), content)
+    if tokens is None:
+        return lambda record: f"record {record}"
+    store, name = open_tokens(tokens.directory, split), _names(workspace, "sft_raw", domain, tokens.manifest.recipe.get("raw"))
+
+    def named(record: int) -> str:
+        part = store.part(record)[0] - 1
+        return name(int(store.file[record]), int(store.row[record])) + (f", answer {part + 1}" if part else "")
+
+    return named
+
+
+_NOTHING = np.zeros(0, np.int64), np.zeros(0, np.float32)
+
+
+def _lines(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
+    lines, manifest = open_lines(published.directory, stream), published.manifest
+    raw = preferences.RAW if manifest.asset == preferences.PAIRS else rl_prompts.RAW
+    domains: Mapping[str, Any] = manifest.recipe.get("domains", {})
+    names = {domain: _names(workspace, raw, domain, domains.get(domain, {}).get("raw")) for domain in lines.sources}
+    with lines.path.open("rb") as file:
+        for number, line in enumerate(file):
+            domain = lines.sources[int(lines.index["source"][number])]
+            yield Held(stream, domain, names[domain](int(lines.index["file"][number]), int(lines.index["row"][number])), *_NOTHING, line)
+
+
+def _of_lines(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
+    """Records that were made of lines, which are their names."""
+    yield from _of_stream(open_tokens(published.directory, stream), stream, stream, lambda file, row: f"line {row}")
+
+
+def _groups(workspace: Workspace, published: Published, split: str) -> Iterator[Held]:
+    store = open_groups(splits(published)[split])
+    recipe = published.manifest.recipe["domains"]
+    names = {domain: _names(workspace, rl_prompts.RAW, domain, recipe.get(domain, {}).get("raw")) for domain in store.sources}
+    for number in range(len(store)):
+        prompt = store.prompts.record(number, "tokens")
+        answers = [_arrays(store.responses, each) for each in store.responses_of(number)]
+        ids = np.concatenate([prompt, *(each for each, _ in answers)]).astype(np.int64)
+        weights = np.concatenate([np.zeros(len(prompt), np.float32), *(each for _, each in answers)])
+        domain = store.sources[int(store.source[number])]
+        identity = names[domain](int(store.prompts.file[number]), int(store.prompts.row[number]))
+        yield Held(split, domain, identity, ids, weights, store.rewards.record(number, "rewards").tobytes())
+
+
+_CONTENTS: Mapping[str, Callable[[Workspace, Published, str], Iterator[Held]]] = {
+    "pretrain_tokens": _tokens,
+    "sft_tokens": _tokens,
+    "sft_packed": _packed,
+    preferences.PAIRS: _lines,
+    "preference_tokens": _of_lines,
+    rl_prompts.PROMPTS: _lines,
+    rl_prompts.ARITHMETIC: _lines,
+    "rl_tokens": _of_lines,
+    GROUPS: _groups,
+}
