@@ -20,6 +20,7 @@ from prep_assets.schemas import (
     llava,
     messages,
     modellink_pretrain,
+    modellink_rl,
     moss,
     preference,
     prompt_completion,

@@ -43,6 +43,8 @@ def sharegpt(
 ) -> Convert:
     """A chat of (human or observation) and (gpt or function_call) turn by turn, after a system turn or column where there is one.
 
+    A chat in OpenAI's spelling (``role``, ``content``; ``user``, ``assistant``, ``tool``) is read as well where the tags have their defaults.
+
     Options:
         messages_key: field with the array of messages.
         role_tag: field of a message with its tag.
@@ -59,10 +61,12 @@ def sharegpt(
     """
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
     form = ChatFormat(role_tag, content_tag, tags, function_tag)
+    both = form == ChatFormat("from", "value", TAG_ROLES, "function_call")
 
     def convert(row: Mapping[str, Any]) -> Sample:
         images = Images(row, images_key, image_token)
-        turns = form.turns(value_at(row, messages_key), messages_key, images)
+        messages = value_at(row, messages_key)
+        turns = (ChatFormat() if both and _in_roles(messages) else form).turns(messages, messages_key, images)
         images.require_all_taken()
         turns = with_system_of(row, turns, system_key)
         if not any(turn.role == ASSISTANT for turn in turns):
@@ -71,6 +75,15 @@ def sharegpt(
         return chat_sample(row, turns, tools_key)
 
     return convert
+
+
+TAG_ROLES = {"human": USER, "gpt": ASSISTANT, "observation": TOOL, "function_call": ASSISTANT, "system": SYSTEM}
+
+
+def _in_roles(messages: object) -> bool:
+    """Whether a chat is written with ``role`` and ``content``: its first message decides, so that a mixture is refused."""
+    first = messages[0] if isinstance(messages, list | tuple) and messages else None
+    return isinstance(first, Mapping) and "role" in first and "from" not in first
 
 
 TAGS = ("role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag", "system_tag")
@@ -101,3 +114,18 @@ def sharegpt_style_instruction_handler(*, map_keys: Mapping[str, Any] | None = N
         map_keys: columns for ``messages``, ``system``, ``tools``, and under ``tags`` the names of the tags.
     """
     return sharegpt(**sharegpt_options(map_keys, ()))
+
+
+@schema(
+    "HunyuanInstructionHandler",
+    gives=Sample,
+    example={"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]},
+)
+def hunyuan_instruction_handler(*, map_keys: Mapping[str, Any] | None = None) -> Convert:
+    """MindSpeed-LLM's handler of Hunyuan-Large's ``messages``, which the tokenizer's own template renders.
+
+    Options:
+        map_keys: columns for ``messages``, ``system``, ``tools``, and under ``tags`` the names of the tags.
+    """
+    defaults = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
+    return sharegpt(**{"messages_key": "messages", **defaults, **sharegpt_options(map_keys, ())})

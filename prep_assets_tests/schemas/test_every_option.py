@@ -60,6 +60,12 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "SharegptStyleInstructionHandler": {**SHAREGPT, "a": "Be long."},
     "sharegpt_pairwise": PAIRWISE,
     "SharegptStylePairwiseHandler": {**PAIRWISE, "a": "Be long."},
+    "R1AlpacaStyleInstructionHandler": {**ALPACA, "output": "3", "a": "5"},
+    "R1SharegptStyleInstructionHandler": {
+        "conversations": [{"from": "human", "value": "1 + 2?"}, {"from": "gpt", "value": "3"}],
+        "a": "Be long.",
+    },
+    "HunyuanInstructionHandler": {"messages": CHAT, "a": "Be long."},
     "common_words_mask": WORDS,
 }
 """Rows that show more options than the schema's own example."""
@@ -106,6 +112,11 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("AlpacaStylePairwiseHandler", "map_keys"): ({"rejected": "a"}, {}),
     ("SharegptStyleInstructionHandler", "map_keys"): ({"system": "a"}, {}),
     ("SharegptStylePairwiseHandler", "map_keys"): ({"system": "a"}, {}),
+    ("R1AlpacaStyleInstructionHandler", "map_keys"): ({"response": "a"}, {}),
+    ("R1AlpacaStyleInstructionHandler", "verifier"): ("number", {}),
+    ("R1SharegptStyleInstructionHandler", "map_keys"): ({"system": "a"}, {}),
+    ("R1SharegptStyleInstructionHandler", "verifier"): ("number", {}),
+    ("HunyuanInstructionHandler", "map_keys"): ({"system": "a"}, {}),
     ("common_words_mask", "words"): (["keeper."], {}),
     ("dolly", "join"): (" ", {}),
     ("dpo_read_hook", "prompt_key"): ("p", {}),

@@ -56,6 +56,9 @@ SEED_NAMES = [
     "SharegptStyleInstructionHandler",
     "AlpacaStylePairwiseHandler",
     "SharegptStylePairwiseHandler",
+    "HunyuanInstructionHandler",
+    "R1AlpacaStyleInstructionHandler",
+    "R1SharegptStyleInstructionHandler",
     "text_read_hook",
     "prompt_completion_text_read_hook",
     "prompt_completion_chat_read_hook",
@@ -153,7 +156,8 @@ def test_the_variant_that_gives_what_is_needed_is_taken(name: str, form: type, r
 
 def test_a_schema_that_cannot_give_what_is_needed_is_an_error() -> None:
     with pytest.raises(
-        ConfigError, match=r"schema 'text' gives no Prompt, which is needed here\. These do: arithmetic, gsm8k_prompt, rl_prompt"
+        ConfigError,
+        match=r"schema 'text' gives no Prompt, which is needed here\. These do: R1AlpacaStyle.*, arithmetic, gsm8k_prompt, rl_prompt",
     ):
         convert_with("text", gives=Prompt)
 
