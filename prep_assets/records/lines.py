@@ -46,12 +46,14 @@ class Lines:
 
 
 def text_start(stream: Stream) -> bytes:
-    """The first bytes of a text file, without a byte order mark.
+    """The first bytes of a text file, without a byte order mark, or of a part of one.
 
     Raises:
         SourceError: the file is no UTF-8 text at all, but UTF-16 or compressed.
     """
     head = stream.read_fully(_HEAD)
+    if stream.part.start:
+        return head
     for magic, (what, remedy) in _NO_UTF8_TEXT.items():
         if head.startswith(magic):
             raise stream.broken(what, remedy)
@@ -64,7 +66,7 @@ def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterato
     Holds at most one piece and one line of `max_line_bytes`; a longer line is passed over up to its newline without being kept. The size of
     pieces changes neither which lines there are nor which of them are too long.
     """
-    number = 0
+    number = stream.part.row
     chunk = text_start(stream)
     unfinished: list[bytes] = []  # the last line so far in parts, so that a long one is joined once
     length = 0

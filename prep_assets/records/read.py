@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError
 from prep_assets.records.blocks import Block, Unreadable
+from prep_assets.records.cuts import WHOLE, Part
 from prep_assets.records.delimited import read_delimited
 from prep_assets.records.files import SourceFile
 from prep_assets.records.jsonl import read_jsonl
@@ -27,6 +28,8 @@ def read_blocks(
     max_record_bytes: int = 32 << 20,
     txt: Literal["line", "file"] = "line",
     where: Mapping[str, Any] | None = None,
+    part: Part = WHOLE,
+    watch: Callable[[bytes], None] | None = None,
 ) -> Iterator[Block]:
     """The rows of `file` in file order.
 
@@ -36,6 +39,8 @@ def read_blocks(
         max_record_bytes: a longer row is refused as `too_long`; rows of Parquet and Arrow files have no such limit.
         txt: whether a line or the whole file is a record, for the format `txt`.
         where: only rows that satisfy these conditions are records, see `conditions`; the others are refused as `filtered_by_where`.
+        part: only the rows of this stretch, of a format that can be cut (see `prep_assets.records.cuts`).
+        watch: is shown the decompressed bytes of a file that is no table as they go by.
 
     Raises:
         SourceError: while iterating, where the file is cut short, damaged, or is not of its format at all.
@@ -45,17 +50,19 @@ def read_blocks(
         raise ConfigError(f"block_bytes ({block_bytes}) and max_record_bytes ({max_record_bytes}) must be at least 1")
     if txt not in ("line", "file"):
         raise ConfigError(f"txt is 'line' or 'file', not {txt!r}")
-    blocks = _blocks(file, index, block_bytes, max_record_bytes, txt)
+    blocks = _blocks(file, index, block_bytes, max_record_bytes, txt, part, watch)
     return filter_blocks(blocks, conditions(where)) if where else blocks
 
 
-def _blocks(file: SourceFile, index: int, block_bytes: int, max_record_bytes: int, txt: str) -> Iterator[Block]:
+def _blocks(
+    file: SourceFile, index: int, block_bytes: int, max_record_bytes: int, txt: str, part: Part, watch: Callable[[bytes], None] | None
+) -> Iterator[Block]:
     if file.format == "parquet":
-        yield from read_parquet(file, index, block_bytes)
+        yield from read_parquet(file, index, block_bytes, part)
     elif file.format == "arrow":
-        yield from read_arrow(file, index, block_bytes)
+        yield from read_arrow(file, index, block_bytes, part)
     else:
-        with Stream(file) as stream:
+        with Stream(file, part, watch) as stream:
             yield from _text_blocks(stream, file.format, index, block_bytes, max_record_bytes, txt)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import IO
 
 from prep_assets.errors import SourceError
+from prep_assets.records.cuts import WHOLE, Part
 from prep_assets.records.decompress import Decompressor, damage, decompressor
 from prep_assets.records.files import SourceFile, open_stored
 from prep_assets.records.remote import file_name, is_remote, said
@@ -19,24 +20,34 @@ _FETCH_AGAIN = "The download is incomplete or damaged: fetch it again"
 
 
 class Stream:
-    """The decompressed bytes of a file, from the start to the end.
+    """The decompressed bytes of a file, from the start to the end, or those of a part of it.
 
     A compressed file may have several members or frames one after the other. Every one must be whole, nothing foreign may follow, and the
     stored bytes must be as many as `file.size` says; else `read` raises instead of ending early.
 
     Attributes:
+        part: which bytes.
         stored: bytes of the stored file consumed so far.
-        rows: rows read so far; readers set it, error messages state it.
+        rows: rows of the file before the place where reading is; readers set it, error messages state it.
     """
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None) -> None:
+        """
+        Args:
+            watch: is shown all bytes as they go by.
+        """
+        self.part = part
+        self._watch = watch
         self._file = file
         self._raw = open_stored(file)
         self._decompressor: Decompressor | None = None
         self._pending = b""
         self._errors = damage()
+        self._at = 0
         self.stored = 0
-        self.rows = 0
+        self.rows = part.row
+        if part.start:
+            self._go_to(part.start)
 
     def __enter__(self) -> Stream:
         return self
@@ -50,7 +61,26 @@ class Stream:
         Raises:
             SourceError: the file is cut short, damaged, or cannot be read.
         """
-        return self._read_stored(size) if self._file.compression is None else self._read_compressed(size)
+        if self.part.stop is not None:
+            size = min(size, self.part.stop - self._at)
+            if size <= 0:
+                return b""
+        data = self._read_stored(size) if self._file.compression is None else self._read_compressed(size)
+        self._at += len(data)
+        if self._watch is not None:
+            self._watch(data)
+        return data
+
+    def _go_to(self, start: int) -> None:
+        """Pass over the bytes before `start`. What is compressed must be decompressed for it."""
+        if self._file.compression is None and self._raw.seekable():
+            self._at = self.stored = self._raw.seek(start)
+            return
+        while self._at < start:
+            read = self._read_stored if self._file.compression is None else self._read_compressed
+            if not (data := read(min(_COPY_CHUNK, start - self._at))):
+                raise self.broken(f"the file ends before byte {start:,} of its text")
+            self._at += len(data)
 
     def read_fully(self, size: int) -> bytes:
         """`size` bytes, or all that are left."""

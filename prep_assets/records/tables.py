@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from prep_assets.errors import SourceError
 from prep_assets.records.blocks import PAYLOAD_CHARACTERS, Block, Unreadable
+from prep_assets.records.cuts import WHOLE, Part
 from prep_assets.records.files import SourceFile
 from prep_assets.records.remote import file_name
 from prep_assets.records.stream import seekable
@@ -24,8 +25,8 @@ _ARROW_MAGIC = b"ARROW1"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def read_parquet(file: SourceFile, index: int, block_bytes: int) -> Iterator[Block]:
-    """The rows of a Parquet file, a batch of a row group at a time. `Record.row` is the row's number in the file."""
+def read_parquet(file: SourceFile, index: int, block_bytes: int, part: Part = WHOLE) -> Iterator[Block]:
+    """The rows of a Parquet file, or of a part of one, a batch of a row group at a time. `Record.row` is the row's number in the file."""
     import pyarrow.parquet as pq
 
     with seekable(file) as source:
@@ -35,18 +36,42 @@ def read_parquet(file: SourceFile, index: int, block_bytes: int) -> Iterator[Blo
             table = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
             total = table.metadata.num_rows
             _check_columns(file, table.schema_arrow.names)
-            for batch in table.iter_batches(_batch_rows(table.metadata, block_bytes), use_threads=False):
-                block = _block(batch, index, rows, file.size * (rows + batch.num_rows) // total)
+            groups, rows = _groups(table.metadata, part)
+            batches = table.iter_batches(_batch_rows(table.metadata, block_bytes), row_groups=groups, use_threads=False)
+            for batch in batches:
+                inside, first = _inside(batch, rows, part)
                 rows += batch.num_rows
-                yield block
+                if inside.num_rows:
+                    yield _block(inside, index, first, file.size * (first + inside.num_rows) // total)
+                if part.stop is not None and rows >= part.stop:
+                    return
         except _broken_errors() as error:
             raise _broken(file, rows, error) from error
         if rows != total:
             raise _broken(file, rows, ValueError(f"the footer promises {total:,} rows"))
 
 
-def read_arrow(file: SourceFile, index: int, block_bytes: int) -> Iterator[Block]:
-    """The rows of an Arrow IPC file or stream (which saved Hugging Face data sets are). `Record.row` is the row's number in the file."""
+def _groups(metadata: Any, part: Part) -> tuple[list[int], int]:
+    """The row groups in which a part has rows, and the number of the first row of the first of them."""
+    found: list[int] = []
+    begins = row = 0
+    for number in range(metadata.num_row_groups):
+        begins, row = row, row + metadata.row_group(number).num_rows
+        if row > part.start and (part.stop is None or begins < part.stop):
+            found.append(number)
+    return found, sum(metadata.row_group(number).num_rows for number in range(found[0])) if found else 0
+
+
+def _inside(batch: Any, row: int, part: Part) -> tuple[Any, int]:
+    """The rows of a batch that are in a part, and the number of the first of them; `row` is that of the batch's first."""
+    first = max(row, part.start)
+    stop = row + batch.num_rows if part.stop is None else min(row + batch.num_rows, part.stop)
+    return batch.slice(first - row, max(0, stop - first)), first
+
+
+def read_arrow(file: SourceFile, index: int, block_bytes: int, part: Part = WHOLE) -> Iterator[Block]:
+    """The rows of an Arrow IPC file or stream (which saved Hugging Face data sets are), or of a part. `Record.row` is the row's number in the
+    file."""
     with seekable(file) as source:
         rows = 0
         length = source.seek(0, os.SEEK_END)
@@ -54,13 +79,30 @@ def read_arrow(file: SourceFile, index: int, block_bytes: int) -> Iterator[Block
             for batch in _arrow_batches(source):
                 _check_columns(file, batch.schema.names)
                 size = max(1, block_bytes * batch.num_rows // max(1, batch.nbytes))
-                for start in range(0, batch.num_rows, min(size, _MAX_BATCH_ROWS)):
-                    part = batch.slice(start, min(size, _MAX_BATCH_ROWS))
-                    yield _block(part, index, rows, file.size * source.tell() // length)
-                    rows += part.num_rows
+                inside, first = _inside(batch, rows, part)
+                for start in range(0, inside.num_rows, min(size, _MAX_BATCH_ROWS)):
+                    piece = inside.slice(start, min(size, _MAX_BATCH_ROWS))
+                    yield _block(piece, index, first + start, file.size * source.tell() // length)
+                rows += batch.num_rows
+                if part.stop is not None and rows >= part.stop:
+                    return
             yield Block([], [], file.size)
         except _broken_errors() as error:
             raise _broken(file, rows, error) from error
+
+
+def stretches(file: SourceFile) -> Iterator[tuple[int, int]]:
+    """Rows and bytes of each row group or batch of a sound file on this machine, in order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if file.format == "parquet":
+        with pq.ParquetFile(file.url) as table:
+            groups = [table.metadata.row_group(number) for number in range(table.metadata.num_row_groups)]
+        yield from ((group.num_rows, group.total_byte_size) for group in groups)
+    else:
+        with pa.memory_map(file.url) as source:  # what is not looked at is not read
+            yield from ((batch.num_rows, batch.nbytes) for batch in _arrow_batches(source))
 
 
 def _check_columns(file: SourceFile, names: list[str]) -> None:

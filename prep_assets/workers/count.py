@@ -1,0 +1,37 @@
+"""How many workers `workers: auto` means on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+Workers = int | Literal["auto"]
+MEMORY = 600 << 20
+"""Bytes that a worker may take; see docs/performance.md."""
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY = Path("/proc/meminfo")
+
+
+def worker_count(asked: Workers) -> int:
+    """`asked`, or as many as this process may use processors, and as there is memory for now."""
+    return min(_processors(), max(1, _free_memory() // MEMORY)) if asked == "auto" else asked
+
+
+def _processors() -> int:
+    """Processors that this process may run on, or fewer where its container has a quota of their time."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _QUOTA.read_text("ascii").split()
+        return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return found
+
+
+def _free_memory() -> int:
+    """Bytes of memory that new processes can have; very many where the system does not say."""
+    try:
+        lines = _MEMORY.read_text("ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return 1 << 62

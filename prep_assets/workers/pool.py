@@ -1,0 +1,184 @@
+"""The local pool: worker processes on this machine that take the shards of a plan one after the other."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any
+
+from prep_assets.errors import PrepAssetsError
+from prep_assets.workers.shards import Plan, Shard, ShardResult, Work
+
+TRIES = 2
+"""How often a shard is begun before the loss of its worker stops the build."""
+_AHEAD = 2
+"""Shards that a worker holds: one under way and one to go on with while results are merged."""
+_ONE_THREAD = {
+    name: "1" for name in ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+}
+"""The workers are the threads: a library that starts one for each core in each of them would only fight itself."""
+
+
+class WorkerLost(PrepAssetsError):
+    """A worker ended in the middle of a shard, and the one that took the shard over did as well."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    shards: deque[Shard] = field(default_factory=deque)
+    work: bytes | None = None
+
+    def tell(self, message: tuple[str, Any]) -> None:
+        try:
+            self.connection.send(message)
+        except OSError:
+            pass  # it is gone, which shows when it is listened to
+
+
+class Pool:
+    """Processes that carry out plans, one plan at a time. They are started when they are first needed and end with the pool.
+
+    Close it, or use it as a context manager. A process that is killed with it leaves none behind: workers watch a pipe from it.
+
+    Attributes:
+        size: most processes.
+        lost: workers that ended in the middle of a shard so far.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size, self.lost = size, 0
+        self._workers: list[_Worker] = []
+        self._alive: tuple[int, int] | None = None
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers at once, whatever they are doing."""
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.wait()
+            worker.connection.close()
+        self._workers.clear()
+        if self._alive is not None:
+            for end in self._alive:
+                os.close(end)
+            self._alive = None
+
+    def run_shards(self, plan: Plan, work: Work) -> Iterator[ShardResult]:
+        """See `Runner`. Workers are ended when the iterator is closed before its end."""
+        described = pickle.dumps(work)
+        waiting, tries = deque(plan.shards), Counter[int]()
+        results: dict[int, ShardResult | Exception] = {}
+        complete = False
+        try:
+            for shard in plan.shards:
+                while shard.number not in results:
+                    self._give(waiting, described, plan)
+                    for worker in self._heard():
+                        self._take(worker, plan, waiting, tries, results)
+                found = results.pop(shard.number)
+                if isinstance(found, Exception):
+                    raise found
+                self._give(waiting, described, plan)
+                yield found
+            complete = True
+        finally:
+            if not complete:
+                self.close()
+
+    def _give(self, waiting: deque[Shard], work: bytes, plan: Plan) -> None:
+        """Hand out shards, first to workers that have none; a second one only while there is enough for all."""
+        while len(self._workers) < min(self.size, len(waiting)):
+            self._workers.append(self._start())
+        for most in range(1, _AHEAD + 1):
+            for worker in self._workers:
+                if waiting and len(worker.shards) < most and (most == 1 or len(waiting) >= len(self._workers)):
+                    if worker.work != work:
+                        worker.tell(("work", work))
+                        worker.work = work
+                    worker.shards.append(waiting.popleft())
+                    worker.tell(("shard", (worker.shards[-1], plan.staging)))
+
+    def _heard(self) -> list[_Worker]:
+        """The busy workers that have something to say, or are gone."""
+        by_connection = {worker.connection: worker for worker in self._workers if worker.shards}
+        return [by_connection[ready] for ready in wait(list(by_connection)) if isinstance(ready, Connection)]
+
+    def _take(
+        self,
+        worker: _Worker,
+        plan: Plan,
+        waiting: deque[Shard],
+        tries: Counter[int],
+        results: dict[int, ShardResult | Exception],
+    ) -> None:
+        try:
+            kind, content = worker.connection.recv()
+        except (EOFError, OSError):
+            kind, content = "lost", None
+        if kind in ("done", "failed"):
+            shard = worker.shards.popleft()
+            results[shard.number] = content
+            if kind == "failed":  # what comes later in the plan is not wanted any more
+                kept = [each for each in waiting if each.number < shard.number]
+                waiting.clear()
+                waiting.extend(kept)
+            return
+        why = self._end(worker, memory=kind == "memory")
+        again = list(worker.shards)
+        tries[again[0].number] += 1
+        if tries[again[0].number] == TRIES:
+            results[again[0].number] = WorkerLost(self._said(again[0], plan, why))
+            del again[0]
+        waiting.extendleft(reversed(again))
+
+    def _end(self, worker: _Worker, *, memory: bool) -> str:
+        """Put away a worker that is gone, and say how it ended."""
+        self.lost += 1
+        self._workers.remove(worker)
+        code = worker.process.wait()
+        worker.connection.close()
+        if memory:
+            return "ran out of memory"
+        if code == -signal.SIGKILL:
+            return "was killed (SIGKILL), as the system does when memory runs out"
+        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def _said(self, shard: Shard, plan: Plan, why: str) -> str:
+        return (
+            f"shard {shard.number + 1:,} of {len(plan.shards):,} ({shard.what}): its worker {why}, and so did the one before. There are "
+            f"{self.size} workers; set fewer (`workers` in the configuration, or --workers), so that each has more memory"
+        )
+
+    def _start(self) -> _Worker:
+        if self._alive is None:
+            self._alive = os.pipe()
+        ours, theirs = Pipe()
+        command = [sys.executable, "-m", "prep_assets.workers.process", str(theirs.fileno()), str(self._alive[0])]
+        environment = {**os.environ, **_ONE_THREAD, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        process = subprocess.Popen(
+            command,
+            pass_fds=(theirs.fileno(), self._alive[0]),
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # results of commands are on stdout
+            env=environment,
+            process_group=0,  # Ctrl-C is for whoever started them
+        )
+        theirs.close()
+        return _Worker(process, ours)

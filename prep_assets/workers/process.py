@@ -1,0 +1,88 @@
+"""A worker: a process that carries out shards until whoever started it is gone. Started as ``python -m prep_assets.workers.process``.
+
+It is started afresh and not forked: the process that starts it has threads, and the locks of its tokenizers' thread pools would be copied in
+whatever state they are. What the work loads (tokenizer, template, schema) stays loaded from one shard to the next.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+from prep_assets.errors import PrepAssetsError
+from prep_assets.workers.shards import Shard, ShardResult, carry_out
+
+
+def main() -> None:
+    """Take shards from the connection whose file descriptor is the first argument, until the pipe that is the second one is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process decides when it ends
+    connection, alive = Connection(int(sys.argv[1])), int(sys.argv[2])
+    threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
+    work: Any = None
+    while True:
+        try:
+            kind, content = connection.recv()
+        except EOFError:
+            return
+        if kind == "work":
+            work = content
+            continue
+        answer = _answer(content[0], work, content[1])
+        try:
+            connection.send(answer)
+        except OSError:
+            return
+        if answer[0] == "memory":  # whatever is still held is given back by ending
+            return
+
+
+def _end_with_parent(alive: int) -> None:
+    """End this process at once when nobody holds the other end of the pipe, even in the middle of a shard."""
+    while os.read(alive, 1):
+        pass
+    os._exit(1)
+
+
+def _answer(shard: Shard, work: bytes, staging: Any) -> tuple[str, Any]:
+    try:
+        return "done", _carried_out(shard, work, staging)
+    except MemoryError:
+        return "memory", None
+    except Exception as error:
+        return "failed", portable(error)
+
+
+_LOADED: dict[bytes, Any] = {}
+
+
+def _carried_out(shard: Shard, work: bytes, staging: Any) -> ShardResult:
+    if work not in _LOADED:
+        _LOADED.clear()
+        _LOADED[work] = pickle.loads(work)
+    return carry_out(shard, _LOADED[work], staging)
+
+
+def portable(error: Exception) -> Exception:
+    """An exception that can travel: itself where it can be pickled, else one that says the same. Unexpected ones bring their traceback."""
+    if not isinstance(error, PrepAssetsError):
+        error.add_note("in a worker process:\n" + traceback.format_exc().rstrip())
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    try:
+        return error if str(pickle.loads(pickle.dumps(error))) == str(error) else _said(error)
+    except Exception:  # whatever its own code makes of being pickled
+        return _said(error)
+
+
+def _said(error: Exception) -> Exception:
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    return PrepAssetsError(f"{type(error).__name__}: {error}" + (f"\n{notes}" if notes else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What the tests of the pool have done: functions that worker processes can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import Refused, SourceError
+
+
+def square(number: int, folder: Path) -> dict[str, Any]:
+    """Write a number's square, and say which process did."""
+    (folder / "square.txt").write_text(str(number * number))
+    return {"square": number * number, "process": os.getpid()}
+
+
+def square_slowly(number: int, folder: Path, *, seconds: float) -> dict[str, Any]:
+    """The same; the first number takes its time."""
+    if number == 0:
+        time.sleep(seconds)
+    return square(number, folder)
+
+
+def die_once(number: int, folder: Path, *, at: int, marks: Path, by: int = signal.SIGKILL) -> dict[str, Any]:
+    """The same; the process that is the first to do number `at` is killed in the middle of it."""
+    if number == at and _first(marks / "died"):
+        (folder / "half.txt").write_text("half")
+        os.kill(os.getpid(), by)
+        time.sleep(60)
+    return square(number, folder)
+
+
+def die(number: int, folder: Path, *, at: int) -> dict[str, Any]:
+    """The same; whoever does number `at` is killed."""
+    if number == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+    return square(number, folder)
+
+
+def need_memory(number: int, folder: Path, *, at: int) -> dict[str, Any]:
+    """The same; number `at` needs more memory than there is."""
+    if number == at:
+        raise MemoryError
+    return square(number, folder)
+
+
+def fail(number: int, folder: Path, *, at: tuple[int, ...]) -> dict[str, Any]:
+    """The same; some numbers cannot be done, the higher ones sooner."""
+    if number in at:
+        time.sleep(0.2 / (number + 1))
+        raise SourceError(f"number {number} is not there")
+    return square(number, folder)
+
+
+def break_down(number: int, folder: Path) -> dict[str, Any]:
+    """An exception that cannot be pickled."""
+    raise Refused("reason", f"number {number}", stage="here")
+
+
+def wait_for_ever(number: int, folder: Path, *, marks: Path) -> dict[str, Any]:
+    """Say which process this is, and never end."""
+    (folder / "half.txt").write_text("half")
+    (marks / str(os.getpid())).touch()
+    while True:
+        time.sleep(1)
+
+
+def _first(mark: Path) -> bool:
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
