@@ -52,29 +52,29 @@ class LineCuts:
     Attributes:
         size: bytes between two cuts, about.
         found: the cuts so far.
-        bytes: bytes so far.
+        seen: bytes so far.
     """
 
     size: int = SHARD_BYTES
     found: list[Cut] = field(default_factory=list)
-    bytes: int = 0
+    seen: int = 0
     _rows: int = 0
 
     def __call__(self, data: bytes) -> None:
         """Take the next bytes, however many."""
-        seen = 0
-        while (newline := data.find(b"\n", max(seen, self._next - 1 - self.bytes))) >= 0:
+        counted = 0
+        while (newline := data.find(b"\n", max(counted, self._next - 1 - self.seen))) >= 0:
             start = newline + 1
-            self._rows += data.count(b"\n", seen, start)
-            self.found.append((self.bytes + start, self._rows))
-            seen = start
-        self._rows += data.count(b"\n", seen)
-        self.bytes += len(data)
+            self._rows += data.count(b"\n", counted, start)
+            self.found.append((self.seen + start, self._rows))
+            counted = start
+        self._rows += data.count(b"\n", counted)
+        self.seen += len(data)
 
     @property
     def cuts(self) -> list[Cut]:
         """The cuts of a file that has ended. Where its last line ends there is nothing to cut off."""
-        return [cut for cut in self.found if cut[0] < self.bytes]
+        return [cut for cut in self.found if cut[0] < self.seen]
 
     @property
     def _next(self) -> int:

@@ -32,6 +32,8 @@ BIN_NAMES = {"tokens": "sequence"}
 Block = Mapping[str, npt.NDArray[Any]]
 H5_CHUNK = 1 << 16
 """Elements in a chunk of a flat HDF5 dataset."""
+H5_PIECE = 4_000_000
+"""Elements by which the datasets of a file grow."""
 
 
 class TokenWriter(Protocol):
@@ -93,26 +95,43 @@ class BinWriter:
 
 
 class H5Writer:
-    """One HDF5 file with a flat, growing dataset for each key; uncompressed, because trainers read windows of it at random."""
+    """One HDF5 file with a flat, growing dataset for each key; uncompressed, because trainers read windows of it at random.
+
+    The library places what is written in the order of the calls. So all keys grow by pieces of a fixed size, whatever the blocks that come, and
+    equal arrays give equal files.
+    """
 
     def __init__(self, path: Path, dtypes: Mapping[str, str]) -> None:
         import h5py
 
         self._file = h5py.File(path, "w", libver="v108")
         self._dtypes = dict(dtypes)
+        self._pending: list[Block] = []
+        self._waiting = 0
         for key, dtype in self._dtypes.items():
             self._file.create_dataset(key, shape=(0,), maxshape=(None,), dtype=dtype, chunks=(H5_CHUNK,), track_times=False)
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
         _check_block(block, self._dtypes, lengths)
-        for key in self._dtypes:
-            dataset = self._file[key]
-            start = dataset.shape[0]
-            dataset.resize(start + len(block[key]), axis=0)
-            dataset[start:] = block[key]
+        self._pending.append(block)
+        self._waiting += int(lengths.sum())
+        if self._waiting >= H5_PIECE:
+            self._write(self._waiting - self._waiting % H5_PIECE)
 
     def close(self) -> None:
+        self._write(self._waiting)
         self._file.close()
+
+    def _write(self, count: int) -> None:
+        joined = {key: np.concatenate([block[key] for block in self._pending] or [np.zeros(0, self._dtypes[key])]) for key in self._dtypes}
+        for at in range(0, count, H5_PIECE):
+            for key, array in joined.items():
+                dataset, piece = self._file[key], array[at : min(at + H5_PIECE, count)]
+                start = dataset.shape[0]
+                dataset.resize(start + len(piece), axis=0)
+                dataset[start:] = piece
+        # a copy, so that the rest does not hold all of what is written
+        self._pending, self._waiting = [{key: array[count:].copy() for key, array in joined.items()}], self._waiting - count
 
 
 class RecordWriter:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -22,9 +23,7 @@ TRIES = 2
 """How often a shard is begun before the loss of its worker stops the build."""
 _AHEAD = 2
 """Shards that a worker holds: one under way and one to go on with while results are merged."""
-_ONE_THREAD = {
-    name: "1" for name in ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
-}
+_ONE_THREAD = dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
 """The workers are the threads: a library that starts one for each core in each of them would only fight itself."""
 
 
@@ -40,10 +39,8 @@ class _Worker:
     work: bytes | None = None
 
     def tell(self, message: tuple[str, Any]) -> None:
-        try:
+        with suppress(OSError):  # it is gone, which shows when it is listened to
             self.connection.send(message)
-        except OSError:
-            pass  # it is gone, which shows when it is listened to
 
 
 class Pool:
@@ -171,7 +168,12 @@ class Pool:
             self._alive = os.pipe()
         ours, theirs = Pipe()
         command = [sys.executable, "-m", "prep_assets.workers.process", str(theirs.fileno()), str(self._alive[0])]
-        environment = {**os.environ, **_ONE_THREAD, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {
+            **os.environ,
+            **_ONE_THREAD,
+            "TOKENIZERS_PARALLELISM": "false",
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
         process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(), self._alive[0]),

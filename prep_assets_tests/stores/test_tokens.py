@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
+from prep_assets.stores import tokens
+from prep_assets.stores.manifest import list_payload
 from prep_assets.stores.tokens import BinWriter, H5Writer, RecordWriter, StorageFormat, open_tokens, record_writer
 
 DTYPES = {"tokens": "int32", "loss_mask": "uint8"}
@@ -235,3 +237,27 @@ def test_meta_json_with_another_length_is_found_at_open(tmp_path: Path) -> None:
     path.write_text(json.dumps(meta))
     with pytest.raises(StoreError, match=r"sequence.bin: 20 bytes, meta.json says 16"):
         open_tokens(tmp_path, "train")
+
+
+@pytest.mark.parametrize("storage", ["h5", "bin"])
+def test_equal_records_give_equal_files_whatever_the_blocks_that_they_come_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: StorageFormat
+) -> None:
+    """The HDF5 library places data in the order of the calls: two keys that grew block by block stood differently in every file."""
+    monkeypatch.setattr(tokens, "H5_PIECE", 1000)
+    monkeypatch.setattr(tokens, "H5_CHUNK", 100)
+    lengths = np.arange(1, 120)
+    ids, ends = np.arange(lengths.sum(), dtype=np.int32), np.cumsum(lengths)
+    found = set[str]()
+    for step in (1, 7, 119):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        with record_writer(storage, folder, "s", DTYPES) as writer:
+            monkeypatch.setattr(writer, "_block", 300)
+            for first in range(0, 119, step):
+                some = lengths[first : first + step]
+                part = slice(int(ends[first] - lengths[first]), int(ends[min(first + step, 119) - 1]))
+                writer.append({"tokens": ids[part], "loss_mask": (ids[part] % 2).astype(np.uint8)}, some, [0] * len(some), [0] * len(some))
+        found.add(json.dumps(list_payload(folder)))
+        assert np.array_equal(open_tokens(folder, "s").arrays["tokens"][:], ids)
+    assert len(found) == 1
