@@ -20,6 +20,7 @@ from prep_assets.assets.reading.all_refused import check_domain
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Item, check_schemas, held_out, reading_recipe
 from prep_assets.assets.reading.reasoning import inline_reasoning, reasoning_recipe, unrendered_reasoning
+from prep_assets.assets.reading.source import Source
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.message_rows import RowForm, in_one_form, row_in_form, says_something
@@ -94,7 +95,7 @@ def _write_pairs(workspace: Workspace, payload: Path, quarantine_path: Path, for
         train = stack.enter_context(LinesWriter(payload, TRAIN, names, shuffle_seed=seed))
         test = stack.enter_context(LinesWriter(payload, TEST, names))
         unpaired = UnpairedFiles(payload, names, seed, stack)
-        readings = [Reading.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source) for name in names]
+        readings = [Source.of(workspace, Preference, RAW, name, gives=Pair, max_items=family.max_per_source).reading() for name in names]
         for number, reading in enumerate(readings):
             before = sum(quarantine.counts.values())
             for item, row, in_test in _rows(reading, form, auto, unrendered_reasoning(family), quarantine):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from prep_assets.assets.raw import domain_of
 from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import held_out, reading_recipe
+from prep_assets.assets.reading.source import Source
 from prep_assets.assets.versions import PRETRAIN as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.documents import Documents, Sizes, read_documents
 from prep_assets.assets.writing.images import stored_image_id
+from prep_assets.assets.writing.in_shards import Streams, encode_domain
 from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.image_token import image_placeholder
@@ -93,12 +96,9 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
                 stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
                 for stream in names
             ]
-            reading = Reading.of(workspace, Pretrain, RAW, name, gives=Sample)
-            found: dict[str, Any]
-            if mask:
-                found = write_masked_documents(workspace, reading, writers, quarantine, mask)
-            else:
-                found = _write_documents(workspace, reading, writers, quarantine)
+            source = Source.of(workspace, Pretrain, RAW, name, gives=Sample)
+            encode = partial(write_masked_documents, dtype=mask) if mask else write_documents
+            found = encode_domain(source, encode, Streams(payload, names, dtypes), writers, quarantine)
             counts = {**found, "refused": quarantine.counts}
         return Draft(
             counts,
@@ -117,8 +117,9 @@ def tokens_build(workspace: Workspace, name: str) -> Build:
     return Build(workspace.place("pretrain_tokens", name), recipe, tokens_recipe(workspace.plain, name), write, audit)
 
 
-def _write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
-    """Read, tokenize and write one domain: each in a thread of its own, at most a few blocks apart, in the order of the source."""
+def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
+    """Read, tokenize and write one domain, or a part of one (see `Encode`): each in a thread of its own, at most a few blocks apart, in the order
+    of the source."""
     family = workspace.family(Pretrain)
     vocabulary, name = workspace.vocabulary(family), reading.name
     fim, ends = fill_in_the_middle(workspace, family), ends_of(vocabulary, family.bos)

@@ -1,4 +1,4 @@
-"""`*_raw`: pins a domain's source files: which they are, their hashes, how many records they hold. Nothing is copied."""
+"""`*_raw`: pins a domain's source files: which they are, their hashes, how many records they hold, where they can be cut. Nothing is copied."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from prep_assets.assets.versions import RAW as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain, Family
 from prep_assets.errors import ConfigError, SourceError, nearest
+from prep_assets.records import cuts
+from prep_assets.records.cuts import Cut, LineCuts, table_cuts
 from prep_assets.records.files import SourceFile
 from prep_assets.records.pin import Pin, verify_pins
 from prep_assets.records.quarantine import Quarantine
@@ -34,6 +36,8 @@ class Pinned:
     rows: int
     content_hash: str
     benchmarks: tuple[SourceFile, ...] = ()
+    cuts: tuple[tuple[Cut, ...], ...] = ()
+    """Where each file can be cut, files to train on first."""
 
     @property
     def bytes(self) -> int:
@@ -64,6 +68,7 @@ def raw_recipe(workspace: Workspace, kind: type[Family], name: str) -> dict[str,
         "test_files": _identities(workspace, test_files),
         "format": domain.format,
         "txt": domain.txt,
+        "shard_bytes": cuts.SHARD_BYTES,
         "domain": [router.key, router.value, *(sorted(router.taken(file)) for file in (*files, *test_files))] if router.key else None,
         **_images(workspace, domain),
         **_benchmarks(workspace, family),
@@ -137,14 +142,15 @@ def _identities(workspace: Workspace, files: tuple[SourceFile, ...]) -> list[dic
 
 
 def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, pin: Pin, quarantine: Quarantine) -> dict[str, Any]:
-    rows = 0
-    for read in read_blocks(file, 0, txt=domain.txt):
+    rows, lines = 0, LineCuts(cuts.SHARD_BYTES)
+    for read in read_blocks(file, 0, txt=domain.txt, watch=lines if file.format in cuts.LINES and domain.txt == "line" else None):
         block = router.pick(file, read)
         rows += len(block.records) + len(block.unreadable)
         for bad in block.unreadable:
             quarantine.add_unreadable(file, bad)
         workspace.progress(f"read {file.name}", block.bytes_read, file.size)
-    return {**pin.identity, "rows": rows}
+    found = table_cuts(file, cuts.SHARD_BYTES) if file.format in cuts.TABLES else lines.cuts
+    return {**pin.identity, "rows": rows, **({"cuts": found} if found else {})}
 
 
 def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> Pinned:
@@ -174,8 +180,11 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
         )
     if _benchmarks(workspace, family).get("benchmarks") != listed.get("benchmarks"):
         raise SourceError(f"{asset}[{name}]: the benchmarks of decontaminate changed since they were pinned. Pin them again:\n  {remedy}")
-    rows = sum(entry["rows"] for which in ("files", "test_files") for entry in listed[which])
-    return Pinned(files, test_files, rows, raw.manifest.content_hash, workspace.benchmarks(family))
+    entries = [entry for which in ("files", "test_files") for entry in listed[which]]
+    marked = tuple(tuple((start, row) for start, row in entry.get("cuts", ())) for entry in entries)
+    return Pinned(
+        files, test_files, sum(entry["rows"] for entry in entries), raw.manifest.content_hash, workspace.benchmarks(family), marked
+    )
 
 
 def read_sources(raw: Published) -> Mapping[str, Any]:

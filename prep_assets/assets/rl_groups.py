@@ -23,6 +23,7 @@ from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Item, held_out, reading_recipe
 from prep_assets.assets.reading.reasoning import inline_reasoning, reasoning_recipe
 from prep_assets.assets.reading.rl_domains import group_domains
+from prep_assets.assets.reading.source import Source
 from prep_assets.assets.rl_prompts import RAW, prompt_digest
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -129,7 +130,7 @@ def splits(published: Published) -> dict[str, Path]:
 def _write_domain(
     workspace: Workspace, number: int, name: str, writers: list[GroupWriter], quarantine: Quarantine, counts: dict[str, int]
 ) -> Reading:
-    fraction, reading = workspace.family(Rl).test_fraction, Reading.of(workspace, Rl, RAW, name, gives=Group)
+    fraction, reading = workspace.family(Rl).test_fraction, Source.of(workspace, Rl, RAW, name, gives=Group).reading()
     tokenize, before = Tokenize(workspace, name), sum(quarantine.counts.values())
     for items, in_test in reading.examples("tokenize groups", quarantine):
         split: tuple[list[Scored], list[Scored]] = ([], [])

@@ -16,10 +16,11 @@ import xxhash
 from prep_assets.assets.build import Build
 from prep_assets.assets.commands import materialize_command
 from prep_assets.assets.reading.all_refused import check_domain
-from prep_assets.assets.reading.domain import Reading, passed_over
+from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import check_schemas, held_out, reading_recipe
 from prep_assets.assets.reading.reasoning import inline_reasoning, reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.rl_domains import prompt_domains
+from prep_assets.assets.reading.source import Source
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.images import refuse_images
@@ -96,7 +97,7 @@ def prompts_build(workspace: Workspace, _: str = "") -> Build:
 def _write_prompts(workspace: Workspace, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
     family = workspace.family(Rl)
     names, reasoning = prompt_domains(family), unrendered_reasoning(family)
-    readings = [Reading.of(workspace, Rl, RAW, name, gives=Prompt) for name in names]
+    readings = [Source.of(workspace, Rl, RAW, name, gives=Prompt).reading() for name in names]
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         train, test = (stack.enter_context(LinesWriter(payload, name, names)) for name in (TRAIN, TEST))

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from prep_assets.assets.raw import domain_of
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Item, content_digest, held_out, reading_recipe
 from prep_assets.assets.reading.reasoning import inline_reasoning, reasoning_recipe
+from prep_assets.assets.reading.source import Source
 from prep_assets.assets.versions import SFT as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.conversations import Conversations
 from prep_assets.assets.writing.images import ImageFiles, stored_image_id
+from prep_assets.assets.writing.in_shards import Streams, encode_domain
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Chat, Domain, Sft
 from prep_assets.errors import StoreError, TemplateError
@@ -165,7 +168,9 @@ def _write_tokens(workspace: Workspace, name: str, names: Sequence[str], payload
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         shard = family.output.max_tokens_per_shard
         writers = [stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names]
-        counts = _encode_domain(workspace, name, writers, quarantine, np.dtype(loss_dtype))
+        source = Source.of(workspace, Sft, RAW, name, gives=Sample)
+        encode = partial(encode_chats, loss_dtype=loss_dtype)
+        counts = encode_domain(source, encode, Streams(payload, names, dtypes), writers, quarantine)
         counts["refused"] = quarantine.counts
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
     return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))
@@ -186,17 +191,17 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
     return Conversations(template, encoder, reasoning, family.special_in_content, images, quarantine, family.expand == "turns")
 
 
-def _encode_domain(
-    workspace: Workspace, name: str, writers: list[RecordWriter], quarantine: Quarantine, loss_dtype: np.dtype[Any]
+def encode_chats(
+    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, loss_dtype: str
 ) -> dict[str, Any]:
+    """Render, tokenize, mask and write a domain, or a part of one; see `Encode`."""
     family = workspace.family(Sft)
-    reading = Reading.of(workspace, Sft, RAW, name, gives=Sample)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     conversations = conversations_of(workspace, reading.domain, quarantine)
     images = examples = 0
     for items, in_test in reading.examples("tokenize", quarantine):
         kept, encoded = conversations.encode(items)
-        if loss_dtype.kind != "f" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
+        if loss_dtype != "float32" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
             raise _FractionalWeights
         to_dev = np.array([in_test or held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
         for split, writer in enumerate(writers):

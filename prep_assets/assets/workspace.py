@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +17,7 @@ from prep_assets.config.models import FAMILIES, Chat, Domain, Family
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, Published
+from prep_assets.workers.count import Workers, worker_count
 
 if TYPE_CHECKING:
     # definitions open a workspace to see the domains; what reads sources and tokenizes is imported when it is used
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
     from prep_assets.tokenization.engines import Engines
     from prep_assets.tokenization.vocabulary import Vocabulary
+    from prep_assets.workers.pool import Pool
 
 F = TypeVar("F", bound=Family)
 Progress = Callable[[str, int, int], None]
@@ -45,12 +47,16 @@ class Workspace:
         stores: root folder of all stores.
         overrides: family → options that this run sets over the file's.
         progress: told about long work.
+        workers: how many processes work at a time, whatever the families say; `None`: what they say.
+        pool: where work in shards is done; `None`: in this process.
     """
 
     configs: Path
     stores: Path
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     progress: Progress = silent
+    workers: Workers | None = None
+    pool: Pool | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("configs", "stores"):
@@ -63,12 +69,23 @@ class Workspace:
 
     def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
         """This workspace with some options of one family set for one run."""
-        return Workspace(self.configs, self.stores, {**self.overrides, family: options}, self.progress) if options else self
+        return replace(self, overrides={**self.overrides, family: options}) if options else self
 
     @cached_property
     def plain(self) -> Workspace:
         """This workspace without overrides: what the files alone say."""
-        return Workspace(self.configs, self.stores, progress=self.progress) if self.overrides else self
+        return replace(self, overrides={}) if self.overrides else self
+
+    def travelling(self) -> Workspace:
+        """This workspace as it goes to another process: with nothing that it has opened, and no workers of its own."""
+        return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides)
+
+    def runner(self, family: Family) -> Pool | None:
+        """The pool with as many workers as the family has; `None` where that is one."""
+        if self.pool is None:
+            return None
+        self.pool.size = worker_count(self.workers or family.workers)
+        return self.pool if self.pool.size > 1 else None
 
     @cached_property
     def _families(self) -> dict[str, Family]:

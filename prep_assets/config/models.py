@@ -45,6 +45,7 @@ def _is_numeric(hint: Any) -> bool:
 DomainName = Annotated[str, AfterValidator(_domain_name)]
 ExportName = Annotated[str, AfterValidator(_export_name)]
 Action = Literal["train", "mask"]
+Workers = Annotated[int, Field(ge=1)] | Literal["auto"]
 Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
 """YAML's true and false are meant by their words."""
 
@@ -206,6 +207,10 @@ class Family(Model):
     )
     engine: Literal["auto", "reference"] = Field(
         default="auto", description="auto: the fastest engine that is exact; reference: tokenizers."
+    )
+    workers: Workers = Field(
+        default="auto",
+        description="How many processes work on a store at a time; auto: as many as there are processors, and memory for. It changes no byte.",
     )
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from prep_assets.assets.checks.check import Check, checks_of, run_check
 from prep_assets.assets.graph import upstream_of
@@ -15,6 +16,7 @@ from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.checked import Result
 from prep_assets.stores.published import Published
+from prep_assets.workers.pool import Pool
 
 
 def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, publish: bool = False) -> Iterator[Event]:
@@ -27,6 +29,11 @@ def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, p
     """
     plan = tuple(steps)
     yield Planned(plan)
+    with Pool() as pool:
+        yield from _carried_out(replace(workspace, pool=pool), plan, recheck=recheck, publish=publish)
+
+
+def _carried_out(workspace: Workspace, plan: tuple[Step, ...], *, recheck: bool, publish: bool) -> Iterator[Event]:
     worker = _Worker(workspace, recheck=recheck, publish=publish)
     failed: dict[tuple[str, str], Step] = {}
     for step in plan:

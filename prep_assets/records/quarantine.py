@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -83,13 +84,23 @@ class Quarantine:
         """Write a row of `file` that was refused at reading, as stage `records`."""
         self.write(unreadable(file, row))
 
+    def append(self, path: Path, counts: Mapping[str, int]) -> None:
+        """Write all refusals of another quarantine file, which counted them; nothing where there is none."""
+        if path.exists():
+            with path.open("rb") as other:
+                shutil.copyfileobj(other, self._opened())
+            self._counts.update(counts)
+
     def write(self, refusal: Refusal) -> None:
         """Write one refusal that `refusal` or `unreadable` made, for those who refuse in one thread and write in another."""
+        self._opened().write(json.dumps(asdict(refusal), ensure_ascii=False).encode() + b"\n")
+        self._counts[f"{refusal.stage}/{refusal.reason}"] += 1
+
+    def _opened(self) -> IO[bytes]:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("wb")
-        self._file.write(json.dumps(asdict(refusal), ensure_ascii=False).encode() + b"\n")
-        self._counts[f"{refusal.stage}/{refusal.reason}"] += 1
+        return self._file
 
 
 def refusal(id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> Refusal:

@@ -49,11 +49,11 @@ class Pool:
     Close it, or use it as a context manager. A process that is killed with it leaves none behind: workers watch a pipe from it.
 
     Attributes:
-        size: most processes.
+        size: most processes that work at a time.
         lost: workers that ended in the middle of a shard so far.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int = 1) -> None:
         self.size, self.lost = size, 0
         self._workers: list[_Worker] = []
         self._alive: tuple[int, int] | None = None
@@ -104,7 +104,7 @@ class Pool:
         while len(self._workers) < min(self.size, len(waiting)):
             self._workers.append(self._start())
         for most in range(1, _AHEAD + 1):
-            for worker in self._workers:
+            for worker in self._workers[: self.size]:
                 if waiting and len(worker.shards) < most and (most == 1 or len(waiting) >= len(self._workers)):
                     if worker.work != work:
                         worker.tell(("work", work))

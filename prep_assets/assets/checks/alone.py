@@ -21,6 +21,7 @@ from prep_assets.assets.pretrain_tokens import document_text
 from prep_assets.assets.reading.domain import Reading
 from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning, unrendered_reasoning
+from prep_assets.assets.reading.source import Source
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
@@ -59,7 +60,7 @@ def alone(workspace: Workspace, kind: type[Family], published: Published, second
 
     def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
         if not made:
-            reading = Reading.of(workspace, kind, raw, second.name, gives=gives)
+            reading = Source.of(workspace, kind, raw, second.name, gives=gives).reading()
             reading.deduplicator = None
             made.append((reading, judge_of(workspace, second, published)))
         [(reading, judge)] = made

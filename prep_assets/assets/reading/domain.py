@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from prep_assets.assets.raw import Pinned, domain_of, pinned
+from prep_assets.assets.raw import Pinned
 from prep_assets.assets.reading.contamination import Benchmarks
-from prep_assets.assets.reading.examples import Deduplicator, Item, converter
-from prep_assets.assets.reading.routing import Router, router_of
-from prep_assets.assets.workspace import Progress, Workspace, silent
-from prep_assets.config.models import Domain, Family
+from prep_assets.assets.reading.examples import Duplicates, Item
+from prep_assets.assets.reading.routing import Router
+from prep_assets.assets.reading.stretches import Stretch, whole_files
+from prep_assets.assets.workspace import Progress, silent
+from prep_assets.config.models import Domain
 from prep_assets.errors import Refused
 from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
@@ -51,6 +52,7 @@ class Reading:
         benchmarks: refuses rows that hold a passage of a benchmark; `None` where none is configured.
         max_items: stop after so many training records that `where` lets through. Held-out files are read whole.
         progress: told how far it is.
+        stretches: which parts of the files are read, in order; all of all files where nothing is said.
         read: rows read so far.
     """
 
@@ -59,48 +61,26 @@ class Reading:
     router: Router
     sources: Pinned
     reader: Reader
-    deduplicator: Deduplicator | None = None
+    deduplicator: Duplicates | None = None
     benchmarks: Benchmarks | None = None
     max_items: int | None = None
     progress: Progress = silent
+    stretches: Sequence[Stretch] | None = None
     read: int = 0
     _done: int = field(default=0, init=False)
-
-    @classmethod
-    def of(cls, workspace: Workspace, kind: type[Family], raw: str, name: str, *, gives: type, max_items: int | None = None) -> Reading:
-        """The reading of a pinned domain.
-
-        Args:
-            raw: the asset that pinned it.
-            gives: the form that the family needs, see `converter`.
-            max_items: a limit of the family's, beside the domain's own.
-        """
-        family = workspace.family(kind)
-        domain = domain_of(family, name)
-        limit = min((number for number in (domain.max_items, max_items) if number is not None), default=None)
-        sources = pinned(workspace, kind, raw, name)
-        return cls(
-            name,
-            domain,
-            router_of(workspace, family, name),
-            sources,
-            converter(domain, gives),
-            Deduplicator() if family.preprocessing.deduplicate else None,
-            Benchmarks.read(sources.benchmarks, family.decontaminate.words) if sources.benchmarks else None,
-            limit,
-            workspace.progress,
-        )
 
     def rows(self, block_bytes: int) -> Iterator[Rows]:
         """Every row: training files in order, then held-out ones. One that is refused at reading, or by `where`, stands in its place."""
         tests = conditions(self.domain.where) if self.domain.where else ()
         left = self.max_items
-        files = [(file, False) for file in self.sources.files] + [(file, True) for file in self.sources.test_files]
-        for number, (file, held_out) in enumerate(files):
+        files = (*self.sources.files, *self.sources.test_files)
+        for stretch in whole_files(self.sources) if self.stretches is None else self.stretches:
+            file, held_out = files[stretch.file], stretch.file >= len(self.sources.files)
             if left == 0 and not held_out:
                 continue
             before = 0
-            picked = map(partial(self.router.pick, file), read_blocks(file, number, block_bytes=block_bytes, txt=self.domain.txt))
+            read = read_blocks(file, stretch.file, block_bytes=block_bytes, txt=self.domain.txt, part=stretch.part)
+            picked = map(partial(self.router.pick, file), read)
             for block in filter_blocks(picked, tests) if tests else picked:
                 rows: Sequence[Record | Unreadable] = block.records
                 if block.unreadable:

@@ -42,6 +42,7 @@ class NeedsMask(Exception):
     """
 
     def __init__(self, dtype: str) -> None:
+        super().__init__(dtype)
         self.dtype = dtype
 
 
@@ -66,7 +67,7 @@ def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
 
 
 def write_masked_documents(
-    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, dtype: str
+    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, dtype: str
 ) -> dict[str, Any]:
     """Read, tokenize and write one domain, in the order of the source. Writers take ``tokens`` and ``loss_mask``, the latter of `dtype`.
 

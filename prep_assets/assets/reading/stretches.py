@@ -1,0 +1,70 @@
+"""A domain in shards: stretches of its files between the cuts that were pinned with them, gathered to about one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prep_assets.assets.raw import Pinned
+from prep_assets.records import cuts
+from prep_assets.records.cuts import WHOLE, Part, parts
+from prep_assets.records.files import SourceFile
+from prep_assets.workers.shards import Shard
+
+_EXPANDS = 3
+"""How much larger compressed text is taken to be than its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive rows of one file.
+
+    Attributes:
+        file: number of the file, training files first.
+        part: which of its rows.
+    """
+
+    file: int
+    part: Part
+
+
+def whole_files(sources: Pinned) -> Iterator[Stretch]:
+    """All rows of all files."""
+    return (Stretch(number, WHOLE) for number in range(len(sources.files) + len(sources.test_files)))
+
+
+def shards_of(sources: Pinned) -> list[Shard]:
+    """All rows of all files in shards, whose tasks are stretches. No shard has rows to train on and rows held out."""
+    files = (*sources.files, *sources.test_files)
+    found: list[Shard] = []
+    gathered: list[Stretch] = []
+    size = 0
+    for number, file in enumerate(files):
+        listed = list(parts(sources.cuts[number])) if sources.cuts else [WHOLE]
+        for part in listed:
+            gathered.append(Stretch(number, part))
+            size += _size(file, part, len(listed))
+            ends = part.stop is None and number + 1 in (len(sources.files), len(files))
+            if 2 * size > cuts.SHARD_BYTES or ends:
+                found.append(Shard(len(found), _label(files, gathered), size, tuple(gathered)))
+                gathered, size = [], 0
+    return found
+
+
+def is_held_out(shard: Shard, sources: Pinned) -> bool:
+    """Whether a shard's rows are held out."""
+    return bool(shard.task[0].file >= len(sources.files))
+
+
+def _size(file: SourceFile, part: Part, count: int) -> int:
+    """Bytes of text, about. A table's rows do not say how large they are; its parts are equally large."""
+    whole = file.size * (_EXPANDS if file.compression else 1)
+    if file.format in cuts.TABLES:
+        return max(1, whole // count)
+    return max(1, (whole if part.stop is None else part.stop) - part.start)
+
+
+def _label(files: tuple[SourceFile, ...], stretches: list[Stretch]) -> str:
+    first, last = stretches[0], stretches[-1]
+    begin = f"{files[first.file].name} from row {first.part.row:,}"
+    return begin if first.file == last.file else f"{begin} to {files[last.file].name}"
