@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Family)
 Progress = Callable[[str, int, int], None]
-"""Told about long work: what, how much is done, how much there is."""
+"""Told about long work: what (with figures after a colon, which change), how much is done, how much there is."""
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -81,7 +81,7 @@ class Workspace:
         return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides)
 
     def runner(self, family: Family) -> Pool | None:
-        """The pool with as many workers as the family has; `None` where that is one."""
+        """The pool, with as many workers as the family has; `None` where that is one."""
         if self.pool is None:
             return None
         self.pool.size = worker_count(self.workers or family.workers)

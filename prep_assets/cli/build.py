@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,6 +31,9 @@ def build(
         ),
     ] = None,
     publish: Annotated[bool, typer.Option("--publish", help="With --set: make the store current instead of a draft.")] = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, show_default=False, help="Processes that work at a time, if not as configured.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the stores as JSON.")] = False,
 ) -> None:
     """Build assets and whatever they are made from, run the checks, and publish what passes. Exit code 1 when a store is refused.
@@ -41,7 +45,7 @@ def build(
     from prep_assets.engine import plan
     from prep_assets.engine.building import stores_of
 
-    workspace = Workspace.open()
+    workspace = replace(Workspace.open(), workers=workers)
     names = _names(workspace, assets or [], everything)
     workspace = _with_options(workspace, names, options or [])
     if dry_run:

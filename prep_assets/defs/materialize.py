@@ -228,7 +228,8 @@ class _Progress:
         self._log, self._tenths = context.log, dict[str, int]()
 
     def __call__(self, what: str, done: int, total: int) -> None:
+        work, _, figures = what.partition(": ")
         tenth = 10 * done // total if total else 10
-        if tenth > self._tenths.get(what, 0) and total > 1 << 24:
-            self._log.info(f"{what}: {min(tenth, 10) * 10} %")
-        self._tenths[what] = tenth
+        if tenth > self._tenths.get(work, 0) and total > 1 << 24:
+            self._log.info(f"{work}: {min(tenth, 10) * 10} %" + (f", {figures}" if figures else ""))
+        self._tenths[work] = tenth

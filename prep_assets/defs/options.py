@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, Optional, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Optional, Union, get_args, get_origin
 
 import dagster as dg
 from pydantic import BaseModel, Field, create_model
@@ -65,8 +66,10 @@ def _optional(model: type[BaseModel], name: str) -> type[dg.Config]:
 
 
 def _simple(annotation: Any) -> Any:
-    """The nearest type that Dagster's config system has: literals inside mappings become text, tuples become lists."""
+    """The nearest type that Dagster's config system has: literals inside mappings, and numbers beside words, become text, tuples become lists."""
     arguments = [part for part in get_args(annotation) if part is not type(None)]
+    if get_origin(annotation) in (Union, UnionType) and len(arguments) > 1:
+        return str  # a number or a word; the model reads either
     if len(arguments) == 1 and get_origin(annotation) is not tuple:
         return _simple(arguments[0])
     origin = get_origin(annotation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from prep_assets.assets.checks.check import Check, checks_of, run_check
@@ -29,7 +29,7 @@ def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, p
     """
     plan = tuple(steps)
     yield Planned(plan)
-    with Pool() as pool:
+    with nullcontext(workspace.pool) if workspace.pool else Pool() as pool:
         yield from _carried_out(replace(workspace, pool=pool), plan, recheck=recheck, publish=publish)
 
 

@@ -64,6 +64,11 @@ class Pool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    @property
+    def processes(self) -> list[int]:
+        """Ids of the workers that there are."""
+        return [worker.process.pid for worker in self._workers]
+
     def close(self) -> None:
         """End all workers at once, whatever they are doing."""
         for worker in self._workers:

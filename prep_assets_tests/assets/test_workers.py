@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing import in_shards
+from prep_assets.config.models import FAMILIES
 from prep_assets.engine import build
+from prep_assets.engine.events import Progress
 from prep_assets.records import cuts
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.published import Published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.workers.count import worker_count
+from prep_assets.workers.pool import Pool
 from prep_assets_tests.assets.workspaces import SAMPLES, domain, jsonl, minimal, workspace_in
 
 CHATS = [json.loads(line) for line in (SAMPLES / "chats.jsonl").read_text("utf-8").splitlines()]
-DOCUMENTS = [{"text": f"Document {n}: {'many words and ' * (n % 40)} an end."} for n in range(400)]
+DOCUMENTS = [{"text": f"Document {n}: {'many words and ' * (n % 40)} an end.", "kind": ["even", "odd"][n % 2]} for n in range(400)]
 
 
 def spoiled(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
@@ -32,52 +39,117 @@ def spoiled(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
 
 
 def with_bad_lines(path: Path) -> Path:
+    """Some lines that are no JSON, between the others."""
     lines = path.read_text("utf-8").splitlines()
-    path.write_text("\n".join(line for at, line in enumerate(lines) for line in ([line, "no json"] if at % 50 == 7 else [line])) + "\n", "utf-8")
+    path.write_text(
+        "\n".join(line for at, line in enumerate(lines) for line in ([line, "no json"] if at % 50 == 7 else [line])) + "\n", "utf-8"
+    )
     return path
 
 
 def chats(folder: Path) -> Mapping[str, Any]:
-    rows = spoiled(CHATS * 1 + [{"messages": [*row["messages"], {"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}!"}]} for n, row in enumerate(CHATS * 4)], 9)
+    """Two files to train on and one that is held out, with records in common; some of each are not read."""
     folder.mkdir(parents=True)
+    longer = [[*row["messages"], *turns(number)] for number, row in enumerate(CHATS * 4)]
+    rows = spoiled([*CHATS, *({"messages": messages} for messages in longer)], 9)
     first, second = (jsonl(folder / f"{name}.jsonl", part) for name, part in (("a", rows[:200]), ("b", rows[100:])))
     held_out = jsonl(folder / "test.jsonl", rows[::20])
     with_bad_lines(first)
-    one = domain(first, "messages", test_files=[str(held_out)], max_items=270)
-    one["files"].append(str(second))
-    return minimal("sft", {"chats": one}, test_fraction=0.1, template="chatml")
+    read = domain(first, "messages", test_files=[str(held_out)], max_items=270)
+    return minimal("sft", {"chats": {**read, "files": [str(first), str(second)]}}, test_fraction=0.1, template="chatml")
+
+
+def turns(number: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": f"{number}?"}, {"role": "assistant", "content": f"{number}!"}]
 
 
 def documents(folder: Path) -> Mapping[str, Any]:
+    """A compressed file; one document weighs less, so that all of it has a mask."""
     folder.mkdir(parents=True)
     path = with_bad_lines(jsonl(folder / "docs.jsonl", spoiled(DOCUMENTS, 7)))
-    return minimal("pretrain", {"docs": domain(path, "text", where={"text": {"!=": "x"}})}, test_fraction=0.1)
+    packed = path.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+    return minimal("pretrain", {"docs": domain(packed, "text", where={"kind": {"!=": "odd"}}, ignore=["kind"])}, test_fraction=0.1)
 
 
 def identity(published: Published) -> tuple[Any, ...]:
-    manifest = published.manifest
-    quarantine = published.quarantine
+    """Everything that two equal builds have in common."""
+    manifest, quarantine = published.manifest, published.quarantine
     return manifest.files, manifest.counts, manifest.build_key, file_hash(quarantine) if quarantine else ""
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool() as made:
+        yield made
+
+
 @pytest.fixture
-def small_shards(monkeypatch):
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "SHARD_BYTES", 8000)
     monkeypatch.setattr(in_shards, "FEWEST", 2)
 
 
+def built_by(count: int, workspace: Workspace, asset: str, pool: Pool) -> tuple[tuple[Any, ...], list[str]]:
+    """A store built by so many workers, and what was told meanwhile."""
+    told: list[str] = []
+    mine = replace(workspace, workers=count, pool=pool, stores=workspace.stores.with_name(f"stores{count}"))
+    [built] = build(mine, asset, tell=lambda event: told.append(event.what) if isinstance(event, Progress) else None)
+    assert not list(mine.stores.rglob("*-shards"))
+    return identity(built.published), told
+
+
 @pytest.mark.parametrize(("make", "asset"), [(chats, "sft_tokens"), (documents, "pretrain_tokens")])
-def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, small_shards, make, asset):
-    configured = workspace_in(tmp_path, make(tmp_path / "data"))
-    found = {}
-    for count in (1, 2, 7):
-        workspace = replace(configured, workers=count, stores=tmp_path / f"stores{count}")
-        seen = []
-        [built] = build(workspace, asset, tell=lambda event, seen=seen: seen.append(event))
-        found[count] = identity(built.published)
-        assert (" of " in str([event.what for event in seen if hasattr(event, "what")])) is (count > 1)
-        assert not list((tmp_path / f"stores{count}").rglob("*-shards"))
-    assert found[1] == found[2] == found[7]
-    refused = found[1][1]["refused"]
+def test_bytes_do_not_depend_on_the_number_of_workers(
+    tmp_path: Path, pool: Pool, small_shards: None, make: Callable[[Path], Mapping[str, Any]], asset: str
+) -> None:
+    workspace = workspace_in(tmp_path, make(tmp_path / "data"))
+    found = {count: built_by(count, workspace, asset, pool) for count in (1, 2, 7)}
+    assert found[1][0] == found[2][0] == found[7][0]
+    assert not any(" shards" in what for what in found[1][1])
+    assert any("tokenize" in what and " shards" in what for what in found[7][1])
+    refused = found[1][0][1]["refused"]
     assert refused["deduplicate/duplicate"] > 20
     assert refused["records/invalid_json"] > 2
+
+
+def test_bytes_do_not_depend_on_the_size_of_shards(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_shards, "FEWEST", 2)
+    found = []
+    for size in (3000, 40_000):
+        monkeypatch.setattr(cuts, "SHARD_BYTES", size)
+        workspace = workspace_in(tmp_path / str(size), chats(tmp_path / f"data{size}" / "same"))
+        (files, counts, _, quarantine), told = built_by(2, workspace, "sft_tokens", pool)
+        found.append((files, counts, quarantine))
+        assert any(" shards" in what for what in told)
+    assert found[0] == found[1]
+
+
+def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(
+    tmp_path: Path, pool: Pool, small_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = workspace_in(tmp_path, chats(tmp_path / "data"))
+    alone, _ = built_by(1, workspace, "sft_tokens", pool)
+    before = pool.lost
+
+    def kill_one(path: Path) -> TokenStore:
+        """When the first shard is joined, a worker is in the middle of another one."""
+        if pool.lost == before:
+            os.kill(pool.processes[0], signal.SIGKILL)
+        return open_tokens(path, "train")
+
+    monkeypatch.setattr(in_shards, "open_tokens", lambda folder, name: kill_one(folder) if name == "train" else open_tokens(folder, name))
+    together, told = built_by(2, workspace, "sft_tokens", pool)
+    assert together == alone
+    assert pool.lost > before
+    assert any("workers lost" in what for what in told)
+
+
+def test_the_number_of_workers_is_what_the_configuration_says(tmp_path: Path) -> None:
+    sizes = []
+    for family, options in (("sft", {"workers": 3}), ("rl", {"workers": 1}), ("pretrain", {})):
+        workspace = workspace_in(tmp_path / family, minimal(family, {"a": domain("gsm8k.jsonl", "gsm8k")}, **options))
+        configured = workspace.family(FAMILIES[family])
+        asked = [replace(workspace, pool=Pool(), workers=flag).runner(configured) for flag in (None, 5)]
+        sizes.append([each.size if each else 1 for each in asked])
+    assert sizes == [[3, 5], [1, 5], [worker_count("auto"), 5]]

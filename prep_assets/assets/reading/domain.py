@@ -10,6 +10,7 @@ from typing import Any
 from prep_assets.assets.raw import Pinned
 from prep_assets.assets.reading.contamination import Benchmarks
 from prep_assets.assets.reading.examples import Duplicates, Item
+from prep_assets.assets.reading.pace import Pace
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, whole_files
 from prep_assets.assets.workspace import Progress, silent
@@ -68,6 +69,7 @@ class Reading:
     stretches: Sequence[Stretch] | None = None
     read: int = 0
     _done: int = field(default=0, init=False)
+    _pace: Pace = field(default_factory=Pace, init=False)
 
     def rows(self, block_bytes: int) -> Iterator[Rows]:
         """Every row: training files in order, then held-out ones. One that is refused at reading, or by `where`, stands in its place."""
@@ -136,7 +138,7 @@ class Reading:
     def advance(self, doing: str, size: int) -> None:
         """So many more bytes of source are done."""
         self._done += size
-        self.progress(f"{doing} {self.name}", self._done, self.sources.bytes)
+        self.progress(f"{doing} {self.name}: {self._pace.said(self._done, self.sources.bytes)}", self._done, self.sources.bytes)
 
 
 def _first(rows: Sequence[Record | Unreadable], limit: int) -> tuple[Sequence[Record | Unreadable], int]:

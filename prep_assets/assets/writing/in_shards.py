@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from prep_assets.assets.reading.domain import Reading
 from prep_assets.assets.reading.duplicates import Found, note_records, without_duplicates
+from prep_assets.assets.reading.pace import Pace
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out, shards_of
 from prep_assets.assets.workspace import Workspace
@@ -114,12 +115,12 @@ def _as_needed(source: Source, runner: Pool, shards: Sequence[Shard], noted: lis
 
 def _told(source: Source, doing: str, runner: Pool, plan: Plan, work: Work) -> Iterator[ShardResult]:
     """The results, while progress is told of them."""
-    done = 0
+    done, pace, total = 0, Pace(), plan.size
     for number, result in enumerate(runner.run_shards(plan, work), 1):
         yield result
         done += result.shard.size
         lost = f", {runner.lost} workers lost" if runner.lost else ""
-        source.workspace.progress(f"{doing}: {number:,} of {len(plan.shards):,} shards{lost}", done, plan.size)
+        source.workspace.progress(f"{doing}: {number:,} of {len(plan.shards):,} shards, {pace.said(done, total)}{lost}", done, total)
 
 
 @contextmanager
