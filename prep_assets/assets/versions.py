@@ -1,8 +1,8 @@
 """Code versions. One counts up when the same input gives other bytes; it is part of every recipe, and Dagster's `code_version`."""
 
-RAW = "1"
-PRETRAIN = "4"
+RAW = "2"
+PRETRAIN = "5"
 SFT = "3"
-PREFERENCE = "5"
-RL = "3"
+PREFERENCE = "6"
+RL = "4"
 EXPORT = "4"
