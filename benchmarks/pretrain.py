@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets.checks.check import CHECKS, run_check
-from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.graph import ASSETS, CHECKS, run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Pretrain
 from prep_assets.stores.published import Published

@@ -24,7 +24,7 @@ class Build:
         plain_recipe: the recipe without this run's overrides.
         write: writes the payload into an empty directory and refused records into the quarantine file.
         audit: structural checks on what was written; raises to forbid publication.
-        needs_records: whether a store that nothing was read for is a mistake; not where the configuration has no domain for it.
+        may_be_empty: whether a store that nothing was read for is sound, e.g. where the configuration has no domain for it.
     """
 
     place: Place
@@ -32,7 +32,7 @@ class Build:
     plain_recipe: Mapping[str, Any]
     write: Callable[[Path, Path], Draft]
     audit: Callable[[Path], None]
-    needs_records: bool = True
+    may_be_empty: Callable[[], bool] = lambda: False
 
     @property
     def key(self) -> str:
@@ -63,7 +63,7 @@ class Build:
             raise type(error)(f"{self.place.label}: {error}") from error
 
     def _checked(self, draft: Draft, quarantine: Path) -> Draft:
-        if draft.counts.get("read") == 0 and self.needs_records:
+        if draft.counts.get("read") == 0 and not self.may_be_empty():
             raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
         if draft.counts.get("read") and not draft.counts.get("kept"):
             raise PrepAssetsError(all_refused(draft.counts["read"], read_quarantine(quarantine)))

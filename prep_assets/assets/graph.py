@@ -1,213 +1,51 @@
-"""The graph: every asset, what feeds it, and how its store is built. Dagster's definitions and the command line are both made from it."""
+"""The graph: every asset and what feeds it. Dagster's definitions and the command line are both made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from tokenize import TokenError
 
-from prep_assets.assets import versions
-from prep_assets.assets.later import later
+from prep_assets.assets import (
+    arithmetic_prompts,
+    preference_tokens,
+    preferences,
+    pretrain_tokens,
+    raw,
+    rl_groups,
+    rl_prompts,
+    rl_tokens,
+    sft_packed,
+    sft_template,
+    sft_tokens,
+)
+from prep_assets.assets.exports import Exporting, about, export_asset, exporting
+from prep_assets.assets.stage import Asset, Check, Store
 from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import FAMILIES, Family, Preference, Pretrain, Rl, Sft
-from prep_assets.errors import ConfigError, nearest
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.published import Published
 
-if TYPE_CHECKING:
-    from prep_assets.assets.build import Build
-    from prep_assets.assets.exports import Exporting
-
-
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """One node.
-
-    Attributes:
-        name: its asset key, and the folder of its stores.
-        family: whose configuration it reads.
-        partitioned: whether each domain is a partition.
-        upstream: assets whose stores it reads.
-        build: workspace and partition (``""`` where it has none) → how to make its store.
-        recipe: the same → what its store depends on.
-        version: code version; it counts up when the same input gives other bytes.
-        options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says; `domains` where it reads all.
-    """
-
-    name: str
-    family: str
-    partitioned: bool
-    upstream: tuple[str, ...]
-    build: Callable[[Workspace, str], Build]
-    recipe: Callable[[Workspace, str], Mapping[str, Any]]
-    version: str
-    options: tuple[str, ...] = ()
-
-    def partitions(self, workspace: Workspace) -> tuple[str, ...]:
-        """Its partitions, in the order of the configuration; ``("",)`` where it has none."""
-        return tuple(workspace.family(FAMILIES[self.family]).domains) if self.partitioned else ("",)
-
-
-TOKENIZER = ("tokenizer", "tokenizer_revision", "tokenizer_loader")
-REASONING = ("reasoning", "reasoning_tags")
-TEMPLATE = (*TOKENIZER, "template", "template_options")
-IMAGES = ("image_token", "image_patches")
-MASK = (
-    "mask",
-    "mask_default",
-    "train_on_eos",
-    "train_turns",
-    "train_thinking",
-    "train_tool_calls",
-    "train_headers",
-    "special_in_content",
-    "truncation",
-    "truncation_keeps_stop",
+MODULES = (
+    pretrain_tokens,
+    sft_template,
+    sft_tokens,
+    sft_packed,
+    preferences,
+    preference_tokens,
+    rl_prompts,
+    arithmetic_prompts,
+    rl_tokens,
+    rl_groups,
 )
-"""Options of the sft family that decide the loss mask."""
-
-
-def _raw(family: str, kind: type[Family]) -> Asset:
-    name = f"{family}_raw"
-    return Asset(
-        name,
-        family,
-        True,
-        (),
-        lambda workspace, domain: later("raw.raw_build")(workspace, kind, name, domain),
-        lambda workspace, domain: later("raw.raw_recipe")(workspace, kind, domain),
-        versions.RAW,
-    )
-
-
-ASSETS: Mapping[str, Asset] = {
-    asset.name: asset
-    for asset in (
-        _raw("pretrain", Pretrain),
-        Asset(
-            "pretrain_tokens",
-            "pretrain",
-            True,
-            ("pretrain_raw",),
-            later("pretrain_tokens.tokens_build"),
-            later("pretrain_tokens.tokens_recipe"),
-            versions.PRETRAIN,
-            (*TOKENIZER, *IMAGES, "bos", "preprocessing", "output", "test_fraction"),
-        ),
-        _raw("sft", Sft),
-        Asset(
-            "sft_template",
-            "sft",
-            False,
-            (),
-            later("sft_tokens.certificate_build"),
-            later("sft_tokens.certificate_recipe"),
-            versions.SFT,
-            (*TEMPLATE, *IMAGES),
-        ),
-        Asset(
-            "sft_tokens",
-            "sft",
-            True,
-            ("sft_raw",),
-            later("sft_tokens.tokens_build"),
-            later("sft_tokens.tokens_recipe"),
-            versions.SFT,
-            (
-                *TEMPLATE,
-                *REASONING,
-                "expand",
-                *IMAGES,
-                *MASK,
-                "preprocessing",
-                "test_fraction",
-                "output.dtype",
-                "output.max_tokens_per_shard",
-            ),
-        ),
-        Asset(
-            "sft_packed",
-            "sft",
-            False,
-            ("sft_tokens",),
-            later("sft_packed.packed_build"),
-            later("sft_packed.packed_recipe"),
-            versions.SFT,
-            ("packing", "output"),
-        ),
-        _raw("preference", Preference),
-        Asset(
-            "preferences",
-            "preference",
-            False,
-            ("preference_raw",),
-            later("preferences.pairs_build"),
-            later("preferences.pairs_recipe"),
-            versions.PREFERENCE,
-            (*REASONING, "domains", "max_per_source", "test_fraction", "seed", "shuffle", "form", "preprocessing.deduplicate"),
-        ),
-        Asset(
-            "preference_tokens",
-            "preference",
-            False,
-            ("preferences",),
-            later("preferences.tokens_build"),
-            later("preferences.tokens_recipe"),
-            versions.PREFERENCE,
-            (*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output"),
-        ),
-        _raw("rl", Rl),
-        Asset(
-            "rl_prompts",
-            "rl",
-            False,
-            ("rl_raw",),
-            later("rl_prompts.prompts_build"),
-            later("rl_prompts.prompts_recipe"),
-            versions.RL,
-            (*REASONING, "domains", "test_fraction", "form", "preprocessing.deduplicate"),
-        ),
-        Asset(
-            "arithmetic_prompts",
-            "rl",
-            False,
-            (),
-            later("rl_prompts.arithmetic_build"),
-            later("rl_prompts.arithmetic_recipe"),
-            versions.RL,
-            ("arithmetic",),
-        ),
-        Asset(
-            "rl_tokens",
-            "rl",
-            False,
-            ("rl_prompts", "arithmetic_prompts"),
-            later("rl_prompts.tokens_build"),
-            later("rl_prompts.tokens_recipe"),
-            versions.RL,
-            (*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output"),
-        ),
-    )
+EVERY: Mapping[str, Asset] = {
+    asset.name: asset for family in FAMILIES for asset in (*raw.ASSETS, *(module.ASSET for module in MODULES)) if asset.family == family
 }
-
-
-GROUPS = Asset(
-    "rl_groups",
-    "rl",
-    False,
-    ("rl_raw",),
-    later("rl_groups.groups_build"),
-    later("rl_groups.groups_recipe"),
-    versions.RL,
-    (*TEMPLATE, *REASONING, "domains", "test_fraction", "preprocessing.deduplicate", "preprocessing.max_seq_len", "output"),
-)
-"""Scored groups. It is in the graph where a domain's schema gives them; elsewhere its store would always be empty."""
-EVERY: Mapping[str, Asset] = {**ASSETS, GROUPS.name: GROUPS}
 """All assets but exports, those among them that not every configuration has."""
-
-
-def has_groups(workspace: Workspace) -> bool:
-    """Whether the configuration has a domain of scored groups."""
-    return workspace.has("rl") and bool(later("reading.rl_domains.group_domains")(workspace.family(Rl)))
+ASSETS: Mapping[str, Asset] = {name: asset for name, asset in EVERY.items() if asset.absent is None}
+"""Those that every configuration of their family has."""
+CHECKS: Mapping[str, tuple[Check, ...]] = {name: asset.checks for name, asset in EVERY.items()}
+"""The checks of each."""
 
 
 def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
@@ -222,26 +60,49 @@ def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
 
 
 def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
-    """The assets of one family: those of `ASSETS`, `GROUPS` where there are any, and its exports.
+    """The assets of one family that the configuration has, and its exports.
 
     Raises:
         ConfigError: the family's configuration means nothing.
     """
-    own = {name: asset for name, asset in ASSETS.items() if asset.family == family}
-    if family == GROUPS.family and has_groups(workspace):
-        own[GROUPS.name] = GROUPS
-    return {**own, **{each.asset: _export(each) for each in exports_of(workspace, family)}}
+    own = (asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace)))
+    return {asset.name: asset for asset in (*own, *map(export_asset, family_exports(workspace, family)))}
 
 
-def exports_of(workspace: Workspace, family: str) -> tuple[Exporting, ...]:
-    """The exports that one family's configuration asks for; what makes them is imported only where there are any."""
-    return tuple(later("exports.family_exports")(workspace, family)) if workspace.family(FAMILIES[family]).exports else ()
+def family_exports(workspace: Workspace, family: str) -> list[Exporting]:
+    """The exports that a family's configuration asks for.
+
+    Raises:
+        ConfigError: every fault in them.
+    """
+    found, faults = [], []
+    for name, each in workspace.family(FAMILIES[family]).exports.items():
+        try:
+            with about("from"):
+                source = exported(family, each.source)
+                if source.absent and (why := source.absent(workspace)):
+                    raise ConfigError(f"{source.name} is no asset here: {why}")
+            found.append(exporting(source, each.to, each.stream, each.options, name=name))
+        except ConfigError as error:
+            faults.append(f"  exports.{name}.{error}")
+    if faults:
+        raise ConfigError("\n".join([f"{workspace.configs / family}.yaml:", *faults]))
+    return found
 
 
-def _export(each: Exporting) -> Asset:
-    build, recipe = partial(later("exports.export_build"), each), partial(later("exports.export_recipe"), each)
-    options = (f"exports.{each.asset.removeprefix(f'{each.family}_export_')}",)
-    return Asset(each.asset, each.family, EVERY[each.source].partitioned, (each.source,), build, recipe, versions.EXPORT, options)
+def exported(family: str, name: str) -> Asset:
+    """The asset of a family that an export reads.
+
+    Raises:
+        ConfigError: it has no such asset that can be exported; the message names the nearest.
+    """
+    sources = [asset.name for asset in EVERY.values() if asset.family == family and asset.streams]
+    if name in sources:
+        return EVERY[name]
+    if name in EVERY and EVERY[name].streams:
+        owner = EVERY[name].family
+        raise ConfigError(f"{name!r} is an asset of {owner}: export it in {owner}.yaml. This family has: {', '.join(sources)}")
+    raise ConfigError(f"no asset {name!r} that can be exported{nearest(name, sources) or '.'} This family has: {', '.join(sources)}")
 
 
 def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
@@ -253,11 +114,11 @@ def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
     if name in ASSETS:
         return ASSETS[name]
     known = EVERY if workspace is None else assets_of(workspace)
-    if name == GROUPS.name and name not in known:
-        raise ConfigError(f"no asset {name!r}: no domain of rl.yaml has a schema that gives a Group, as the schema group does")
-    if name not in known:
-        raise ConfigError(f"no asset {name!r}{nearest(name, known)}. There are: {', '.join(known)}")
-    return known[name]
+    if name in known:
+        return known[name]
+    if name in EVERY and workspace is not None and (absent := EVERY[name].absent):
+        raise ConfigError(f"no asset {name!r}: {absent(workspace)}")
+    raise ConfigError(f"no asset {name!r}{nearest(name, known)}. There are: {', '.join(known)}")
 
 
 def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:
@@ -267,3 +128,20 @@ def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[
         same = asset.partitioned and above.partitioned
         for each in (partition,) if same else above.partitions(workspace):
             yield above, each
+
+
+def store_of(workspace: Workspace, published: Published) -> Store:
+    """A published store with its asset."""
+    name = published.manifest.asset
+    return Store(workspace, EVERY[name] if name in EVERY else asset_named(name, workspace), published)
+
+
+def run_check(check: Check, workspace: Workspace, published: Published) -> Verdict:
+    """Run a check; a store that cannot even be read is a failure of the check, with the reason as its summary."""
+    try:
+        return check.run(store_of(workspace, published))
+    except PrepAssetsError as error:
+        return Verdict(False, str(error), {}, Worst(str(published.directory), str(error)))
+    except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers
+        detail = f"the store cannot be read ({type(error).__name__}: {error})"
+        return Verdict(False, detail, {}, Worst(str(published.directory), detail))

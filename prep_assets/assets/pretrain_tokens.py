@@ -13,15 +13,24 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.assets.build import Build
-from prep_assets.assets.raw import domain_of
+from prep_assets.assets.checks import alone
+from prep_assets.assets.checks.accounting import ACCOUNTING
+from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.assets.checks.pretrain import pretrain_masks, pretrain_rows, pretrain_texts
+from prep_assets.assets.checks.selection import SELECTION, by_text
+from prep_assets.assets.columns import TOKENS as COLUMNS
+from prep_assets.assets.options import IMAGES, TOKENIZER
+from prep_assets.assets.previews.tokens import record_preview
 from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import held_out, reading_recipe
+from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.source import Source
+from prep_assets.assets.selftest.tokens import document_trials
+from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import PRETRAIN as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.documents import Documents, Sizes, read_documents
+from prep_assets.assets.writing.documents import Documents, Sizes, document_text, read_documents
 from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.assets.writing.in_shards import Streams, encode_domain
 from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
@@ -32,8 +41,7 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Example, Sample
 from prep_assets.stores.published import Draft
-from prep_assets.stores.tokens import RecordWriter, record_writer
-from prep_assets.templates.rendering import render
+from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
 from prep_assets.tokenization.ends import chosen, ends_of
 from prep_assets.tokenization.engines import Flat
 from prep_assets.tokenization.fill_in_the_middle import FillInTheMiddle, sentinels_of
@@ -49,16 +57,13 @@ def streams(workspace: Workspace, name: str) -> tuple[str, ...]:
     return (f"{name}_train", f"{name}_dev") if has_dev else (f"{name}_train",)
 
 
-def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
+def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
     """What a domain's token stream depends on."""
     family = workspace.family(Pretrain)
     domain = domain_of(family, name)
-    raw = workspace.published(RAW, name)
     return {
-        "stage": "pretrain_tokens",
-        "version": VERSION,
         "domain": name,
-        "raw": raw.manifest.content_hash if raw else None,
+        "raw": workspace.content(RAW, name),
         "schema": reading_recipe(domain),
         "tokenizer": tokenizer_recipe(workspace, family),
         # without a rate nothing is cut, and the other options of fim mean nothing
@@ -70,51 +75,46 @@ def tokens_recipe(workspace: Workspace, name: str) -> dict[str, Any]:
     }
 
 
-def tokens_build(workspace: Workspace, name: str) -> Build:
-    """Tokenize one domain."""
+def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
+    """Tokenize one domain; once more with a mask where a document turns out to need one."""
+    mask: str | None = None
+    while True:
+        try:
+            return _write_streams(workspace, name, payload, quarantine_path, mask)
+        except NeedsMask as needed:
+            mask = needed.dtype
+            for left in payload.iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            quarantine_path.unlink(missing_ok=True)
+
+
+def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, mask: str | None) -> Draft:
     family = workspace.family(Pretrain)
-    vocabulary = workspace.vocabulary(family)
-    names, image = streams(workspace, name), stored_image_id(workspace, family)
+    dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), **({"loss_mask": mask} if mask else {})}
+    with ExitStack() as stack:
+        quarantine = stack.enter_context(Quarantine(quarantine_path))
+        shard = family.output.max_tokens_per_shard
+        names = streams(workspace, name)
+        writers = [
+            stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
+            for stream in names
+        ]
+        source = Source.of(workspace, Pretrain, RAW, name, gives=Sample)
+        encode = partial(write_masked_documents, dtype=mask) if mask else write_documents
+        found = encode_domain(source, encode, Streams(payload, names, dtypes), writers, quarantine)
+        counts: dict[str, Any] = {**found, "refused": quarantine.counts}
+    metrics = {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}
+    return Draft(counts, metrics, ("ids inside the vocabulary", "documents end with eos"))
 
-    def write(payload: Path, quarantine_path: Path) -> Draft:
-        mask: str | None = None
-        while True:
-            try:
-                return _write(payload, quarantine_path, mask)
-            except NeedsMask as needed:
-                mask = needed.dtype
-                for left in payload.iterdir():
-                    shutil.rmtree(left) if left.is_dir() else left.unlink()
-                quarantine_path.unlink(missing_ok=True)
 
-    def _write(payload: Path, quarantine_path: Path, mask: str | None) -> Draft:
-        dtypes = {"tokens": ids_dtype(family, vocabulary), **({"loss_mask": mask} if mask else {})}
-        with ExitStack() as stack:
-            quarantine = stack.enter_context(Quarantine(quarantine_path))
-            shard = family.output.max_tokens_per_shard
-            writers = [
-                stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
-                for stream in names
-            ]
-            source = Source.of(workspace, Pretrain, RAW, name, gives=Sample)
-            encode = partial(write_masked_documents, dtype=mask) if mask else write_documents
-            found = encode_domain(source, encode, Streams(payload, names, dtypes), writers, quarantine)
-            counts = {**found, "refused": quarantine.counts}
-        return Draft(
-            counts,
-            {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])},
-            ("ids inside the vocabulary", "documents end with eos"),
-        )
-
-    def audit(payload: Path) -> None:
-        for stream in names:
-            store = audit_stream(payload, stream, vocabulary, image)
-            last = np.asarray(store.ends) - 1
-            if len(last) and any(int(store.arrays["tokens"][int(at) : int(at) + 1][0]) != vocabulary.eos_id for at in (last[0], last[-1])):
-                raise StoreError(f"{stream}: a document does not end with the end-of-text token")
-
-    recipe = tokens_recipe(workspace, name)
-    return Build(workspace.place("pretrain_tokens", name), recipe, tokens_recipe(workspace.plain, name), write, audit)
+def _audit(workspace: Workspace, name: str, payload: Path) -> None:
+    family = workspace.family(Pretrain)
+    vocabulary, image = workspace.vocabulary(family), stored_image_id(workspace, family)
+    for stream in streams(workspace, name):
+        store = audit_stream(payload, stream, vocabulary, image)
+        last = np.asarray(store.ends) - 1
+        if len(last) and any(int(store.arrays["tokens"][int(at) : int(at) + 1][0]) != vocabulary.eos_id for at in (last[0], last[-1])):
+            raise StoreError(f"{stream}: a document does not end with the end-of-text token")
 
 
 def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
@@ -189,17 +189,6 @@ def fill_in_the_middle(workspace: Workspace, family: Pretrain) -> FillInTheMiddl
     return FillInTheMiddle(vocabulary, workspace.engines(family), sentinels, fim.rate, fim.spm_rate, fim.seed)
 
 
-def document_text(example: Example) -> str:
-    """The text of a document.
-
-    Raises:
-        Refused: the example is something else, or cannot be rendered.
-    """
-    if not isinstance(example, Sample):
-        raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
-    return render(example, None).text
-
-
 def _faults(
     flat: Flat, texts: Sequence[str], vocabulary: Vocabulary, byte_lengths: npt.NDArray[np.int64] | None, max_seq_len: int | None
 ) -> Iterator[tuple[int, Refused]]:
@@ -226,3 +215,44 @@ def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
         # a text without ids has no place of its own among the others' starts
         totals[full] = np.add.reduceat(narrow[flat.ids], flat.offsets[full], dtype=np.int64)
     return totals
+
+
+ASSET = Asset(
+    name="pretrain_tokens",
+    family="pretrain",
+    description="""One flat token stream per domain, an end-of-text token after every document.
+
+Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
+    version=VERSION,
+    depends=_depends,
+    write=_write,
+    audit=_audit,
+    partitioned=True,
+    upstream=(RAW,),
+    options=(*TOKENIZER, *IMAGES, "bos", "preprocessing", "output", "test_fraction"),
+    checks=(
+        INTEGRITY,
+        ACCOUNTING,
+        SELECTION,
+        Check(
+            "row_integrity",
+            "Ids are inside the vocabulary; each document begins and ends with the tokens that `bos` says, and has no other of them.",
+            pretrain_rows,
+        ),
+        Check(
+            "mask_alignment",
+            "Documents are trained in full, but for images and for regions to which the source gives another weight; those have it.",
+            pretrain_masks,
+        ),
+        Check(
+            "tokenization_identity",
+            "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.",
+            pretrain_texts,
+        ),
+    ),
+    preview=record_preview,
+    selftest=document_trials,
+    streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},
+    source=FromRows(Sample, alone.documents, by_text),
+    columns=COLUMNS,
+)

@@ -9,9 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.build import Build
+from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.assets.checks.packed import packed_accounting, packed_mask, packed_mixture, packed_rows
+from prep_assets.assets.columns import PACKED as COLUMNS
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.sft_tokens import TOKENS, splits
+from prep_assets.assets.previews.tokens import packed_preview
+from prep_assets.assets.selftest.packed import packed_trials
+from prep_assets.assets.sft_tokens import splits
+from prep_assets.assets.stage import Asset, Check, Stream
 from prep_assets.assets.versions import SFT as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.images import stored_image_id
@@ -21,23 +26,21 @@ from prep_assets.config.models import Sft
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.proofs.images import check_images
-from prep_assets.stores.packed import PackedWriter, open_packed, write_documents
+from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.segmented import Segmented
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
+TOKENS = "sft_tokens"
 ROW_BLOCK = 4096
 """Rows that are materialized at a time."""
 
 
-def packed_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
+def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the packed table depends on. Domains are sorted, so their order in the configuration does not matter."""
     family = workspace.family(Sft)
-    stores = {name: workspace.published(TOKENS, name) for name in sorted(family.domains)}
     return {
-        "stage": "sft_packed",
-        "version": VERSION,
-        "tokens": {name: store.manifest.content_hash if store else None for name, store in stores.items()},
+        "tokens": {name: workspace.content(TOKENS, name) for name in sorted(family.domains)},
         "packing": family.packing.model_dump(),
         "storage_format": family.output.storage_format,
         "dtype": family.output.dtype,
@@ -47,34 +50,33 @@ def packed_recipe(workspace: Workspace, _: str = "") -> dict[str, Any]:
     }
 
 
-def packed_build(workspace: Workspace, _: str = "") -> Build:
-    """Mix all domains and pack them into rows: `sft_packed`, and `sft_dev_packed` where anything is held out."""
-    family = workspace.family(Sft)
-    held = {name: len(splits(workspace, name)) > 1 for name in family.domains}
-    tables = {"sft_packed": "train", **({"sft_dev_packed": "dev"} if any(held.values()) else {})}
+def _tables(workspace: Workspace) -> dict[str, tuple[str, list[str]]]:
+    """Table → the split that it packs, and the domains that have it: `sft_packed`, and `sft_dev_packed` where anything is held out."""
+    names = sorted(workspace.family(Sft).domains)
+    held = [name for name in names if len(splits(workspace, name)) > 1]
+    return {"sft_packed": ("train", names), **({"sft_dev_packed": ("dev", held)} if held else {})}
 
-    def write(payload: Path, quarantine: Path) -> Draft:
-        counts: dict[str, Any] = {}
-        metrics: dict[str, Any] = {}
-        for table, split in tables.items():
-            chosen = [name for name in sorted(family.domains) if split == "train" or held[name]]
-            found, measured = _write_table(workspace, table, split, chosen, payload)
-            prefix = "" if table == "sft_packed" else "dev_"
-            counts |= {prefix + key: value for key, value in found.items()}
-            metrics |= {prefix + key: value for key, value in measured.items()}
-        return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
 
-    image = stored_image_id(workspace, family)
+def _write(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+    """Mix all domains and pack them into rows."""
+    counts: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
+    for table, (split, domains) in _tables(workspace).items():
+        found, measured = _write_table(workspace, table, split, domains, payload)
+        prefix = "" if table == "sft_packed" else "dev_"
+        counts |= {prefix + key: value for key, value in found.items()}
+        metrics |= {prefix + key: value for key, value in measured.items()}
+    return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
 
-    def audit(payload: Path) -> None:
-        for table in tables:
-            for start, _, mask in open_packed(payload, table).blocks():
-                if not (mask != 0).any(axis=1).all():
-                    raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
-            if image is not None and not (verdict := check_images(open_packed(payload, table), image)).passed:
-                raise StoreError(f"{table}: {verdict.summary}")
 
-    return Build(workspace.place("sft_packed"), packed_recipe(workspace), packed_recipe(workspace.plain), write, audit)
+def _audit(workspace: Workspace, _: str, payload: Path) -> None:
+    image = stored_image_id(workspace, workspace.family(Sft))
+    for table in _tables(workspace):
+        for start, _rows, mask in open_packed(payload, table).blocks():
+            if not (mask != 0).any(axis=1).all():
+                raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
+        if image is not None and not (verdict := check_images(open_packed(payload, table), image)).passed:
+            raise StoreError(f"{table}: {verdict.summary}")
 
 
 def _write_table(workspace: Workspace, table: str, split: str, domains: list[str], payload: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -199,3 +201,36 @@ def _write_rows(
             trained += int((mask != 0).sum())
             workspace.progress(f"pack {table}", rows.stop, plan.rows)
     return trained
+
+
+ASSET = Asset(
+    name="sft_packed",
+    family="sft",
+    description="""All domains mixed and packed into rows of one length, tokens and loss mask aligned.
+
+Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_len)); `sft_packed.documents` says which record is where.""",
+    version=VERSION,
+    depends=_depends,
+    write=_write,
+    audit=_audit,
+    upstream=(TOKENS,),
+    options=("packing", "output"),
+    checks=(
+        INTEGRITY,
+        Check("accounting", "Every token of every domain is in a row or counted as left out.", packed_accounting),
+        Check("row_integrity", "Rows have one length, borders add up, padding is untrained, every row trains something.", packed_rows),
+        Check(
+            "mask_alignment", "Every packed token and mask value is that of its record, whose mask is proven in sft_tokens.", packed_mask
+        ),
+        Check(
+            "mixture",
+            "Every record that the packing options ask for is in the rows, whole and as often as they ask, or left out for a reason that holds.",
+            packed_mixture,
+        ),
+    ),
+    preview=packed_preview,
+    selftest=packed_trials,
+    streams={name: Stream(PackedStore, name) for name in ("sft_packed", "sft_dev_packed")},
+    kind="hdf5",
+    columns=COLUMNS,
+)

@@ -126,6 +126,11 @@ class Workspace:
         """An asset's current store."""
         return self.place(asset, partition).current()
 
+    def content(self, asset: str, partition: str = "") -> str | None:
+        """The content hash of an asset's current store; `None` where it has none."""
+        published = self.published(asset, partition)
+        return published.manifest.content_hash if published else None
+
     # -- sources ------------------------------------------------------------------------------------------------------------------------
 
     def files(self, domain: Domain) -> tuple[SourceFile, ...]:

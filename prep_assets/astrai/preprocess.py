@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from prep_assets.assets.raw import Pinned
 from prep_assets.assets.reading.domain import Reading
 from prep_assets.assets.reading.examples import converter
+from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.astrai.columns import Builder
 from prep_assets.astrai.config import AnyPipeline, PositionIds

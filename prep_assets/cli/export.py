@@ -46,13 +46,14 @@ def export(
 
 def _export(asset: str, to: str, folder: Path, partition: str | None, stream: str | None, words: list[str]) -> None:
     from prep_assets.assets.exports import export_store, exporting
+    from prep_assets.assets.graph import exported
     from prep_assets.assets.workspace import Workspace
     from prep_assets.exports.whole import check_folder
 
     check_folder(folder)
     workspace = Workspace.open()
     found, _ = asset_and_partitions(workspace, asset, partition)
-    each = exporting(found.family, asset, to, stream, _options(to, words))
+    each = exporting(exported(found.family, asset), to, stream, _options(to, words))
     published = one_store(workspace, asset, partition)
     with reading(published), _progress(f"export {asset} to {to}") as progress:
         source = export_store(each, workspace, published, folder, progress)

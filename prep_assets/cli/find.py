@@ -12,7 +12,7 @@ import typer
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
 
 if TYPE_CHECKING:
-    from prep_assets.assets.graph import Asset
+    from prep_assets.assets.stage import Asset
     from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published
 

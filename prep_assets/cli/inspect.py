@@ -55,8 +55,8 @@ def show_row(
         ConfigError: no such row or stream.
         StoreError: the payload cannot be read.
     """
+    from prep_assets.assets.graph import store_of
     from prep_assets.assets.previews.row import Preview
-    from prep_assets.assets.previews.stores import preview
     from prep_assets.lineage.rows import streams
 
     with reading(published):
@@ -65,7 +65,7 @@ def show_row(
             hint = nearest(stream, names) or "."
             raise ConfigError(f"{published.manifest.asset} has no stream {stream!r}{hint} There are: {', '.join(names) or 'none'}")
         chosen = stream or (names[0] if names else None)
-        shown = preview(workspace, published, row, stream=chosen, limit=LIMIT)
+        shown = store_of(workspace, published).preview(row, stream=chosen, limit=LIMIT)
         numbers = _ids(published, chosen, row, shown) if ids and isinstance(shown, Preview) and chosen else []
     if isinstance(shown, Preview):
         _show_tokens(console, shown, numbers, most)

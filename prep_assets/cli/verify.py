@@ -79,7 +79,6 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
 def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from prep_assets.assets.checks.check import checks_of
     from prep_assets.assets.graph import asset_named
     from prep_assets.engine.events import Checked, Refused
     from prep_assets.engine.planning import Step
@@ -89,14 +88,16 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     outcomes = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("verify", total=sum(len(checks_of(asset)) for asset, _ in stores))
+        task = progress.add_task("verify", total=sum(len(asset_named(asset, workspace).checks) for asset, _ in stores))
         for asset, partition in stores:
             for event in check_store(workspace, Step(asset_named(asset, workspace), partition, "current", "", asked=True)):
                 if isinstance(event, Checked):
                     progress.update(task, description=f"{event.step.label} {event.check}", advance=1)
                     outcomes.append(Outcome(asset, partition, event.check, event.verdict))
                 elif isinstance(event, Refused) and not event.verdicts:
-                    outcomes += [Outcome(asset, partition, check.name, _unreadable(event)) for check in checks_of(asset)]
+                    outcomes += [
+                        Outcome(asset, partition, check.name, _unreadable(event)) for check in asset_named(asset, workspace).checks
+                    ]
     return outcomes
 
 

@@ -7,13 +7,12 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from prep_assets.assets.checks.check import checks_of
-from prep_assets.assets.graph import ASSETS, EVERY, Asset, exports_of, family_assets
+from prep_assets.assets.graph import ASSETS, EVERY, family_assets
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.materialize import check_only, materialize
 from prep_assets.defs.options import Nothing, options
-from prep_assets.defs.shown import SHOWN, Shown, shown_export
 from prep_assets.defs.site import Site, domains
 from prep_assets.defs.versions import code_version
 from prep_assets.errors import PrepAssetsError
@@ -29,19 +28,18 @@ def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
     workspace = site.workspace.open()
     try:
         partitions = domains(workspace, family)
-        shown = {**SHOWN, **{each.asset: shown_export(each.source, each.format, each.stream) for each in exports_of(workspace, family)}}
-        return [_asset(site, workspace, asset, shown[name], partitions) for name, asset in family_assets(workspace, family).items()]
+        return [_asset(site, workspace, asset, partitions) for asset in family_assets(workspace, family).values()]
     except PrepAssetsError as error:
         logging.getLogger("prep_assets").error("%s", error)
         return [_broken(site, workspace, asset, str(error)) for asset in ASSETS.values() if asset.family == family]
 
 
-def _spec(site: Site, asset: Asset, shown: Shown, **more: Any) -> dg.AssetSpec:
+def _spec(site: Site, asset: Asset, **more: Any) -> dg.AssetSpec:
     return dg.AssetSpec(
         site.key(asset.name),
         deps=[*(site.key(name) for name in asset.upstream), *(_foreign(site) if asset.name.endswith("_raw") else ())],
         group_name=site.group or asset.family,
-        kinds={"python", shown.kind},
+        kinds={"python", asset.kind},
         owners=list(site.owners),
         tags={"prep_assets/family": asset.family, **site.tags},
         **more,
@@ -53,16 +51,15 @@ def _foreign(site: Site) -> list[dg.AssetKey]:
     return list(dict.fromkeys(key for keys in site.upstream.values() for key in keys))
 
 
-def _asset(site: Site, workspace: Workspace, asset: Asset, shown: Shown, partitions: dg.StaticPartitionsDefinition) -> dg.AssetsDefinition:
+def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: dg.StaticPartitionsDefinition) -> dg.AssetsDefinition:
     own_partitions = partitions if asset.partitioned else None
-    columns = {"dagster/column_schema": dg.TableSchema(list(shown.columns))} if shown.columns else {}
+    columns = [dg.TableColumn(name, kind, description=description) for name, kind, description in asset.columns]
     spec = _spec(
         site,
         asset,
-        shown,
-        description=shown.description,
+        description=asset.description,
         code_version=code_version(workspace, asset),
-        metadata=columns,
+        metadata={"dagster/column_schema": dg.TableSchema(columns)} if columns else {},
         automation_condition=_automation(asset),
     )
     Options = options(asset.family) if asset.name in EVERY else Nothing
@@ -72,7 +69,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, shown: Shown, partiti
         specs=[spec],
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=spec.key, description=check.description, blocking=True, partitions_def=own_partitions)
-            for check in checks_of(asset.name)
+            for check in asset.checks
         ],
         # so that checks can run alone, without materializing
         can_subset=True,
@@ -105,7 +102,7 @@ def _automation(asset: Asset) -> dg.AutomationCondition[Any] | None:
 def _broken(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.AssetsDefinition:
     """An asset of a family whose configuration means nothing: it stays in the graph, and says so."""
     names = _listed_domains(workspace, asset.family) if asset.partitioned else []
-    spec = _spec(site, asset, SHOWN[asset.name], description=f"**The configuration means nothing.**\n\n```\n{fault}\n```")
+    spec = _spec(site, asset, description=f"**The configuration means nothing.**\n\n```\n{fault}\n```")
 
     @dg.multi_asset(
         name=site.named(asset.name),

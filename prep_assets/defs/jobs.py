@@ -7,7 +7,8 @@ from typing import Any
 
 import dagster as dg
 
-from prep_assets.assets.graph import Asset, family_assets
+from prep_assets.assets.graph import family_assets
+from prep_assets.assets.stage import Asset
 from prep_assets.defs.site import Site
 
 SECONDS = 30

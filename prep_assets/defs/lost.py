@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dagster as dg
 
-from prep_assets.assets.checks.check import INTEGRITY
+from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.graph import Asset, family_assets
+from prep_assets.assets.graph import family_assets
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.site import Site
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from prep_assets.assets.graph import Asset
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.gone import close_gone, sign
 from prep_assets.defs.metadata import check_metadata, data_version, store_metadata

@@ -6,7 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from prep_assets.assets.graph import EVERY, Asset
+from prep_assets.assets.graph import EVERY, store_of
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.mixture import mixture_picture
@@ -59,10 +60,9 @@ def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
     from prep_assets.assets.previews.row import Preview
-    from prep_assets.assets.previews.stores import preview
 
     try:
-        shown = preview(workspace, published, 0)
+        shown = store_of(workspace, published).preview(0)
     except PrepAssetsError:
         return {}
     if isinstance(shown, Preview):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from prep_assets.assets.graph import Asset, asset_named
+from prep_assets.assets.graph import asset_named
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.engine.events import Accepted, Event, Progress, Refused, Skipped
 from prep_assets.engine.planning import Step, Store, plan

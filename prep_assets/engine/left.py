@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from prep_assets.assets.exports import family_of_export
 from prep_assets.assets.graph import EVERY, family_assets
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
@@ -23,7 +24,7 @@ def forgotten(workspace: Workspace) -> list[Place]:
 
 
 def _family(asset: str) -> str:
-    return EVERY[asset].family if asset in EVERY else asset.partition("_export_")[0]
+    return EVERY[asset].family if asset in EVERY else family_of_export(asset)
 
 
 def _places(workspace: Workspace) -> list[Place]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.graph import Asset, upstream_of
+from prep_assets.assets.graph import upstream_of
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.overrides import check_overrides

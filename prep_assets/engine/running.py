@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
-from prep_assets.assets.checks.check import Check, checks_of, run_check
-from prep_assets.assets.graph import upstream_of
+from prep_assets.assets.graph import run_check, upstream_of
+from prep_assets.assets.stage import Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
 from prep_assets.engine.planning import Step
@@ -78,7 +78,7 @@ class _Worker:
                 published = build.propose(draft=draft, again=True)
             yield Written(step, published)
             known = published.results or {}
-            for check in checks_of(step.asset.name):
+            for check in step.asset.checks:
                 if published.reused and not self._recheck and check.name in known:
                     verdicts[check.name] = Verdict(*known[check.name])
                     continue
@@ -150,7 +150,7 @@ def check(workspace: Workspace, step: Step) -> Iterator[Event]:
     if published is None:
         yield Refused(step, f"{step.label} has no store", {})
         return
-    for each in checks_of(step.asset.name):
+    for each in step.asset.checks:
         verdicts[each.name] = verdict_of(each, workspace, published)
         yield Checked(step, each.name, verdicts[each.name])
     with suppress(OSError):  # a folder that can only be read

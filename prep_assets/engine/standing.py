@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from prep_assets.assets.checks.check import checks_of
-from prep_assets.assets.graph import Asset, upstream_of
+from prep_assets.assets.graph import upstream_of
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
 from prep_assets.stores.checked import Result
@@ -110,7 +110,7 @@ def _state(asset: Asset, published: Published, recipe: Mapping[str, Any]) -> tup
         return "stale", _changed(differences(published.manifest.recipe, recipe))
     if failed := failures(published):
         return "failed", f"fails {', '.join(failed)}"
-    unseen = [check.name for check in checks_of(asset.name) if check.name not in (published.results or {})]
+    unseen = [check.name for check in asset.checks if check.name not in (published.results or {})]
     return ("unchecked", f"not checked yet: {', '.join(unseen)}") if unseen else ("current", "")
 
 

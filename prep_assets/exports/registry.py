@@ -37,6 +37,8 @@ class Export:
         options: names and defaults of its options.
         images: whether it can say which images stand where.
         only: which options mean something for some sources only.
+        keeps_mask: whether a token stream keeps its loss mask, with these options.
+        kind: of its files, for the web UI.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Export:
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
     images: bool = False
     only: Only = field(default_factory=dict)
+    keeps_mask: Callable[[Mapping[str, Any]], bool] = lambda options: True
+    kind: str = "numpy"
 
     def means(self, option: str, kind: type, options: Mapping[str, Any]) -> bool:
         """Whether an option means something for a source of this kind, beside these options."""
@@ -65,12 +69,12 @@ class Export:
 _EXPORTS: dict[str, Export] = {}
 
 
-def exporter(name: str, *takes: type, images: bool = False, only: Only | None = None) -> Callable[[Write], Write]:
-    """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`. `takes`, `images` and `only` as in `Export`."""
+def exporter(name: str, *takes: type, **more: Any) -> Callable[[Write], Write]:
+    """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`. `takes` and `more` as in `Export`."""
 
     def register(write: Write) -> Write:
         options = {key: each for key, each in inspect.signature(write).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
-        _EXPORTS[name] = Export(name, takes, write, options, images, only or {})
+        _EXPORTS[name] = Export(name, takes, write, options, **more)
         return write
 
     return register

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets import preferences as preference
-from prep_assets.assets import rl_groups
-from prep_assets.assets import rl_prompts as rl
-from prep_assets.assets import sft_tokens as sft
 from prep_assets.assets.checks.alone import Heard, form_of
 from prep_assets.assets.pretrain_tokens import fill_in_the_middle
-from prep_assets.assets.raw import domain_of
 from prep_assets.assets.reading.examples import Item, converter
+from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.reasoning import inline_reasoning, unrendered_reasoning
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.conversations import conversations_of
+from prep_assets.assets.writing.groups import Tokenize
 from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
+from prep_assets.assets.writing.pairs import SIDES, pair_encoder, rendered_pair
 from prep_assets.assets.writing.preference_rows import preference_row
+from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder, prompt_of, prompt_row
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
 from prep_assets.errors import Refused
 from prep_assets.lineage.sequence import Sequence, rendered_sequence, spelled
@@ -41,7 +41,7 @@ Derive = Callable[[SourceFile, Record], list[Sequence]]
 def conversations(workspace: Workspace, name: str) -> Derive:
     """One sequence for each record of `sft_tokens` that a row became."""
     domain = domain_of(workspace.family(Sft), name)
-    convert, found = converter(domain, Sample), sft.conversations_of(workspace, domain, Heard())
+    convert, found = converter(domain, Sample), conversations_of(workspace, domain, Heard())
 
     def derive(file: SourceFile, record: Record) -> list[Sequence]:
         _, rendered, _ = found.examples([Item(file, record, apply(convert, record.payload))])
@@ -110,7 +110,7 @@ def pairs(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, An
     """Record → its line in ``preferences.jsonl`` or one of its neighbours."""
     family = workspace.family(Preference)
     convert, reasoning = converter(domain_of(family, name), Pair), unrendered_reasoning(family)
-    form = form_of(_current(workspace, preference.PAIRS))
+    form = form_of(_current(workspace, "preferences").directory)
     return lambda record: _as_json(preference_row(reasoning.read(apply(convert, record.payload)), form))
 
 
@@ -118,29 +118,29 @@ def prompts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, 
     """Record → its line in ``rl_prompts_train.jsonl`` or its neighbour."""
     family = workspace.family(Rl)
     convert, reasoning = converter(domain_of(family, name), Prompt), unrendered_reasoning(family)
-    form = form_of(_current(workspace, rl.PROMPTS))
-    return lambda record: _as_json(rl.prompt_row(rl.prompt_of(reasoning.read(apply(convert, record.payload))), form))
+    form = form_of(_current(workspace, "rl_prompts").directory)
+    return lambda record: _as_json(prompt_row(prompt_of(reasoning.read(apply(convert, record.payload))), form))
 
 
 def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> Sequence:
     """One side of a pair."""
     family = workspace.family(Preference)
-    rendered = preference.rendered_pair(dict(line), workspace.template(family), inline_reasoning(workspace, family))
-    return rendered_sequence(preference.pair_encoder(workspace), rendered[preference.SIDES.index(side)], binary=True)
+    rendered = rendered_pair(dict(line), workspace.template(family), inline_reasoning(workspace, family))
+    return rendered_sequence(pair_encoder(workspace), rendered[SIDES.index(side)], binary=True)
 
 
 def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> Sequence:
     """A prompt, up to where a model continues."""
     family = workspace.family(Rl)
-    rendered = rl.generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(line))
-    return rendered_sequence(rl.prompt_encoder(workspace), rendered)
+    rendered = generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(line))
+    return rendered_sequence(prompt_encoder(workspace), rendered)
 
 
 def groups(workspace: Workspace, name: str) -> Derive:
     """The sequence of a group's prompt, then those of its responses."""
     family = workspace.family(Rl)
     vocabulary = workspace.vocabulary(family)
-    convert, tokenize = converter(domain_of(family, name), Group), rl_groups.Tokenize(workspace, name)
+    convert, tokenize = converter(domain_of(family, name), Group), Tokenize(workspace, name)
     sampled = Why(True, "sampled", "a token that a model sampled; all of them are trained", "", None, ASSISTANT)
     given = Why(False, "sampled", "a token of the prompt as the source has it; prompts are not trained", "", None, USER)
 

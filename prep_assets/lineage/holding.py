@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets import preferences, rl_prompts
 from prep_assets.assets.graph import asset_named
-from prep_assets.assets.rl_groups import GROUPS
 from prep_assets.lineage.opened import Opened, is_export
 from prep_assets.lineage.rows import LINES_OF, Origin, Piece, Place, read_row, streams
 from prep_assets.stores.packed import PackedStore
@@ -75,7 +73,7 @@ def _lines(opened: Opened, place: Place, origin: Origin) -> list[int]:
 
 def _tokenized_lines(opened: Opened, place: Place, origin: Origin) -> list[int]:
     asset, name = LINES_OF[place.asset, place.stream]
-    if asset == rl_prompts.ARITHMETIC:
+    if asset == "arithmetic_prompts":
         return []
     lines = _lines(opened, Place(asset, "", name, 0), origin)
     return _numbers(np.isin(opened.tokens(place.asset, "", place.stream).row, lines))
@@ -108,9 +106,9 @@ _ROWS: Mapping[str, Callable[[Opened, Place, Origin], list[int]]] = {
     "pretrain_tokens": _records,
     "sft_tokens": _records,
     "sft_packed": _packed,
-    preferences.PAIRS: _lines,
+    "preferences": _lines,
     "preference_tokens": _tokenized_lines,
-    rl_prompts.PROMPTS: _lines,
+    "rl_prompts": _lines,
     "rl_tokens": _tokenized_lines,
-    GROUPS: _groups,
+    "rl_groups": _groups,
 }

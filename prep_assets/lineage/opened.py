@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.exports import STAGE, Exporting, open_export_source
-from prep_assets.assets.graph import asset_named, upstream_of
-from prep_assets.assets.rl_groups import GROUPS, splits
+from prep_assets.assets.exports import Exporting, family_of_export, open_export_source
+from prep_assets.assets.graph import EVERY, asset_named, upstream_of
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import StoreError
 from prep_assets.exports.readable import Readable
 from prep_assets.exports.registry import reader
@@ -43,7 +43,7 @@ class OpenExport:
 
 def is_export(asset: str) -> bool:
     """Whether an asset is an export, by its name."""
-    return f"_{STAGE}_" in asset
+    return family_of_export(asset) != ""
 
 
 class Opened:
@@ -98,13 +98,13 @@ class Opened:
         return open_lines(self.published(asset).directory, stream)
 
     def _groups(self, split: str) -> GroupStore:
-        return open_groups(splits(self.published(GROUPS))[split])
+        return open_groups(splits(self.published("rl_groups").directory)[split])
 
     def _export(self, asset: str, partition: str) -> OpenExport:
         published = self.published(asset, partition)
         recipe = published.manifest.recipe
-        each = Exporting(asset, asset.partition(f"_{STAGE}_")[0], recipe["from"], recipe["format"], recipe["stream"], recipe["options"])
-        source = open_export_source(each, self.published(each.source, partition))
+        each = Exporting("", EVERY[recipe["from"]], recipe["format"], recipe["stream"], recipe["options"])
+        source = open_export_source(each, self.published(each.source.name, partition))
         names = SIDES if isinstance(source, Pairs) else (each.stem(partition) or each.stream,)
         return OpenExport(each, source, names, reader(each.format)(published.directory, source, each.options))
 

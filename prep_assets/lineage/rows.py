@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets import preferences as preference
-from prep_assets.assets import rl_prompts as rl
 from prep_assets.assets.checks.read_back import row_fault
 from prep_assets.assets.commands import materialize_command
 from prep_assets.assets.exports import Exporting
-from prep_assets.assets.rl_groups import GROUPS, splits
+from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.exports.source import SIDES, Pairs
 from prep_assets.lineage.opened import Opened, is_export
@@ -86,8 +84,8 @@ class Row:
 
 def streams(published: Published) -> list[str]:
     """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
-    if published.manifest.asset == GROUPS:
-        return list(splits(published))
+    if published.manifest.asset == "rl_groups":
+        return list(splits(published.directory))
     found = sorted(path.stem for path in published.directory.iterdir() if path.suffix in (".index", ".documents"))
     return sorted(found, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
 
@@ -161,8 +159,8 @@ def _line(opened: Opened, place: Place) -> Row:
     lines = opened.lines(place.asset, place.stream)
     check_row(place, len(lines))
     source, file, row = (int(lines.index[field][place.row]) for field in ("source", "file", "row"))
-    raw = "preference_raw" if place.asset == preference.PAIRS else rl.RAW
-    origin = None if place.asset == rl.ARITHMETIC else Origin(raw, lines.sources[source], file, row)
+    raw = "preference_raw" if place.asset == "preferences" else "rl_raw"
+    origin = None if place.asset == "arithmetic_prompts" else Origin(raw, lines.sources[source], file, row)
     return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, (place,), origin),))
 
 
@@ -177,9 +175,9 @@ def _tokenized_line(opened: Opened, place: Place) -> Row:
 
 
 LINES_OF: Mapping[tuple[str, str], tuple[str, str]] = {
-    **{("preference_tokens", side): (preference.PAIRS, preference.TRAIN) for side in preference.SIDES},
-    ("rl_tokens", "prompts"): (rl.PROMPTS, rl.TRAIN),
-    ("rl_tokens", "arithmetic"): (rl.ARITHMETIC, rl.ARITHMETIC),
+    **{("preference_tokens", side): ("preferences", "preferences") for side in SIDES},
+    ("rl_tokens", "prompts"): ("rl_prompts", "rl_prompts_train"),
+    ("rl_tokens", "arithmetic"): ("arithmetic_prompts", "arithmetic_prompts"),
 }
 """Asset and stream → the asset and file whose lines it was made of."""
 
@@ -189,7 +187,7 @@ def _group(opened: Opened, place: Place) -> Row:
     store = opened.groups(place.stream)
     check_row(place, len(store))
     origin = Origin(
-        rl.RAW, store.sources[int(store.source[place.row])], int(store.prompts.file[place.row]), int(store.prompts.row[place.row])
+        "rl_raw", store.sources[int(store.source[place.row])], int(store.prompts.file[place.row]), int(store.prompts.row[place.row])
     )
     prompt = store.prompts.record(place.row, "tokens")
     parts = [prompt, *(store.responses.record(each, "tokens") for each in store.responses_of(place.row))]
@@ -209,7 +207,7 @@ def _exported(opened: Opened, place: Place) -> Row:
     elif isinstance(source, Pairs):
         found = _sides(opened, place, each)
     else:
-        found = read_row(opened, Place(each.source, place.partition, export.streams[0], place.row))
+        found = read_row(opened, Place(each.source.name, place.partition, export.streams[0], place.row))
     pieces = tuple(replace(piece, path=(place, *piece.path)) for piece in found.pieces)
     if fault := row_fault(read, source, place.row, each.options):
         raise StoreError(
@@ -230,7 +228,7 @@ def _document(opened: Opened, place: Place, table: PackedStore, stream: str) -> 
 
 def _sides(opened: Opened, place: Place, each: Exporting) -> Row:
     """A pair: its chosen answer, then the rejected one, each with the prompt."""
-    rows = [_tokenized_line(opened, Place(each.source, "", side, place.row)) for side in SIDES]
+    rows = [_tokenized_line(opened, Place(each.source.name, "", side, place.row)) for side in SIDES]
     chosen, rejected = (row.pieces[0] for row in rows)
     at = chosen.end
     ids, weights = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "weights"))
@@ -241,10 +239,10 @@ _READ: Mapping[str, Callable[[Opened, Place], Row]] = {
     "pretrain_tokens": _record,
     "sft_tokens": _record,
     "sft_packed": _packed,
-    preference.PAIRS: _line,
+    "preferences": _line,
     "preference_tokens": _tokenized_line,
-    rl.PROMPTS: _line,
-    rl.ARITHMETIC: _line,
+    "rl_prompts": _line,
+    "arithmetic_prompts": _line,
     "rl_tokens": _tokenized_line,
-    GROUPS: _group,
+    "rl_groups": _group,
 }

@@ -6,7 +6,7 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from typing import Any
 
-from prep_assets.assets.raw import Pinned, domain_of, pinned, read_sources
+from prep_assets.assets.reading.pinned import Pinned, domain_of, pinned, read_sources
 from prep_assets.assets.reading.routing import router_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES

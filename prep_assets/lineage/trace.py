@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets import preferences as preference
-from prep_assets.assets import rl_prompts as rl
 from prep_assets.assets.graph import asset_named
-from prep_assets.assets.raw import read_sources
+from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Rl
 from prep_assets.errors import ConfigError, Refused, StoreError
@@ -193,7 +191,7 @@ class Tracer:
             assert file is not None
             assert record is not None
             return None, self._of(last.asset, piece, _SEQUENCES)(file, record)[piece.part]
-        if last.asset == rl.ARITHMETIC:
+        if last.asset == "arithmetic_prompts":
             line = _arithmetic(self.workspace, last.row)
         else:
             line = self._of(last.asset, piece, _LINES)(record)
@@ -227,8 +225,8 @@ _SEQUENCES: Mapping[str, Callable[[Workspace, str], derive.Derive]] = {
     "rl_groups": derive.groups,
 }
 _LINES: Mapping[str, Callable[[Workspace, str], Callable[[Record], Mapping[str, Any]]]] = {
-    preference.PAIRS: derive.pairs,
-    rl.PROMPTS: derive.prompts,
+    "preferences": derive.pairs,
+    "rl_prompts": derive.prompts,
 }
 
 

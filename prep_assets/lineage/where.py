@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prep_assets.assets.graph import Asset, family_assets
+from prep_assets.assets.graph import family_assets
 from prep_assets.assets.reading.routing import router_of
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain, Family, Preference
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets.graph import EVERY, Asset, asset_named, upstream_of
-from prep_assets.assets.raw import read_sources
+from prep_assets.assets.graph import EVERY, asset_named, upstream_of
+from prep_assets.assets.reading.pinned import read_sources
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prep_assets.assets.graph import EVERY
-from prep_assets.assets.previews.stores import streams_of
-from prep_assets.assets.raw import read_sources
-from prep_assets.assets.rl_groups import GROUPS, splits
+from prep_assets.assets.reading.pinned import read_sources
+from prep_assets.assets.stage import token_streams
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import PrepAssetsError
 from prep_assets.reports.rows import GroupRows, LineRows, Origin, PackedRows, Stream, TokenRows
 from prep_assets.stores.groups import open_groups
@@ -33,14 +33,14 @@ def streams(published: Published) -> list[Stream]:
         StoreError: the payload cannot be read.
     """
     directory, manifest = published.directory, published.manifest
-    if manifest.asset == GROUPS:
-        return [GroupRows(name, open_groups(folder)) for name, folder in splits(published).items()]
+    if manifest.asset == "rl_groups":
+        return [GroupRows(name, open_groups(folder)) for name, folder in splits(published.directory).items()]
     packed = [name for name in PACKED if (directory / f"{name}.documents").is_dir()]
     if packed:
         return [PackedRows(name, PACKED[name], open_packed(directory, name)) for name in packed]
-    names = [name for name in streams_of(manifest.asset, manifest.partition) if (directory / f"{name}.index").is_dir()]
-    if names:
-        return [TokenRows(name, manifest.partition, open_tokens(directory, name)) for name in names]
+    found = token_streams(EVERY[manifest.asset], published) if manifest.asset in EVERY else {}
+    if found:
+        return [TokenRows(name, manifest.partition, stream) for name, stream in found.items()]
     if manifest.asset not in LINE_ASSETS.values():
         return []
     files = sorted((path.stem for path in directory.glob("*.jsonl")), key=lambda name: ("_test" in name, name))
@@ -102,8 +102,8 @@ class Names:
 
     def _opening(self, origin: Origin) -> Any:
         manifest, directory = self.published.manifest, self.published.directory
-        if manifest.asset == GROUPS:
-            return open_groups(splits(self.published)[origin.stream])
+        if manifest.asset == "rl_groups":
+            return open_groups(splits(self.published.directory)[origin.stream])
         if manifest.asset == "sft_packed":
             return open_tokens(tokens_of(self.workspace, self.published, origin.domain).directory, origin.stream)
         if (directory / f"{origin.stream}.jsonl").is_file():

@@ -9,6 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from prep_assets.assets.checks.expected import numbered_preference_rows, numbered_sft_rows
+from prep_assets.assets.graph import store_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
 from prep_assets.proofs.mask import Row, prove_masks
@@ -71,9 +72,9 @@ def _rows(workspace: Workspace, published: Published, domain: str, stream: str, 
     asset = published.manifest.asset
     if asset in ("sft_packed", "sft_tokens"):
         tokens = published if asset == "sft_tokens" else tokens_of(workspace, published, domain)
-        return numbered_sft_rows(workspace, tokens, stream, only=records)
+        return numbered_sft_rows(store_of(workspace, tokens), stream, only=records)
     if asset == "preference_tokens":
-        return numbered_preference_rows(workspace, published, stream, only=records)
+        return numbered_preference_rows(store_of(workspace, published), stream, only=records)
     return iter(())
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from prep_assets.assets import pretrain_tokens as pretrain
 from prep_assets.assets.pretrain_tokens import document_text
-from prep_assets.assets.raw import Pinned
 from prep_assets.assets.reading.domain import Reading
 from prep_assets.assets.reading.examples import Deduplicator
+from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.writing.documents import Documents, Sizes, read_documents
 from prep_assets.config.models import Domain

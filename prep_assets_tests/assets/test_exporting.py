@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.assets.checks.check import checks_of, run_check
 from prep_assets.assets.checks.read_back import compare
-from prep_assets.assets.exports import SOURCES, exporting, family_exports
-from prep_assets.assets.graph import ASSETS, EVERY, asset_named, assets_of
+from prep_assets.assets.exports import asset_name, exporting
+from prep_assets.assets.graph import ASSETS, asset_named, assets_of, family_exports, run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import state
@@ -27,7 +26,7 @@ from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
-from prep_assets_tests.assets.workspaces import build, build_all, make, out_of_date, resealed, shipped, tree, workspace_in
+from prep_assets_tests.assets.workspaces import build, build_all, checks_of, make, out_of_date, resealed, shipped, tree, workspace_in
 
 
 def entry(source: str, to: str, **options: Any) -> dict[str, Any]:
@@ -106,7 +105,7 @@ def stores_of(workspace: Workspace, name: str) -> list[Published]:
 
 
 def readable(workspace: Workspace, published: Published) -> Verdict:
-    return {check.name: run_check(check, workspace, published) for check in checks_of(published.manifest.asset)}["readable"]
+    return {check.name: run_check(check, workspace, published) for check in checks_of(published.manifest.asset, workspace)}["readable"]
 
 
 def configure(workspace: Workspace, family: str, found: Mapping[str, Any]) -> Workspace:
@@ -150,7 +149,7 @@ def test_a_mistyped_export_names_the_nearest(made: Workspace) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_check_holds(made: Workspace, name: str) -> None:
     for published in stores_of(made, name):
-        verdicts = {check.name: run_check(check, made, published) for check in checks_of(name)}
+        verdicts = {check.name: run_check(check, made, published) for check in checks_of(name, made)}
         assert set(verdicts) == {"file_hashes", "readable"}
         assert all(verdict.passed for verdict in verdicts.values()), verdicts
         assert verdicts["readable"].numbers["rows_checked"] > 0
@@ -163,7 +162,9 @@ def test_the_payload_is_what_export_writes_and_nothing_else(made: Workspace, nam
     recipe = published.manifest.recipe
     source = open_published(made.stores, recipe["from"], published.manifest.partition)
     each = next(
-        each for each in [each for family in FAMILIES if made.has(family) for each in family_exports(made, family)] if each.asset == name
+        each
+        for each in [each for family in FAMILIES if made.has(family) for each in family_exports(made, family)]
+        if asset_name(each) == name
     )
     export(source, recipe["format"], tmp_path / "out", stream=each.stem(published.manifest.partition), **recipe["options"])
     found = tree(published.directory)
@@ -307,10 +308,10 @@ def opened(workspace: Workspace, name: str) -> tuple[Source, str, dict[str, Any]
     each = next(
         each
         for each in [each for family in FAMILIES if workspace.has(family) for each in family_exports(workspace, family)]
-        if each.asset == name
+        if asset_name(each) == name
     )
     partition = asset_named(name, workspace).partitions(workspace)[0]
-    source = open_source(open_published(workspace.stores, each.source, partition), each.stem(partition))
+    source = open_source(open_published(workspace.stores, each.source.name, partition), each.stem(partition))
     return source, each.format, each.all_options(workspace)
 
 
@@ -425,20 +426,18 @@ def test_every_fault_of_a_file_is_listed_at_once(tmp_path: Path) -> None:
 
 def test_what_can_be_exported_is_there_under_its_name(made: Workspace) -> None:
     openers = {PackedStore: open_packed, TokenStore: open_tokens}
-    for family, assets in SOURCES.items():
-        for asset, streams in assets.items():
-            assert EVERY[asset].family == family
-            if asset == "rl_groups":  # not every configuration has groups: see test_rl_groups
+    for asset in ASSETS.values():
+        if not asset.streams:
+            continue
+        partition = asset.partitions(made)[0]
+        directory = open_published(made.stores, asset.name, partition).directory
+        for name, stream in asset.streams.items():
+            if name.startswith("unpaired"):  # only where there are labelled answers: see test_unpaired
                 continue
-            partition = ASSETS[asset].partitions(made)[0]
-            directory = open_published(made.stores, asset, partition).directory
-            for name, stream in streams.items():
-                if name.startswith("unpaired"):  # only where there are labelled answers: see test_unpaired
-                    continue
-                stem = exporting(family, asset, "hf_arrow", name, {}).stem(partition)
-                if stem is None:
-                    assert stream.kind is Pairs and (directory / "chosen.index").is_dir() and (directory / "rejected.index").is_dir()
-                elif stream.kind is Lines:
-                    assert (directory / f"{stem}.jsonl").is_file()
-                else:
-                    assert isinstance(openers[stream.kind](directory, stem), stream.kind)
+            stem = exporting(asset, "hf_arrow", name, {}).stem(partition)
+            if stem is None:
+                assert stream.kind is Pairs and (directory / "chosen.index").is_dir() and (directory / "rejected.index").is_dir()
+            elif stream.kind is Lines:
+                assert (directory / f"{stem}.jsonl").is_file()
+            else:
+                assert isinstance(openers[stream.kind](directory, stem), stream.kind)

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.assets.exports import family_exports
-from prep_assets.assets.graph import ASSETS, EVERY, asset_named, assets_of
+from prep_assets.assets.exports import asset_name
+from prep_assets.assets.graph import ASSETS, EVERY, asset_named, assets_of, family_exports, store_of
 from prep_assets.assets.previews.row import Preview
-from prep_assets.assets.previews.stores import preview
 from prep_assets.assets.reading.rl_domains import GROUP_SCHEMAS, group_domains, prompt_domains
 from prep_assets.assets.selftest.run import selftest
 from prep_assets.assets.workspace import Workspace
@@ -193,7 +192,7 @@ def test_selftest_catches_every_corruption(made: Workspace) -> None:
 def test_a_group_as_it_is_shown(made: Workspace) -> None:
     store = open_groups(published(made).directory)
     row = next(i for i in range(len(store)) if len(store.responses_of(i)) == 3)
-    shown = preview(made, published(made), row)
+    shown = store_of(made, published(made)).preview(row)
     assert isinstance(shown, Preview)
     source = GOOD[int(store.prompts.row[row])]
     where = f"{store.sources[store.source[row]]}/groups.jsonl:{store.prompts.row[row]}"
@@ -205,9 +204,9 @@ def test_a_group_as_it_is_shown(made: Workspace) -> None:
     assert "".join(shown.tokens[last:]) == f"{source['responses'][2]}<|im_end|>\n"
     assert shown.positions[last] == prompt and len(shown.ids) == len(shown.tokens) == len(shown.weights)
     with pytest.raises(ConfigError, match=r"there are \d+, numbered from 0"):
-        preview(made, published(made), len(store))
-    with pytest.raises(ConfigError, match="has no groups 'dev'; it has train, test"):
-        preview(made, published(made), 0, stream="dev")
+        store_of(made, published(made)).preview(len(store))
+    with pytest.raises(ConfigError, match="has no stream 'dev'; it has train, test"):
+        store_of(made, published(made)).preview(0, stream="dev")
 
 
 def test_equal_bytes_in_another_folder_and_order(made: Workspace, tmp_path: Path) -> None:
@@ -252,17 +251,18 @@ def test_an_export_of_groups_needs_groups(made: Workspace, tmp_path: Path) -> No
     counts = published(other).manifest.counts
     kept = {}
     for each in family_exports(other, "rl"):
-        made_export = make(other, assets_of(other)[each.asset])
+        made_export = make(other, assets_of(other)[asset_name(each)])
         assert failing_of(other, made_export) == []
-        kept[each.asset] = made_export.manifest.counts["rows"]
+        kept[asset_name(each)] = made_export.manifest.counts["rows"]
     assert kept == {"rl_export_trl": counts["train"], "rl_export_held": counts["test"]}
     assert out_of_date(other, assets_of(other)["rl_export_trl"]) == []
 
 
 def failing_of(workspace: Workspace, store: Published) -> list[str]:
-    from prep_assets.assets.checks.check import checks_of, run_check
+    from prep_assets.assets.graph import run_check
+    from prep_assets_tests.assets.workspaces import checks_of
 
-    return [check.name for check in checks_of(store.manifest.asset) if not run_check(check, workspace, store).passed]
+    return [check.name for check in checks_of(store.manifest.asset, workspace) if not run_check(check, workspace, store).passed]
 
 
 def test_only_groups(tmp_path: Path) -> None:

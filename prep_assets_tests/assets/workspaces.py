@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from prep_assets.assets.checks.check import CHECKS, run_check
-from prep_assets.assets.graph import EVERY, Asset, assets_of
+from prep_assets.assets.graph import CHECKS, EVERY, asset_named, assets_of, run_check
+from prep_assets.assets.stage import Asset, Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import State, plan, run
@@ -168,3 +168,8 @@ def resealed(published: Published) -> Published:
     )
     manifest.write(published.directory)
     return Published(published.directory, manifest)
+
+
+def checks_of(asset: str, workspace: Workspace | None = None) -> tuple[Check, ...]:
+    """The checks of an asset; with a workspace, also of one of its exports."""
+    return asset_named(asset, workspace).checks

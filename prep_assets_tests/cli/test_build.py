@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.checks.check import Check, checks_of, run_check
-from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.graph import ASSETS, run_check
+from prep_assets.assets.stage import Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
+from prep_assets_tests.assets.workspaces import checks_of
 
 
 def marks(output: str) -> list[str]:

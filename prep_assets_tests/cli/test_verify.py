@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.assets.checks.check import CHECKS
-from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.graph import ASSETS, CHECKS
 from prep_assets.stores.manifest import Manifest, list_payload
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer" / "tokenizer.json"

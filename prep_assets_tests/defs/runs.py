@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from prep_assets.assets.checks.check import CHECKS
+from prep_assets.assets.graph import CHECKS
 from prep_assets.definitions import defs
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"

@@ -7,7 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from prep_assets.assets.checks.check import Check, run_check
+from prep_assets.assets.graph import run_check
+from prep_assets.assets.stage import Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
 from prep_assets.proofs.verdict import Verdict

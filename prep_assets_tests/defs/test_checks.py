@@ -11,9 +11,8 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from prep_assets.assets import sft_packed
-from prep_assets.assets.checks.check import Check, run_check
-from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.graph import ASSETS, run_check
+from prep_assets.assets.stage import Asset, Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
 from prep_assets.engine import state
@@ -158,12 +157,14 @@ def test_without_any_store_a_check_fails(stores: Path, instance: dg.DagsterInsta
 @pytest.fixture
 def changed(built: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Has a new store of `sft_packed` to be built: its code version counts up."""
-    recipe = sft_packed.packed_recipe
+    recipe = Asset.recipe
+
+    def next_version(asset: Asset, workspace: Workspace, partition: str) -> dict[str, Any]:
+        found = recipe(asset, workspace, partition)
+        return {**found, "version": "next"} if asset.name == "sft_packed" else found
 
     def arrange() -> None:
-        monkeypatch.setattr(
-            sft_packed, "packed_recipe", lambda workspace, partition="": {**recipe(workspace, partition), "version": "next"}
-        )
+        monkeypatch.setattr(Asset, "recipe", next_version)
 
     return arrange
 

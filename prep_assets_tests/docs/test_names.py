@@ -12,7 +12,7 @@ import yaml
 
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
-from prep_assets.assets.checks.check import CHECKS
+from prep_assets.assets.graph import CHECKS
 from prep_assets.assets.graph import ASSETS
 from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS
 from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS

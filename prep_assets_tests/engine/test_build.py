@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 
-from prep_assets.assets.checks.check import Check, checks_of, run_check
-from prep_assets.assets.graph import ASSETS, EVERY, assets_of
+from prep_assets.assets.graph import ASSETS, EVERY, assets_of, run_check
+from prep_assets.assets.stage import Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import BuildFailed, Look, build, plan, state
@@ -22,7 +22,7 @@ from prep_assets.engine.overrides import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import SHIPPED, build_all, shipped, with_groups, workspace_in
+from prep_assets_tests.assets.workspaces import SHIPPED, build_all, checks_of, shipped, with_groups, workspace_in
 
 SFT = tuple(SHIPPED["sft"]["domains"])
 RUN_CHECK = "prep_assets.engine.running.run_check"

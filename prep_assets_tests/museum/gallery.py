@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.check import checks_of, run_check
 from prep_assets.assets.checks.every_store import family_of
+from prep_assets.assets.graph import run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens, record_writer
-from prep_assets_tests.assets.workspaces import TOKENIZER, build, domain, jsonl, minimal, resealed, workspace_in
+from prep_assets_tests.assets.workspaces import TOKENIZER, build, checks_of, domain, jsonl, minimal, resealed, workspace_in
 
 Message = Mapping[str, Any]
 Chat = Sequence[Message]
@@ -56,12 +56,12 @@ class Stand:
     def verdict(self, check: str) -> Verdict:
         """What one of its checks says."""
         asset = self.published.manifest.asset
-        chosen = next(each for each in checks_of(asset) if each.name == check)
+        chosen = next(each for each in checks_of(asset, self.workspace) if each.name == check)
         return run_check(chosen, self.workspace, self.published)
 
     def failing(self) -> list[str]:
         """The names of the checks that do not hold."""
-        return [each.name for each in checks_of(self.published.manifest.asset) if not self.verdict(each.name).passed]
+        return [each.name for each in checks_of(self.published.manifest.asset, self.workspace) if not self.verdict(each.name).passed]
 
     def rows(self, stream: str = "train") -> list[Row]:
         """The records of a stream."""

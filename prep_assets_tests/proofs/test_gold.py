@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.assets.checks.check import CHECKS, run_check
+from prep_assets.assets.graph import CHECKS, run_check
 from prep_assets.proofs.gold import CONVERTED, check_golds, second_reading, stands_in, worked_out
 from prep_assets_tests.assets.workspaces import build, domain, minimal, resealed, workspace_in
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prep_assets.assets.checks.check import CHECKS, INTEGRITY, run_check
+from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.assets.graph import CHECKS, run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import (

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tokenizers import Tokenizer
 
-from prep_assets.assets.checks.check import CHECKS, run_check
+from prep_assets.assets.graph import CHECKS, run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Published

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
-from prep_assets.assets.checks.check import CHECKS, run_check
+from prep_assets.assets.graph import CHECKS, run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.manifest import Manifest

@@ -11,29 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets import preferences as preference
-from prep_assets.assets import rl_groups
-from prep_assets.assets import rl_prompts as rl
-from prep_assets.assets import sft_tokens as sft
 from prep_assets.assets.checks.second_source import Second
-from prep_assets.assets.graph import EVERY
-from prep_assets.assets.pretrain_tokens import document_text
 from prep_assets.assets.reading.domain import Reading
 from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.stage import FromRows, Store
+from prep_assets.assets.writing.conversations import conversations_of
+from prep_assets.assets.writing.documents import document_text
+from prep_assets.assets.writing.groups import Tokenize
 from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.assets.writing.message_rows import RowForm
+from prep_assets.assets.writing.pairs import encode_pairs, pair_encoder
 from prep_assets.assets.writing.preference_rows import preference_row
-from prep_assets.config.models import Family, Preference, Pretrain, Rl
+from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder, prompt_of, prompt_row
+from prep_assets.config.models import Preference, Pretrain, Rl
 from prep_assets.errors import Refused
 from prep_assets.proofs.selection import Again
 from prep_assets.records.quarantine import Quarantine, Refusal
-from prep_assets.samples import Group, Pair, Prompt, Record, Sample
+from prep_assets.samples import Record
 from prep_assets.stores.lines import open_lines
-from prep_assets.stores.published import Published
 from prep_assets.tokenization.encode import Encoder
 
 Judge = Callable[[Item], object]
@@ -51,18 +49,15 @@ class Heard(Quarantine):
         raise Refused(refusal.reason, refusal.detail, stage=refusal.stage)
 
 
-def alone(workspace: Workspace, kind: type[Family], published: Published, second: Second) -> Again:
+def alone(store: Store, source: FromRows, second: Second) -> Again:
     """How a refused row of a domain is looked at again."""
-    asset = published.manifest.asset
-    gives, judge_of = _FAMILIES[asset]
-    (raw,) = EVERY[asset].upstream
     made: list[tuple[Reading, Judge]] = []
 
     def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
         if not made:
-            reading = Source.of(workspace, kind, raw, second.name, gives=gives).reading()
+            reading = Source.of(store.workspace, type(store.family), store.raw, second.name, gives=source.gives).reading()
             reading.deduplicator = None
-            made.append((reading, judge_of(workspace, second, published)))
+            made.append((reading, source.judge(store, second)))
         [(reading, judge)] = made
         try:
             record = Record(file, row, dict(payload))
@@ -74,21 +69,12 @@ def alone(workspace: Workspace, kind: type[Family], published: Published, second
     return again
 
 
-def line_alone(workspace: Workspace, published: Published) -> Again:
+def _line_alone(look: Callable[[Mapping[str, Any], int], object]) -> Again:
     """How a refused line of a JSONL store is looked at again."""
-    heard, made = Heard(), list[Encoder]()
 
     def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
         try:
-            if published.manifest.asset == "preference_tokens":
-                made[:] = made or [preference.pair_encoder(workspace)]
-                preference.encode_pairs(workspace, [dict(payload)], row, made[0], heard)
-            else:
-                made[:] = made or [rl.prompt_encoder(workspace)]
-                family = workspace.family(Rl)
-                rendered = rl.generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(payload))
-                for _, fault in made[0].encode([rendered]).refused:
-                    raise fault
+            look(payload, row)
         except Refused as refusal:
             return f"{refusal.stage}/{refusal.reason}"
         return ""
@@ -96,10 +82,29 @@ def line_alone(workspace: Workspace, published: Published) -> Again:
     return again
 
 
-def _documents(workspace: Workspace, second: Second, published: Published) -> Judge:
-    family = workspace.family(Pretrain)
-    if family.image_token is not None or "trained_tokens" in published.manifest.counts:
-        return _masked_documents(workspace, second, published)
+def pair_lines(store: Store) -> Again:
+    """How a line of pairs is tokenized again."""
+    heard, encoder = Heard(), pair_encoder(store.workspace)
+    return _line_alone(lambda payload, row: encode_pairs(store.workspace, [dict(payload)], row, encoder, heard))
+
+
+def prompt_lines(store: Store) -> Again:
+    """How a line of prompts is tokenized again."""
+    workspace, family = store.workspace, store.workspace.family(Rl)
+    template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
+
+    def look(payload: Mapping[str, Any], row: int) -> None:
+        for _, fault in encoder.encode([generation_prompt(template, reasoning, dict(payload))]).refused:
+            raise fault
+
+    return _line_alone(look)
+
+
+def documents(store: Store, second: Second) -> Judge:
+    """How a document is looked at again."""
+    workspace, family = store.workspace, store.workspace.family(Pretrain)
+    if family.image_token is not None or "trained_tokens" in store.manifest.counts:
+        return _masked_documents(store, second)
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference
     fim = options.fim
 
@@ -121,8 +126,8 @@ def _documents(workspace: Workspace, second: Second, published: Published) -> Ju
     return judge
 
 
-def _masked_documents(workspace: Workspace, second: Second, published: Published) -> Judge:
-    family = workspace.family(Pretrain)
+def _masked_documents(store: Store, second: Second) -> Judge:
+    workspace, family = store.workspace, store.workspace.family(Pretrain)
     files = ImageFiles(workspace.image_folder(second.domain))
     documents, heard = MaskedDocuments(untemplated(workspace, family), files, family), Heard()
     encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), POLICY, trains=False)
@@ -135,37 +140,32 @@ def _masked_documents(workspace: Workspace, second: Second, published: Published
     return judge
 
 
-def _chats(workspace: Workspace, second: Second, published: Published) -> Judge:
-    conversations = sft.conversations_of(workspace, second.domain, Heard())
+def chats(store: Store, second: Second) -> Judge:
+    """How a chat is looked at again."""
+    conversations = conversations_of(store.workspace, second.domain, Heard())
     return lambda item: conversations.encode([item])
 
 
-def _pairs(workspace: Workspace, second: Second, published: Published) -> Judge:
-    reasoning, form = unrendered_reasoning(workspace.family(Preference)), form_of(published)
+def pairs(store: Store, second: Second) -> Judge:
+    """How a pair is looked at again."""
+    reasoning, form = unrendered_reasoning(store.workspace.family(Preference)), form_of(store.directory)
     return lambda item: preference_row(reasoning.read(item.example), form)
 
 
-def _prompts(workspace: Workspace, second: Second, published: Published) -> Judge:
-    reasoning, form = unrendered_reasoning(workspace.family(Rl)), form_of(published)
-    return lambda item: rl.prompt_row(rl.prompt_of(reasoning.read(item.example)), form)
+def prompts(store: Store, second: Second) -> Judge:
+    """How a prompt is looked at again."""
+    reasoning, form = unrendered_reasoning(store.workspace.family(Rl)), form_of(store.directory)
+    return lambda item: prompt_row(prompt_of(reasoning.read(item.example)), form)
 
 
-def form_of(published: Published) -> RowForm:
+def form_of(directory: Path) -> RowForm:
     """Whether the rows of a store are strings or messages, which its first row says."""
-    lines = (line for path in sorted(published.directory.glob("*.jsonl")) for line in open_lines(published.directory, path.stem))
+    lines = (line for path in sorted(directory.glob("*.jsonl")) for line in open_lines(directory, path.stem))
     first = next(lines, None)
     return "text" if first is None or isinstance(first["prompt"], str) else "messages"
 
 
-def _groups(workspace: Workspace, second: Second, published: Published) -> Judge:
-    tokenize, heard = rl_groups.Tokenize(workspace, second.name), Heard()
+def groups(store: Store, second: Second) -> Judge:
+    """How a group is looked at again."""
+    tokenize, heard = Tokenize(store.workspace, second.name), Heard()
     return lambda item: list(tokenize([item], heard))
-
-
-_FAMILIES: Mapping[str, tuple[type, Callable[[Workspace, Second, Published], Judge]]] = {
-    "pretrain_tokens": (Sample, _documents),
-    "sft_tokens": (Sample, _chats),
-    preference.PAIRS: (Pair, _pairs),
-    rl.PROMPTS: (Prompt, _prompts),
-    rl_groups.GROUPS: (Group, _groups),
-}

@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.graph import EVERY
-from prep_assets.assets.previews.stores import streams_of
-from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import FAMILIES, Family
+from prep_assets.assets.stage import Check, Store
 from prep_assets.errors import StoreError
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.manifest import build_key
-from prep_assets.stores.published import KEY_LENGTH, Published
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.published import KEY_LENGTH
+
+MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
+IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
+"""What `mask_alignment` and `tokenization_identity` say of conversations."""
 
 
-def integrity(workspace: Workspace, published: Published) -> Verdict:
-    manifest = published.manifest
+def integrity(store: Store) -> Verdict:
+    """The files are those of the manifest, and its recipe is the one that its build key was made of."""
+    manifest = store.manifest
     numbers = {"files_checked": len(manifest.files), "bytes_checked": sum(entry["bytes"] for entry in manifest.files.values())}
     try:
-        published.verify()
-        if (
-            build_key(manifest.recipe) != manifest.build_key
-            or published.directory.name.partition("-")[0] != manifest.build_key[:KEY_LENGTH]
-        ):
-            raise StoreError(
-                f"{published.directory}/manifest.json: its recipe is not what its build key {manifest.build_key[:KEY_LENGTH]} was made of"
-            )
+        store.published.verify()
+        key = manifest.build_key[:KEY_LENGTH]
+        if build_key(manifest.recipe) != manifest.build_key or store.directory.name.partition("-")[0] != key:
+            raise StoreError(f"{store.directory}/manifest.json: its recipe is not what its build key {key} was made of")
     except StoreError as error:
-        return Verdict(
-            False,
-            f"{error}\nBuild it again: {materialize_command(manifest.asset, manifest.partition)}",
-            numbers,
-            Worst("files", str(error)),
-        )
+        remedy = f"Build it again: {materialize_command(manifest.asset, manifest.partition)}"
+        return Verdict(False, f"{error}\n{remedy}", numbers, Worst("files", str(error)))
     return Verdict(True, f"{len(manifest.files):,} files have the size and sha256 of the manifest", numbers)
 
 
-def family_of(workspace: Workspace, published: Published) -> Family:
-    """The configuration that a store was made from."""
-    return workspace.family(FAMILIES[EVERY[published.manifest.asset].family])
+INTEGRITY = Check(
+    "file_hashes", "Every file of the store has the size and sha256 that its manifest says, and there is no other.", integrity
+)
 
 
-def open_streams(published: Published) -> dict[str, TokenStore]:
-    names = streams_of(published.manifest.asset, published.manifest.partition)
-    return {name: open_tokens(published.directory, name) for name in names if (published.directory / f"{name}.index").is_dir()}
-
-
-def together(verdicts: Iterator[Verdict]) -> Verdict:
+def together(verdicts: Iterable[Verdict]) -> Verdict:
     """Several verdicts as one: the first that fails, else their figures added up."""
     found = list(verdicts)
     numbers: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets import preferences as preference
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.raw import domain_of, pinned
 from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.examples import converter
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.reading.pinned import domain_of, pinned
+from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import pair_sample
 from prep_assets.config.image_token import image_placeholder
-from prep_assets.config.models import Family, Preference, Pretrain, Sft
+from prep_assets.config.models import Preference, Pretrain, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
@@ -35,16 +34,13 @@ from prep_assets.records.read import read_blocks
 from prep_assets.samples import DOCUMENT, IMAGE, Record, Sample, Turn
 from prep_assets.schemas.registry import Convert, apply
 from prep_assets.stores.lines import open_lines
-from prep_assets.stores.published import Published, open_published
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.tokens import TokenStore
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import control_pattern, treat
 
 
-def source_records(
-    workspace: Workspace, kind: type[Family], raw: str, name: str, store: TokenStore, *, several: bool = False
-) -> Iterator[tuple[int, str, Record]]:
-    """Each record of a store, read from its source again: its number in the store, its id, and the raw row.
+def source_records(store: Store, name: str, stream: TokenStore, *, several: bool = False) -> Iterator[tuple[int, str, Record]]:
+    """Each record of a stream of the domain `name`, read from its source again: its number in the stream, its id, and the raw row.
 
     Args:
         several: whether neighbours in the store may come from one row.
@@ -53,12 +49,13 @@ def source_records(
         StoreError: a record of the store is not in its source, or not in the order of the source.
         SourceError: a source changed since it was pinned.
     """
-    domain, sources = domain_of(workspace.family(kind), name), pinned(workspace, kind, raw, name)
+    family = store.family
+    domain, sources = domain_of(family, name), pinned(store.workspace, type(family), store.raw, name)
     files = (*sources.files, *sources.test_files)
     at = 0
     for index, file in enumerate(files):
-        others = np.flatnonzero(store.file[at:] != index)
-        wanted = iter(store.row[at : at + int(others[0]) if len(others) else None].tolist())
+        others = np.flatnonzero(stream.file[at:] != index)
+        wanted = iter(stream.row[at : at + int(others[0]) if len(others) else None].tolist())
         row = next(wanted, None)
         if row is None:
             continue
@@ -69,9 +66,9 @@ def source_records(
                     at, row = at + 1, next(wanted, None)
                     if not several:
                         break
-    if at != len(store):
+    if at != len(stream):
         raise StoreError(
-            f"record {at:,} of the store is row {int(store.row[at])} of file {int(store.file[at])}, which is not in the source"
+            f"record {at:,} of the store is row {int(stream.row[at])} of file {int(stream.file[at])}, which is not in the source"
         )
 
 
@@ -93,53 +90,47 @@ def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
 # -- documents with images --------------------------------------------------------------------------------------------------------------
 
 
-def document_conversations(workspace: Workspace, name: str, store: TokenStore) -> Iterator[Conversation]:
+def document_conversations(store: Store, stream: TokenStore) -> Iterator[Conversation]:
     """Each document of a pretraining stream with images, with a fresh render of its source, ended by the end-of-text token. The begin-of-text
     token, which `row_integrity` checks, is left out."""
-    family = workspace.family(Pretrain)
-    domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
+    family = store.workspace.family(Pretrain)
+    domain, vocabulary = domain_of(family, store.partition), store.vocabulary
     convert = converter(domain, Sample)
     special = {"eos_token": vocabulary.special["eos_token"]}
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image_placeholder(family))
     begin = int(documents_begin_with(vocabulary, family.bos) is not None)
-    for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+    for number, identity, record in source_records(store, store.partition, stream):
         turns = sample_of(convert, record, identity).turns
         document = Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
-        yield fresh_render(identity, store.record(number, "tokens")[begin:], document, template)
+        yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
 
 
 # -- SFT --------------------------------------------------------------------------------------------------------------------------------
 
 
-def _sft_samples(
-    workspace: Workspace, published: Published, stream: str, only: Sequence[int] | None = None
-) -> Iterator[tuple[int, str, Sample]]:
-    """Number in the store, id and source of each record, control tokens taken out where the store was made so."""
-    name = published.manifest.partition
-    domain = domain_of(workspace.family(Sft), name)
-    convert = converter(domain, Sample)
-    template = workspace.template(workspace.family(Sft))
-    shown = template.shows_thinking
-    stripped = published.manifest.recipe["special_in_content"] == "strip"
-    pattern = control_pattern(workspace.vocabulary(workspace.family(Sft)).control) if stripped else None
-    store, expanded = open_tokens(published.directory, stream), published.manifest.recipe["expand"] == "turns"
-    chosen = np.arange(len(store)) if only is None else _with_siblings(store, only)
-    wanted = replace(store, ends=store.ends[chosen], file=store.file[chosen], row=store.row[chosen])
-    found = source_records(workspace, Sft, "sft_raw", name, wanted, several=expanded)
+def _sft_samples(store: Store, stream: TokenStore, only: Sequence[int] | None) -> Iterator[tuple[int, str, Sample]]:
+    """Number in the stream, id and source of each record, control tokens taken out where the store was made so."""
+    recipe, template = store.recipe, store.workspace.template(store.workspace.family(Sft))
+    convert = converter(domain_of(store.family, store.partition), Sample)
+    pattern = control_pattern(store.vocabulary.control) if recipe["special_in_content"] == "strip" else None
+    expanded = recipe["expand"] == "turns"
+    chosen = np.arange(len(stream)) if only is None else _with_siblings(stream, only)
+    wanted = replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
+    found = source_records(store, store.partition, wanted, several=expanded)
     for identity, listed in groupby(found, key=itemgetter(1)):
         records = [(int(chosen[number]), each, record) for number, each, record in listed]
         whole = sample_of(convert, records[0][2], identity)
-        sample = treat(read_again(whole, published.manifest.recipe, shown=shown), pattern, "strip")[0]
-        samples = examples_again(sample, published.manifest.recipe, partial(plain_render, template=template)) if expanded else [sample]
+        sample = treat(read_again(whole, recipe, shown=template.shows_thinking), pattern, "strip")[0]
+        samples = examples_again(sample, recipe, partial(plain_render, template=template)) if expanded else [sample]
         if len(samples) != len(records):
             raise StoreError(f"{identity} is {len(records)} records of the store, and must be {len(samples)}")
         for part, ((number, _, _), each) in enumerate(zip(records, samples, strict=True), 1):
             yield number, identity if len(samples) == 1 else f"{identity}, answer {part} of {len(samples)}", each
 
 
-def _with_siblings(store: TokenStore, only: Sequence[int]) -> npt.NDArray[np.int64]:
+def _with_siblings(stream: TokenStore, only: Sequence[int]) -> npt.NDArray[np.int64]:
     """Records, and all others that come from their source rows."""
-    rows = np.cumsum(store.begins_row)
+    rows = np.cumsum(stream.begins_row)
     return np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
 
 
@@ -148,43 +139,35 @@ def plain_render(sample: Sample, template: ChatTemplate) -> str:
     return derive(sample, MaskOptions(), template).text
 
 
-def _sft_left(
-    workspace: Workspace, published: Published, stream: str, only: Sequence[int] | None = None
-) -> Iterator[tuple[int, str, Left]]:
-    """Number in the store and id of each record, and what it must be."""
-    recipe, store, family = published.manifest.recipe, open_tokens(published.directory, stream), workspace.family(Sft)
+def _sft_left(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
+    """Number in the stream and id of each record, and what it must be."""
+    recipe, vocabulary, template = store.recipe, store.vocabulary, store.workspace.template(store.workspace.family(Sft))
     options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
     truncation = Truncation(recipe["truncation"], recipe["preprocessing"]["max_seq_len"], recipe["truncation_keeps_stop"])
-    template, vocabulary = workspace.template(family), workspace.vocabulary(family)
     allowed = recipe["special_in_content"] == "allow"
-    for number, identity, sample in _sft_samples(workspace, published, stream, only):
-        length = len(store.record(number, "tokens"))
-        yield (
-            number,
-            identity,
-            left_of(sample, length, truncation, lambda each: derive(each, options, template, typed_controls=allowed), vocabulary),
-        )
+    for number, identity, sample in _sft_samples(store, stream, only):
+        length = len(stream.record(number, "tokens"))
+        left = left_of(sample, length, truncation, lambda each: derive(each, options, template, typed_controls=allowed), vocabulary)
+        yield number, identity, left
 
 
-def sft_rows(workspace: Workspace, published: Published, stream: str) -> Iterator[Row]:
+def sft_rows(store: Store, name: str) -> Iterator[Row]:
     """Each record of an SFT token stream with what must be trained of it."""
-    return (row for _, row in numbered_sft_rows(workspace, published, stream))
+    return (row for _, row in numbered_sft_rows(store, name))
 
 
-def numbered_sft_rows(
-    workspace: Workspace, published: Published, stream: str, only: Sequence[int] | None = None
-) -> Iterator[tuple[int, Row]]:
-    """The same with the number of each record in the store; `only` of some, and of those that come from the same rows of the source."""
-    store = open_tokens(published.directory, stream)
-    for number, identity, left in _sft_left(workspace, published, stream, only):
-        yield number, left.row(identity, store.record(number, "tokens"), store.record(number, "loss_mask"))
+def numbered_sft_rows(store: Store, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
+    """The same with the number of each record in the stream; `only` of some, and of those that come from the same rows of the source."""
+    stream = store.streams()[name]
+    for number, identity, left in _sft_left(store, stream, only):
+        yield number, left.row(identity, stream.record(number, "tokens"), stream.record(number, "loss_mask"))
 
 
-def sft_conversations(workspace: Workspace, published: Published, stream: str) -> Iterator[Conversation]:
+def sft_conversations(store: Store, name: str) -> Iterator[Conversation]:
     """Each record of an SFT token stream with a fresh render of its source."""
-    store = open_tokens(published.directory, stream)
-    for number, identity, left in _sft_left(workspace, published, stream):
-        yield left.conversation(identity, store.record(number, "tokens"))
+    stream = store.streams()[name]
+    for number, identity, left in _sft_left(store, stream):
+        yield left.conversation(identity, stream.record(number, "tokens"))
 
 
 def fresh_render(
@@ -207,41 +190,34 @@ def shown_text(turn: Turn, image: str) -> str:
 # -- preferences ------------------------------------------------------------------------------------------------------------------------
 
 
-def preference_rows(workspace: Workspace, published: Published, side: str) -> Iterator[Row]:
-    """Each record of one side of the tokenized pairs with the answer that must be trained."""
-    return (row for _, row in numbered_preference_rows(workspace, published, side))
-
-
-def numbered_preference_rows(
-    workspace: Workspace, published: Published, side: str, only: Sequence[int] | None = None
-) -> Iterator[tuple[int, Row]]:
-    """The same with the number of each record in the store; `only` of some."""
-    pairs = open_published(workspace.stores, preference.PAIRS)
-    if pairs.manifest.content_hash != published.manifest.recipe["pairs"]:
-        raise StoreError(f"preferences was built again since these tokens. Build them again: {materialize_command('preference_tokens')}")
-    template = workspace.template(workspace.family(Preference))
-    store, wanted = open_tokens(published.directory, side), None if only is None else set(only)
-    for number, line, content in _pair_lines(pairs, store):
-        if wanted is not None and number not in wanted:
-            continue
-        # the answers carry weights of their own, so no role is trained
-        sample = read_again(pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
-        expected = expected_texts(sample, MaskOptions(mask={}), template)
-        yield number, Row(f"line {line}", store.record(number, "tokens"), store.record(number, "loss_mask"), expected)
-
-
-def _pair_lines(pairs: Published, store: TokenStore) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    wanted = {int(row): number for number, row in enumerate(store.row)}
-    for line, content in enumerate(open_lines(pairs.directory, preference.TRAIN)):
+def _pairs(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Sample]]:
+    """Number in the stream of one side, id and conversation of each of its records."""
+    pairs, template = store.above("preferences"), store.workspace.template(store.workspace.family(Preference))
+    if pairs.manifest.content_hash != store.recipe["pairs"]:
+        raise StoreError(f"preferences was built again since these tokens. Build them again: {materialize_command(store.asset.name)}")
+    wanted = {int(row): number for number, row in enumerate(stream.row) if only is None or number in only}
+    for line, content in enumerate(open_lines(pairs.directory, "preferences")):
         if line in wanted:
-            yield wanted[line], line, content
+            sample = read_again(pair_sample(dict(content), side), store.recipe, shown=template.shows_thinking)
+            yield wanted[line], f"line {line}", sample
 
 
-def preference_conversations(workspace: Workspace, published: Published, side: str) -> Iterator[Conversation]:
+def preference_rows(store: Store, side: str) -> Iterator[Row]:
+    """Each record of one side of the tokenized pairs with the answer that must be trained."""
+    return (row for _, row in numbered_preference_rows(store, side))
+
+
+def numbered_preference_rows(store: Store, side: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
+    """The same with the number of each record in the stream; `only` of some."""
+    stream, template = store.streams()[side], store.workspace.template(store.workspace.family(Preference))
+    for number, identity, sample in _pairs(store, side, stream, only):
+        # the answers carry weights of their own, so no role is trained
+        expected = expected_texts(sample, MaskOptions(mask={}), template)
+        yield number, Row(identity, stream.record(number, "tokens"), stream.record(number, "loss_mask"), expected)
+
+
+def preference_conversations(store: Store, side: str) -> Iterator[Conversation]:
     """Each record of one side of the tokenized pairs with a fresh render of its pair."""
-    family = workspace.family(Preference)
-    template = workspace.template(family)
-    store = open_tokens(published.directory, side)
-    for number, line, content in _pair_lines(open_published(workspace.stores, preference.PAIRS), store):
-        sample = read_again(pair_sample(dict(content), side), published.manifest.recipe, shown=template.shows_thinking)
-        yield fresh_render(f"line {line}", store.record(number, "tokens"), sample, template)
+    stream, template = store.streams()[side], store.workspace.template(store.workspace.family(Preference))
+    for number, identity, sample in _pairs(store, side, stream):
+        yield fresh_render(identity, stream.record(number, "tokens"), sample, template)

@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from prep_assets.assets.checks.expected import fresh_render, source_records
-from prep_assets.assets.raw import domain_of
 from prep_assets.assets.reading.examples import converter
-from prep_assets.assets.rl_groups import MASK
-from prep_assets.assets.rl_prompts import RAW
-from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.group_turns import conversation_of, conversations
+from prep_assets.assets.reading.pinned import domain_of
+from prep_assets.assets.stage import Store
+from prep_assets.assets.writing.groups import MASK, conversation_of, conversations
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.identity import Conversation
@@ -28,19 +26,19 @@ from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
 
 
-def _groups(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str, Group]]:
+def _groups(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group]]:
     """Number in the store, id and source of each group.
 
     Raises:
         StoreError: a record of the store gives no group, or is not in its source.
     """
-    family = workspace.family(Rl)
-    shown = workspace.template(family).shows_thinking
-    for number, name in enumerate(store.sources):
-        domain, mine = domain_of(family, name), np.flatnonzero(store.source == number)
+    family = store.workspace.family(Rl)
+    shown = store.workspace.template(family).shows_thinking
+    for number, name in enumerate(stored.sources):
+        domain, mine = domain_of(family, name), np.flatnonzero(stored.source == number)
         convert = converter(domain, Group)
-        view = TokenStore({}, mine, store.prompts.file[mine], store.prompts.row[mine])
-        for at, identity, record in source_records(workspace, Rl, RAW, name, view) if len(mine) else ():
+        view = TokenStore({}, mine, stored.prompts.file[mine], stored.prompts.row[mine])
+        for at, identity, record in source_records(store, name, view) if len(mine) else ():
             try:
                 group = apply(convert, record.payload)
             except Refused as refusal:
@@ -50,18 +48,18 @@ def _groups(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str,
             yield int(mine[at]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
 
 
-def _pairs(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str, Group, tuple[tuple[int, str, Sample], ...]]]:
+def _pairs(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group, tuple[tuple[int, str, Sample], ...]]]:
     """Number, id and source of each group whose texts were tokenized, and of each of its responses the record number, the id and the
     conversation.
 
     Raises:
         StoreError: another number of responses than in the source.
     """
-    for number, identity, group in _groups(workspace, store):
+    for number, identity, group in _groups(store, stored):
         if group.sampled is not None:
             continue
         try:
-            records, samples = store.responses_of(number), conversations(group)
+            records, samples = stored.responses_of(number), conversations(group)
         except Refused as refusal:
             raise StoreError(f"the store holds {identity}, of which no conversation is made: {refusal}") from refusal
         if len(records) != len(samples):
@@ -70,47 +68,45 @@ def _pairs(workspace: Workspace, store: GroupStore) -> Iterator[tuple[int, str, 
         yield number, identity, group, tuple((record, f"{identity}, response {i}", sample) for i, (record, sample) in enumerate(listed))
 
 
-def group_rows(workspace: Workspace, folder: Path) -> Iterator[Row]:
+def group_rows(store: Store, folder: Path) -> Iterator[Row]:
     """Each prompt with each of its responses, and what must be trained of them."""
-    store, template = open_groups(folder), workspace.template(workspace.family(Rl))
-    for number, _, _, responses in _pairs(workspace, store):
+    stored, template = open_groups(folder), store.workspace.template(store.workspace.family(Rl))
+    for number, _, _, responses in _pairs(store, stored):
         for record, identity, sample in responses:
-            yield Row(identity, *store.conversation(number, record), expected_texts(sample, MASK, template))
+            yield Row(identity, *stored.conversation(number, record), expected_texts(sample, MASK, template))
 
 
-def group_conversations(workspace: Workspace, folder: Path) -> Iterator[Conversation]:
+def group_conversations(store: Store, folder: Path) -> Iterator[Conversation]:
     """Each prompt with each of its responses, and a fresh render of both."""
-    store, family = open_groups(folder), workspace.family(Rl)
-    template = workspace.template(family)
-    for number, _, _, responses in _pairs(workspace, store):
+    stored, template = open_groups(folder), store.workspace.template(store.workspace.family(Rl))
+    for number, _, _, responses in _pairs(store, stored):
         for record, identity, sample in responses:
-            yield fresh_render(identity, store.conversation(number, record)[0], sample, template)
+            yield fresh_render(identity, stored.conversation(number, record)[0], sample, template)
 
 
-def group_prompts(workspace: Workspace, folder: Path) -> Iterator[Conversation]:
+def group_prompts(store: Store, folder: Path) -> Iterator[Conversation]:
     """Each prompt, and a fresh render of it with the generation prompt: where the prompt ends and the response begins."""
-    store, family = open_groups(folder), workspace.family(Rl)
-    template = workspace.template(family)
-    for number, identity, group in _groups(workspace, store):
+    stored, template = open_groups(folder), store.workspace.template(store.workspace.family(Rl))
+    for number, identity, group in _groups(store, stored):
         if group.sampled is not None and group.sampled.prompt is not None:
             continue
-        ids = store.prompts.record(number, "tokens")
+        ids = stored.prompts.record(number, "tokens")
         yield fresh_render(f"{identity}, prompt", ids, conversation_of(group, group.prompt), template, generation_prompt=True)
 
 
-def group_scores(workspace: Workspace, folder: Path) -> Iterator[Scores]:
+def group_scores(store: Store, folder: Path) -> Iterator[Scores]:
     """Each group's rewards, and those of its source."""
-    store = open_groups(folder)
-    for number, identity, group in _groups(workspace, store):
-        yield Scores(identity, store.rewards.record(number, "rewards"), len(store.responses_of(number)), group.rewards)
+    stored = open_groups(folder)
+    for number, identity, group in _groups(store, stored):
+        yield Scores(identity, stored.rewards.record(number, "rewards"), len(stored.responses_of(number)), group.rewards)
 
 
-def group_samples(workspace: Workspace, folder: Path) -> Iterator[Rollout]:
+def group_samples(store: Store, folder: Path) -> Iterator[Rollout]:
     """Each group of which the source has the ids that were sampled, with what is stored of it."""
-    store = open_groups(folder)
-    for number, identity, group in _groups(workspace, store):
+    stored = open_groups(folder)
+    for number, identity, group in _groups(store, stored):
         if group.sampled is None:
             continue
-        keys, records = tuple(store.responses.arrays), store.responses_of(number)
-        stored = [{key: store.responses.record(record, key).tolist() for key in keys} for record in records]
-        yield Rollout(identity, store.prompts.record(number, "tokens").tolist(), stored, group.sampled)
+        keys, records = tuple(stored.responses.arrays), stored.responses_of(number)
+        rollout = [{key: stored.responses.record(record, key).tolist() for key in keys} for record in records]
+        yield Rollout(identity, stored.prompts.record(number, "tokens").tolist(), rollout, group.sampled)

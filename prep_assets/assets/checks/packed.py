@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets import sft_tokens as sft
 from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.token_rows import image_verdicts
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import Sft
+from prep_assets.assets.stage import Store
 from prep_assets.errors import StoreError
 from prep_assets.proofs.images import check_packed_images
 from prep_assets.proofs.packed_mask import check_pieces
@@ -24,38 +22,38 @@ from prep_assets.proofs.rows import check_packed
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.bin_rows import bin_rows
 from prep_assets.stores.packed import open_documents, open_packed
-from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 
-def _packed_tables(published: Published) -> list[str]:
-    return [name for name in ("sft_packed", "sft_dev_packed") if (published.directory / f"{name}.documents").is_dir()]
+def _packed_tables(store: Store) -> list[str]:
+    return [name for name in ("sft_packed", "sft_dev_packed") if (store.directory / f"{name}.documents").is_dir()]
 
 
-def packed_rows(workspace: Workspace, published: Published) -> Verdict:
-    vocabulary = workspace.vocabulary(workspace.family(Sft))
-    tables = [open_packed(published.directory, name) for name in _packed_tables(published)]
+def packed_rows(store: Store) -> Verdict:
+    """Rows, their position ids, and their images."""
+    vocabulary = store.vocabulary
+    tables = [open_packed(store.directory, name) for name in _packed_tables(store)]
     sound = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
-    positions = (_positions(published, name) for name in _packed_tables(published) if (published.directory / name).is_dir())
-    return together(chain(sound, positions, image_verdicts(workspace, workspace.family(Sft), tables)))
+    positions = (_positions(store, name) for name in _packed_tables(store) if (store.directory / name).is_dir())
+    return together(chain(sound, positions, image_verdicts(store, tables)))
 
 
-def _positions(published: Published, name: str) -> Verdict:
+def _positions(store: Store, name: str) -> Verdict:
     """Position ids, which the format bin stores."""
-    documents, _, row_len = open_documents(published.directory, name)
-    return check_positions(bin_rows(published.directory / name, "position_ids", row_len), documents, row_len)
+    documents, _, row_len = open_documents(store.directory, name)
+    return check_positions(bin_rows(store.directory / name, "position_ids", row_len), documents, row_len)
 
 
-def packed_mixture(workspace: Workspace, published: Published) -> Verdict:
+def packed_mixture(store: Store) -> Verdict:
     """Which records are in the rows, and what is left out of them."""
-    tables = ((name, open_documents(published.directory, name)[0]) for name in _packed_tables(published))
-    return together(mixture_of(workspace, published, name, documents) for name, documents in tables)
+    tables = ((name, open_documents(store.directory, name)[0]) for name in _packed_tables(store))
+    return together(mixture_of(store, name, documents) for name, documents in tables)
 
 
-def mixture_of(workspace: Workspace, published: Published, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
+def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
     """The mixture of one table, of which these are the pieces."""
-    packing, manifest = published.manifest.recipe["packing"], published.manifest
-    sources, stores = open_documents(published.directory, name)[1], _domains_of(workspace, published, name)
+    packing, manifest = store.recipe["packing"], store.manifest
+    sources, stores = open_documents(store.directory, name)[1], _domains_of(store, name)
     prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
     lengths = {domain: np.diff(store.ends, prepend=0) for domain, store in stores.items()}
     claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
@@ -71,12 +69,12 @@ def _trained(stores: Sequence[TokenStore]) -> Trained:
     return trained
 
 
-def _domains_of(workspace: Workspace, published: Published, name: str) -> dict[str, TokenStore]:
+def _domains_of(store: Store, name: str) -> dict[str, TokenStore]:
     """The token stores that a table was packed from. All domains of the configuration that have the split, not only those in the table."""
     split = "train" if name == "sft_packed" else "dev"
     stores = {}
-    for domain, content in sorted(published.manifest.recipe["tokens"].items()):
-        tokens = open_published(workspace.stores, sft.TOKENS, domain)
+    for domain, content in sorted(store.recipe["tokens"].items()):
+        tokens = store.above("sft_tokens", domain)
         if tokens.manifest.content_hash != content:
             raise StoreError(
                 f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {materialize_command('sft_packed')}"
@@ -86,23 +84,25 @@ def _domains_of(workspace: Workspace, published: Published, name: str) -> dict[s
     return stores
 
 
-def packed_mask(workspace: Workspace, published: Published) -> Verdict:
+def packed_mask(store: Store) -> Verdict:
+    """Every piece against the record that it is of."""
     verdicts = []
-    for name in _packed_tables(published):
-        packed = open_packed(published.directory, name)
-        stores = _domains_of(workspace, published, name)
-        verdicts.append(check_pieces(packed, stores, once=not published.manifest.recipe["packing"].get("epochs")))
+    for name in _packed_tables(store):
+        packed = open_packed(store.directory, name)
+        stores = _domains_of(store, name)
+        verdicts.append(check_pieces(packed, stores, once=not store.recipe["packing"].get("epochs")))
         if len(packed.images) or any(len(store.images) for store in stores.values()):
             verdicts.append(check_packed_images(packed, stores))
     return together(iter(verdicts))
 
 
-def packed_accounting(workspace: Workspace, published: Published) -> Verdict:
-    counts = published.manifest.counts
+def packed_accounting(store: Store) -> Verdict:
+    """The counts of the table against what its domains hold."""
+    counts = store.manifest.counts
     verdicts = []
-    for name in _packed_tables(published):
+    for name in _packed_tables(store):
         prefix = "" if name == "sft_packed" else "dev_"
-        packed = open_packed(published.directory, name)
+        packed = open_packed(store.directory, name)
         used, trained = int(np.sum(packed.documents["length"])), sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
         claimed = (counts[f"{prefix}rows"], counts[f"{prefix}tokens"], counts[f"{prefix}trained_tokens"])
         found = (len(packed), used, trained)
@@ -112,15 +112,12 @@ def packed_accounting(workspace: Workspace, published: Published) -> Verdict:
             text = f"rows, tokens, trained tokens are {found}, the manifest says {claimed}"
             verdicts.append(Verdict(False, text, numbers, Worst(name, text)))
         else:
-            verdicts.append(
-                _mixed_total(workspace, published, name, packed.sources, used, counts[f"{prefix}tokens_left_out"], numbers, summary)
-            )
+            verdicts.append(_mixed_total(store, name, packed.sources, used, counts[f"{prefix}tokens_left_out"], numbers, summary))
     return together(iter(verdicts))
 
 
 def _mixed_total(
-    workspace: Workspace,
-    published: Published,
+    store: Store,
     name: str,
     sources: tuple[str, ...],
     used: int,
@@ -129,11 +126,11 @@ def _mixed_total(
     summary: str,
 ) -> Verdict:
     """Without weights, epochs or limits, everything that the domains hold must be in rows or counted as left out."""
-    packing = published.manifest.recipe["packing"]
+    packing = store.recipe["packing"]
     if any(packing.get(key) for key in ("weights", "epochs", "max_items")):
         return Verdict(True, summary, numbers)
     split = "train" if name == "sft_packed" else "dev"
-    offered = sum(open_tokens(open_published(workspace.stores, sft.TOKENS, source).directory, split).tokens for source in sources)
+    offered = sum(open_tokens(store.above("sft_tokens", source).directory, split).tokens for source in sources)
     if offered != used + left_out:
         text = f"the domains hold {offered:,} tokens, but {used:,} are packed and {left_out:,} counted as left out"
         return Verdict(False, text, numbers, Worst(name, text))

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.every_store import open_streams, together
+from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.expected import (
     document_conversations,
     sample_of,
     source_records,
 )
 from prep_assets.assets.checks.token_rows import image_verdicts
-from prep_assets.assets.raw import domain_of
 from prep_assets.assets.reading.examples import converter
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.reading.pinned import domain_of
+from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
@@ -31,53 +31,50 @@ from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.schemas.text import TextField
-from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.fill_in_the_middle import cut_of
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 
-def pretrain_rows(workspace: Workspace, published: Published) -> Verdict:
-    family, stores = workspace.family(Pretrain), open_streams(published).values()
-    vocabulary = workspace.vocabulary(family)
-    begin = documents_begin_with(vocabulary, family.bos)
-    sound = (check_records(store, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=begin) for store in stores)
-    return together(chain(sound, image_verdicts(workspace, family, stores)))
+def pretrain_rows(store: Store) -> Verdict:
+    """The rows of every stream, where documents begin and end, and the images in them."""
+    streams, vocabulary = store.streams().values(), store.vocabulary
+    begin = documents_begin_with(vocabulary, store.workspace.family(Pretrain).bos)
+    sound = (check_records(each, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=begin) for each in streams)
+    return together(chain(sound, image_verdicts(store, streams)))
 
 
-def pretrain_masks(workspace: Workspace, published: Published) -> Verdict:
-    masked = [store for store in open_streams(published).values() if "loss_mask" in store.arrays]
+def pretrain_masks(store: Store) -> Verdict:
+    """The masks of documents; where there is none, that none is needed."""
+    masked = [stream for stream in store.streams().values() if "loss_mask" in stream.arrays]
     if not masked:
-        return _all_trained(workspace, published)
-    return together(prove_document_masks(workspace, masked_documents(workspace, published, store)) for store in masked)
+        return _all_trained(store)
+    return together(prove_document_masks(store, masked_documents(store, stream)) for stream in masked)
 
 
-def masked_documents(workspace: Workspace, published: Published, store: TokenStore) -> Iterator[MaskedDocument]:
+def masked_documents(store: Store, stream: TokenStore) -> Iterator[MaskedDocument]:
     """Each document of a stream that has a mask, with what its source says."""
-    name, family = published.manifest.partition, workspace.family(Pretrain)
-    convert = converter(domain_of(family, name), Sample)
-    begin = int(documents_begin_with(workspace.vocabulary(family), family.bos) is not None)
-    for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
-        ids, mask = (store.record(number, key)[begin:] for key in ("tokens", "loss_mask"))
+    family = store.workspace.family(Pretrain)
+    convert = converter(domain_of(family, store.partition), Sample)
+    begin = int(documents_begin_with(store.vocabulary, family.bos) is not None)
+    for number, identity, record in source_records(store, store.partition, stream):
+        ids, mask = (stream.record(number, key)[begin:] for key in ("tokens", "loss_mask"))
         yield MaskedDocument(identity, sample_of(convert, record, identity), ids, mask)
 
 
-def prove_document_masks(workspace: Workspace, documents: Iterable[MaskedDocument]) -> Verdict:
+def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> Verdict:
     """The check of masks, with the family's vocabulary and image token."""
-    family = workspace.family(Pretrain)
-    return check_document_masks(documents, workspace.vocabulary(family), stored_image_id(workspace, family))
+    return check_document_masks(documents, store.vocabulary, stored_image_id(store.workspace, store.family))
 
 
-def _all_trained(workspace: Workspace, published: Published) -> Verdict:
+def _all_trained(store: Store) -> Verdict:
     """A stream without a mask: no document has a region that weighs less than 1."""
-    name, count = published.manifest.partition, 0
-    domain = domain_of(workspace.family(Pretrain), name)
-    convert = converter(domain, Sample)
+    count, convert = 0, converter(domain_of(store.family, store.partition), Sample)
     if isinstance(convert, TextField):
-        documents = sum(len(store) for store in open_streams(published).values())
+        documents = sum(len(stream) for stream in store.streams().values())
         return Verdict(True, f"{documents:,} documents of one text each, every token of which is trained", {"documents": documents})
-    for store in open_streams(published).values():
-        for _, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+    for stream in store.streams().values():
+        for _, identity, record in source_records(store, store.partition, stream):
             shown = [
                 region for turn in sample_of(convert, record, identity).turns for region in turn.regions if not region.drop and region.text
             ]
@@ -88,26 +85,25 @@ def _all_trained(workspace: Workspace, published: Published) -> Verdict:
     return Verdict(True, f"{count:,} documents, every token of which is trained", {"documents": count})
 
 
-def pretrain_texts(workspace: Workspace, published: Published) -> Verdict:
-    vocabulary = workspace.vocabulary(workspace.family(Pretrain))
+def pretrain_texts(store: Store) -> Verdict:
+    """The tokens of every document against its text."""
 
-    def prove(store: TokenStore) -> Verdict:
-        if len(store.images):
-            return prove_identity(document_conversations(workspace, published.manifest.partition, store), vocabulary)
-        return prove_texts(document_texts(workspace, published, store), vocabulary)
+    def prove(stream: TokenStore) -> Verdict:
+        if len(stream.images):
+            return prove_identity(document_conversations(store, stream), store.vocabulary)
+        return prove_texts(document_texts(store, stream), store.vocabulary)
 
-    return together(prove(store) for store in open_streams(published).values())
+    return together(prove(stream) for stream in store.streams().values())
 
 
-def document_texts(workspace: Workspace, published: Published, store: TokenStore) -> Iterator[Text]:
+def document_texts(store: Store, stream: TokenStore) -> Iterator[Text]:
     """Each document of a stream with the text of its source."""
-    name, family = published.manifest.partition, workspace.family(Pretrain)
-    convert, vocabulary = converter(domain_of(family, name), Sample), workspace.vocabulary(family)
-    fim = published.manifest.recipe["preprocessing"].get("fim")
+    name, family, vocabulary = store.partition, store.workspace.family(Pretrain), store.vocabulary
+    convert, fim = converter(domain_of(family, name), Sample), store.recipe["preprocessing"].get("fim")
     begin = int(documents_begin_with(vocabulary, family.bos) is not None)
-    for number, identity, record in source_records(workspace, Pretrain, "pretrain_raw", name, store):
+    for number, identity, record in source_records(store, name, stream):
         text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
-        yield _as_text(identity, text, store.record(number, "tokens")[begin:-1], name, fim, vocabulary)
+        yield _as_text(identity, text, stream.record(number, "tokens")[begin:-1], name, fim, vocabulary)
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:

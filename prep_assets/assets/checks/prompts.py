@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets import rl_prompts as rl
 from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.expected import fresh_render
-from prep_assets.assets.checks.selection import LINES
 from prep_assets.assets.commands import materialize_command
-from prep_assets.assets.raw import domain_of, pinned
 from prep_assets.assets.reading.examples import converter
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.reading.pinned import domain_of, pinned
+from prep_assets.assets.stage import FromLines, Store
 from prep_assets.assets.writing.message_rows import sample_of, turns_of
+from prep_assets.assets.writing.prompts import prompt_row
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.gold import CONVERTED, Converted, as_number, check_golds, second_reading, stands_in, worked_out
@@ -28,24 +27,22 @@ from prep_assets.records.read import read_blocks
 from prep_assets.samples import USER, Prompt, Record
 from prep_assets.schemas.registry import Convert, apply
 from prep_assets.stores.lines import open_lines
-from prep_assets.stores.published import Published, open_published
-from prep_assets.stores.tokens import open_tokens
 
 Gold = tuple[str, str, object, Fraction | Converted | None]
 """What `check_golds` takes of each prompt."""
 
 
-def prompt_golds(workspace: Workspace, published: Published) -> Verdict:
-    return together(check_golds(_golds_of(workspace, published, name)) for name in (rl.TRAIN, rl.TEST))
+def prompt_golds(store: Store) -> Verdict:
+    """Every gold against a second reading of its row."""
+    return together(check_golds(_golds_of(store, str(stream.stem))) for stream in store.asset.streams.values())
 
 
-def _golds_of(workspace: Workspace, published: Published, name: str) -> Iterator[Gold]:
+def _golds_of(store: Store, name: str) -> Iterator[Gold]:
     """Every prompt of a file with its gold and a second reading of its source row."""
-    family = workspace.family(Rl)
-    lines = open_lines(published.directory, name)
+    family, lines = store.workspace.family(Rl), open_lines(store.directory, name)
     contents = list(lines)
     for number, domain_name in enumerate(lines.sources):
-        domain, sources = domain_of(family, domain_name), pinned(workspace, Rl, rl.RAW, domain_name)
+        domain, sources = domain_of(family, domain_name), pinned(store.workspace, Rl, store.raw, domain_name)
         convert = converter(domain, Prompt)
         mine = np.flatnonzero(lines.index["source"] == number)
         wanted = {(int(lines.index["file"][i]), int(lines.index["row"][i])): int(i) for i in mine}
@@ -75,30 +72,31 @@ def _second(record: Record, convert: Convert, content: Mapping[str, Any], identi
         example = apply(convert, record.payload)
     except Refused:
         return identity, prompt, content["gold"], None
-    same = isinstance(example, Prompt) and rl.prompt_row(example, "messages")["gold"] == content["gold"]
+    same = isinstance(example, Prompt) and prompt_row(example, "messages")["gold"] == content["gold"]
     return identity, prompt, content["gold"], CONVERTED if same else None
 
 
-def arithmetic_golds(workspace: Workspace, published: Published) -> Verdict:
-    rows = enumerate(open_lines(published.directory, rl.ARITHMETIC))
+def arithmetic_golds(store: Store) -> Verdict:
+    """Every gold against its question, worked out."""
+    rows = enumerate(open_lines(store.directory, store.asset.name))
     return check_golds((f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
 
 
-def prompt_identity(workspace: Workspace, published: Published) -> Verdict:
+def prompt_identity(store: Store) -> Verdict:
     """The tokens of every prompt against a fresh render of its line, up to where a model continues."""
-    vocabulary = workspace.vocabulary(workspace.family(Rl))
-    return together(prove_identity(prompt_conversations(workspace, published, *each), vocabulary) for each in LINES["rl_tokens"])
+    return together(prove_identity(prompt_conversations(store, name), store.vocabulary) for name in store.streams())
 
 
-def prompt_conversations(workspace: Workspace, published: Published, asset: str, name: str, stream: str) -> Iterator[Conversation]:
-    family, recipe = workspace.family(Rl), published.manifest.recipe
-    upstream = open_published(workspace.stores, asset)
-    if upstream.manifest.content_hash != recipe["prompts"][asset]:
-        raise StoreError(f"{asset} was built again since these tokens. Build them again: {materialize_command('rl_tokens')}")
-    template, store = workspace.template(family), open_tokens(published.directory, stream)
-    wanted = {int(row): number for number, row in enumerate(store.row)}
+def prompt_conversations(store: Store, stream: str) -> Iterator[Conversation]:
+    """Each record of a stream of prompts with a fresh render of its line."""
+    assert isinstance(store.asset.source, FromLines)
+    asset, name = store.asset.source.files[stream]
+    upstream, template, tokens = store.above(asset), store.workspace.template(store.workspace.family(Rl)), store.streams()[stream]
+    if upstream.manifest.content_hash != store.recipe["prompts"][asset]:
+        raise StoreError(f"{asset} was built again since these tokens. Build them again: {materialize_command(store.asset.name)}")
+    wanted = {int(row): number for number, row in enumerate(tokens.row)}
     for line, content in enumerate(open_lines(upstream.directory, name)):
         if line in wanted:
-            sample = read_again(sample_of(content, turns_of(content["prompt"], USER)), recipe, shown=template.shows_thinking)
-            ids = store.record(wanted[line], "tokens")
+            sample = read_again(sample_of(content, turns_of(content["prompt"], USER)), store.recipe, shown=template.shows_thinking)
+            ids = tokens.record(wanted[line], "tokens")
             yield fresh_render(f"{name} line {line + 1}", ids, sample, template, generation_prompt=True)

@@ -7,10 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from prep_assets.assets.graph import EVERY
-from prep_assets.assets.raw import domain_of, pinned
-from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import Domain, Family
+from prep_assets.assets.reading.pinned import domain_of, pinned
+from prep_assets.assets.stage import Store
+from prep_assets.config.models import Domain
 from prep_assets.proofs.contamination import Passages
 from prep_assets.proofs.selection import Rules
 from prep_assets.proofs.source_rows import Rows, Unsupported, read_rows
@@ -32,16 +31,15 @@ class Second:
     passages: Passages | None = None
 
     @classmethod
-    def of(cls, workspace: Workspace, kind: type[Family], asset: str, name: str) -> Second:
-        """The domain `name` of an asset that reads sources.
+    def of(cls, store: Store, name: str) -> Second:
+        """The domain `name` of a store that is made from sources.
 
         Raises:
             SourceError: a source changed since it was pinned.
         """
-        (raw,) = EVERY[asset].upstream
-        sources = pinned(workspace, kind, raw, name)
+        family = store.family
+        sources = pinned(store.workspace, type(family), store.raw, name)
         held_out = (False,) * len(sources.files) + (True,) * len(sources.test_files)
-        family = workspace.family(kind)
         benchmarks = (row for file in sources.benchmarks for _, row in _rows(file, "line"))
         passages = Passages.of(benchmarks, family.decontaminate.words) if sources.benchmarks else None
         return cls(name, domain_of(family, name), (*sources.files, *sources.test_files), held_out, passages)

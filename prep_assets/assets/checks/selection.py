@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets import preferences as preference
-from prep_assets.assets import rl_groups
-from prep_assets.assets import rl_prompts as rl
-from prep_assets.assets.checks.alone import alone, line_alone
-from prep_assets.assets.checks.every_store import family_of, open_streams
+from prep_assets.assets.checks.alone import alone
 from prep_assets.assets.checks.expected import shown_text
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
-from prep_assets.assets.reading.rl_domains import group_domains, prompt_domains
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.stage import Check, FromLines, FromRows, Store
+from prep_assets.assets.writing.groups import TEST, splits
 from prep_assets.config.image_token import image_placeholder
-from prep_assets.config.models import Family, Pretrain, Rl
 from prep_assets.proofs.held_out import canonical_json, is_held_out
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
 from prep_assets.proofs.selection import Rules, select
@@ -28,87 +23,82 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.samples import Group, Prompt, Sample
 from prep_assets.schemas.registry import apply
-from prep_assets.stores.groups import open_groups
-from prep_assets.stores.lines import open_lines
-from prep_assets.stores.published import Published, open_published
+from prep_assets.stores.groups import GroupStore, open_groups
+from prep_assets.stores.lines import Lines, open_lines
 
 Part = tuple[bool, Any, Any, Any, Any]
 """A part of a store: whether it is held out; domain number, file and row of its records, and what `Stored.belongs` is (or `None`)."""
 
 
-def selection(workspace: Workspace, published: Published) -> Verdict:
+def selection(store: Store) -> Verdict:
     """Go through every domain of a store that is made from sources."""
-    family, asset = family_of(workspace, published), published.manifest.asset
-    names, parts = domain_names(family, published), list(_parts(family, published))
-    ledger = Ledger(refusals_of(published), getattr(family, "test_fraction", 0.0))
-    for number, name in enumerate(names):
-        second = Second.of(workspace, type(family), asset, name)
+    source, family, listed = rows_of(store), store.family, list(_parts(store))
+    ledger = Ledger(refusals_of(store), getattr(family, "test_fraction", 0.0))
+    for number, name in enumerate(store.domains):
+        second = Second.of(store, name)
         rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
-        blocks = select(second.rows(), rules)
-        again = alone(workspace, type(family), published, second)
-        ledger.domain(blocks, _stored(parts, number), second.names, second.held_out, content_of(family, asset, second), again)
+        blocks, again, content = select(second.rows(), rules), alone(store, source, second), source.content(store, second)
+        ledger.domain(blocks, _stored(listed, number), second.names, second.held_out, content, again)
     return ledger.verdict()
 
 
-SOURCED = ("pretrain_tokens", "sft_tokens", preference.PAIRS, rl.PROMPTS, rl_groups.GROUPS)
-"""The stores that are made from sources."""
-LINES = {
-    "preference_tokens": ((preference.PAIRS, preference.TRAIN, "chosen"),),
-    "rl_tokens": ((rl.PROMPTS, rl.TRAIN, "prompts"), (rl.ARITHMETIC, rl.ARITHMETIC, "arithmetic")),
-}
-"""The stores whose lines other stores tokenize: asset, file, and the stream that they go to."""
+def rows_of(store: Store) -> FromRows:
+    """How the rows that a store is made from are read again."""
+    assert isinstance(store.asset.source, FromRows)
+    return store.asset.source
 
 
-def line_selection(workspace: Workspace, published: Published) -> Verdict:
+def line_selection(store: Store) -> Verdict:
     """Go through the lines that a store's tokens are made from."""
-    ledger, streams = Ledger(refusals_of(published), 0.0), open_streams(published)
-    for asset, name, stream in LINES[published.manifest.asset]:
-        path = open_published(workspace.stores, asset).directory / f"{name}.jsonl"
+    ledger, streams, source = Ledger(refusals_of(store), 0.0), store.streams(), store.asset.source
+    assert isinstance(source, FromLines)
+    for stream, (asset, name) in source.files.items():
+        path = store.above(asset).directory / f"{name}.jsonl"
         with path.open("rb") as file:
             blocks = select([(0, False, read_rows(file, "jsonl", None))], Rules(deduplicate=False))
             place = places(0, streams[stream].row)
             stored = Stored.of(place, np.zeros(len(place), bool))
-            ledger.domain(blocks, stored, [path.name], [False], canonical_json, line_alone(workspace, published))
+            ledger.domain(blocks, stored, [path.name], [False], canonical_json, source.again(store))
     return ledger.verdict()
 
 
-def refusals_of(published: Published) -> Refusals:
+SELECTION = Check(
+    "selection",
+    "Every row of the sources, read again by other code, is stored once on its side of the split, or refused once for a reason that holds.",
+    selection,
+)
+LINE_SELECTION = Check(
+    "selection", "Every line that these tokens are made from is there once, or refused once for a reason that holds.", line_selection
+)
+
+
+def refusals_of(store: Store) -> Refusals:
     """The quarantine of a store, in columns."""
-    lines = read_quarantine(published.quarantine) if published.quarantine else ()
+    lines = read_quarantine(store.published.quarantine) if store.published.quarantine else ()
     return Refusals((line.id, f"{line.stage}/{line.reason}") for line in lines)
 
 
-def domain_names(family: Family, published: Published) -> Sequence[str]:
-    """The domains that a store is made from, in the order in which it numbers them."""
-    if published.manifest.partition:
-        return [published.manifest.partition]
-    if not isinstance(family, Rl):
-        return sorted(family.domains)
-    return group_domains(family) if published.manifest.asset == rl_groups.GROUPS else prompt_domains(family)
-
-
-def _parts(family: Family, published: Published) -> Iterator[Part]:
-    asset = published.manifest.asset
-    if asset == rl_groups.GROUPS:
-        for split, folder in rl_groups.splits(published).items():
-            store = open_groups(folder)
-            yield split == rl_groups.TEST, store.source, store.prompts.file, store.prompts.row, None
-    elif asset in (preference.PAIRS, rl.PROMPTS):
-        for path in sorted(published.directory.glob("*.jsonl")):
-            lines = open_lines(published.directory, path.stem)
-            fraction = getattr(family, "test_fraction", 0.0)
-            held = np.array([_held_out(line["prompt"], fraction, asset == rl.PROMPTS) for line in lines], np.int8)
+def _parts(store: Store) -> Iterator[Part]:
+    if store.holds(GroupStore):
+        for split, folder in splits(store.directory).items():
+            groups = open_groups(folder)
+            yield split == TEST, groups.source, groups.prompts.file, groups.prompts.row, None
+    elif store.holds(Lines):
+        fraction, plain = getattr(store.family, "test_fraction", 0.0), rows_of(store).plain
+        for path in sorted(store.directory.glob("*.jsonl")):
+            lines = open_lines(store.directory, path.stem)
+            held = np.array([_held_out(line["prompt"], fraction, plain) for line in lines], np.int8)
             yield path.stem.endswith("_test"), lines.index["source"], lines.index["file"], lines.index["row"], held
     else:
-        for name, stream in open_streams(published).items():
-            several = published.manifest.recipe.get("expand") == "turns"
+        for name, stream in store.streams().items():
+            several = store.recipe.get("expand") == "turns"
             one = stream.begins_row if several else np.ones(len(stream), bool)
             yield name.endswith("dev"), np.zeros(int(one.sum()), np.int32), stream.file[one], stream.row[one], None
 
 
-def stored_of(family: Family, published: Published, number: int) -> Stored:
+def stored_of(store: Store, number: int) -> Stored:
     """The records of one domain of a store."""
-    return _stored(list(_parts(family, published)), number)
+    return _stored(list(_parts(store)), number)
 
 
 def _stored(parts: Sequence[Part], number: int) -> Stored:
@@ -134,16 +124,25 @@ def prompt_json(prompt: Any) -> bytes:
     return json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def content_of(family: Family, asset: str, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
-    """What decides about a row where the record itself does not say: its text, its prompt, or all of its fields."""
-    if isinstance(family, Rl):
-        example = converter(second.domain, Group if asset == rl_groups.GROUPS else Prompt)
-        return lambda payload: prompt_json(_prompt_of(apply(example, payload)))
-    if isinstance(family, Pretrain):
-        document = converter(second.domain, Sample)
-        image = image_placeholder(family) or ""
-        return lambda payload: _text_of(apply(document, payload), image).encode()
+def by_fields(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
+    """All of a row's fields decide whether it is held out."""
     return canonical_json
+
+
+def by_prompt(gives: type) -> Callable[[Store, Second], Callable[[Mapping[str, Any]], bytes]]:
+    """The prompt of what the schema makes of a row decides whether it is held out."""
+
+    def content(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
+        convert = converter(second.domain, gives)
+        return lambda payload: prompt_json(_prompt_of(apply(convert, payload)))
+
+    return content
+
+
+def by_text(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
+    """The text of a document decides whether it is held out."""
+    convert, image = converter(second.domain, Sample), image_placeholder(store.family) or ""
+    return lambda payload: _text_of(apply(convert, payload), image).encode()
 
 
 def _prompt_of(example: object) -> Any:

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets import preferences as preference
-from prep_assets.assets import rl_prompts as rl
 from prep_assets.assets.checks.alone import form_of
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.reasoning import unrendered_reasoning
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import preference_row
+from prep_assets.assets.writing.prompts import prompt_of, prompt_row
 from prep_assets.config.models import Arithmetic, Preference, Rl
 from prep_assets.errors import Refused
 from prep_assets.proofs.ledger import places
@@ -28,46 +27,40 @@ from prep_assets.samples import Pair, Prompt
 from prep_assets.schemas.arithmetic import SEED, arithmetic_rows
 from prep_assets.schemas.registry import Convert, apply
 from prep_assets.stores.lines import Lines, open_lines
-from prep_assets.stores.published import Published
 
 Make = Callable[[Any], Mapping[str, Any]]
 """The line of an example."""
 Plain = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
 
 
-def source_match(workspace: Workspace, published: Published) -> Verdict:
+def source_match(matched: Callable[[Store], Iterator[Line]], store: Store) -> Verdict:
     """Compare every line of a store with its row."""
-    stored = sum(len(open_lines(published.directory, path.stem)) for path in published.directory.glob("*.jsonl"))
-    return check_lines(matched_lines(workspace, published), stored=stored)
+    stored = sum(len(open_lines(store.directory, path.stem)) for path in store.directory.glob("*.jsonl"))
+    return check_lines(matched(store), stored=stored)
 
 
-def matched_lines(workspace: Workspace, published: Published) -> Iterator[Line]:
-    """Each line of a store with what its row gives."""
-    return {preference.PAIRS: _pairs, rl.PROMPTS: _prompts, rl.ARITHMETIC: _questions}[published.manifest.asset](workspace, published)
+def matched_pairs(store: Store) -> Iterator[Line]:
+    """Each line of a store of preferences with what its row gives."""
+    form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
+    return _match(store, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair)
 
 
-def _pairs(workspace: Workspace, published: Published) -> Iterator[Line]:
-    family, form = workspace.family(Preference), form_of(published)
-    reasoning = unrendered_reasoning(family)
-    return _match(workspace, published, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair)
+def matched_prompts(store: Store) -> Iterator[Line]:
+    """Each line of a store of prompts with what its row gives."""
+    form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Rl))
+    return _match(store, Prompt, lambda example: prompt_row(prompt_of(reasoning.read(example)), form), plain_prompt)
 
 
-def _prompts(workspace: Workspace, published: Published) -> Iterator[Line]:
-    family, form = workspace.family(Rl), form_of(published)
-    reasoning = unrendered_reasoning(family)
-    return _match(workspace, published, Prompt, lambda example: rl.prompt_row(rl.prompt_of(reasoning.read(example)), form), plain_prompt)
-
-
-def _questions(workspace: Workspace, published: Published) -> Iterator[Line]:
+def matched_questions(store: Store) -> Iterator[Line]:
     """Generated questions, generated once more; those of the one level of train-llm-from-scratch by other code as well."""
-    options = workspace.family(Rl).arithmetic
+    options = store.workspace.family(Rl).arithmetic
     chosen = {} if options.levels is None else {"levels": options.levels}
     rows = arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)
     made = (
         {"prompt": row["prompt"], "gold": float(row["gold"]), **({} if options.levels is None else {"level": row["level"]})} for row in rows
     )
     plain = _seed_level(options) if options.levels in (None, (SEED,)) and not options.unique else [None] * options.n
-    lines = zip_longest(open_lines(published.directory, rl.ARITHMETIC), made, plain)
+    lines = zip_longest(open_lines(store.directory, store.asset.name), made, plain)
     for at, (stored, row, second) in enumerate(lines, 1):
         yield Line(f"line {at}", stored or {}, row, second if stored else None)
 
@@ -81,15 +74,12 @@ def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
     return found
 
 
-def _match(workspace: Workspace, published: Published, gives: type, make: Make, plain: Plain) -> Iterator[Line]:
-    kind = Preference if published.manifest.asset == preference.PAIRS else Rl
-    files = [open_lines(published.directory, path.stem) for path in sorted(published.directory.glob("*.jsonl"))]
-    return chain.from_iterable(_lines_of(workspace, kind, published.manifest.asset, lines, gives, make, plain) for lines in files)
+def _match(store: Store, gives: type, make: Make, plain: Plain) -> Iterator[Line]:
+    files = [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]
+    return chain.from_iterable(_lines_of(store, lines, gives, make, plain) for lines in files)
 
 
-def _lines_of(
-    workspace: Workspace, kind: type[Preference | Rl], asset: str, lines: Lines, gives: type, make: Make, plain: Plain
-) -> Iterator[Line]:
+def _lines_of(store: Store, lines: Lines, gives: type, make: Make, plain: Plain) -> Iterator[Line]:
     """Each line of a file, in the order of the sources, with what its row gives."""
     at_line = _Random(lines)
     for number, name in enumerate(lines.sources):
@@ -99,7 +89,7 @@ def _lines_of(
         place = places(lines.index["file"][mine], lines.index["row"][mine])
         order = np.argsort(place, kind="stable")
         where = dict(zip(place[order].tolist(), mine[order].tolist(), strict=True))
-        second = Second.of(workspace, kind, asset, name)
+        second = Second.of(store, name)
         convert = converter(second.domain, gives)
         for file, _, rows in second.rows():
             for row, payload in rows:

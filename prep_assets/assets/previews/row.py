@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prep_assets.assets.raw import read_sources
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.reading.pinned import read_sources
+from prep_assets.assets.stage import Store
+from prep_assets.errors import ConfigError
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 
@@ -46,11 +47,30 @@ def _shown(piece: bytes) -> str:
         return "".join(f"⟨{byte:02x}⟩" if byte >= 0x80 else chr(byte) for byte in piece)
 
 
-def record_name(workspace: Workspace, raw: str, domain: str, file: int, row: int) -> str:
+def record_name(store: Store, domain: str, file: int, row: int) -> str:
     """``<domain>/<file>:<row>`` of a record that a store numbers by file."""
-    published = workspace.published(raw, domain)
+    published = store.workspace.published(store.raw, domain)
     if published is None:
         return f"{domain}/file {file}:{row}"
     sources = read_sources(published)
     names = [entry["name"] for which in ("files", "test_files") for entry in sources[which]]
     return f"{domain}/{names[file]}:{row}" if file < len(names) else f"{domain}/file {file}:{row}"
+
+
+def check_row(store: Store, row: int, count: int) -> None:
+    """Raises:
+    ConfigError: there is no such row.
+    """
+    if not 0 <= row < count:
+        raise ConfigError(f"row {row:,} of {store.asset.name}: there are {count:,}, numbered from 0")
+
+
+def chosen_stream(store: Store, stream: str | None, names: Sequence[str]) -> str:
+    """The stream that is asked for, else the first.
+
+    Raises:
+        ConfigError: the store has no such stream.
+    """
+    if stream is not None and stream not in names:
+        raise ConfigError(f"{store.directory} has no stream {stream!r}; it has {', '.join(names)}")
+    return stream or names[0]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from prep_assets.assets.raw import Pinned
 from prep_assets.assets.reading.contamination import Benchmarks
 from prep_assets.assets.reading.examples import Duplicates, Item
 from prep_assets.assets.reading.pace import Pace
+from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, whole_files
 from prep_assets.assets.workspace import Progress, silent

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 import xxhash
 
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain, Family
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.files import SourceFile, record_id
@@ -43,6 +44,11 @@ class Item:
 def reading_recipe(domain: Domain) -> list[Any]:
     """What decides which examples a domain's files give: its options, and the code of a schema of the user's own."""
     return [*domain.reading, own_code_hash(domain.schema_name)]
+
+
+def domains_recipe(workspace: Workspace, family: Family, raw: str, names: Iterable[str]) -> dict[str, Any]:
+    """What a store of several domains depends on of each."""
+    return {name: {"raw": workspace.content(raw, name), "schema": reading_recipe(family.domains[name])} for name in names}
 
 
 def content_digest(record: Record) -> bytes:

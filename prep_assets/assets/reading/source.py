@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from prep_assets.assets.raw import Pinned, domain_of, pinned
 from prep_assets.assets.reading.contamination import Benchmarks
 from prep_assets.assets.reading.domain import Reading
 from prep_assets.assets.reading.examples import Deduplicator, Duplicates, converter
+from prep_assets.assets.reading.pinned import Pinned, domain_of, pinned
 from prep_assets.assets.reading.routing import Router, router_of
 from prep_assets.assets.reading.stretches import Stretch
 from prep_assets.assets.workspace import Workspace

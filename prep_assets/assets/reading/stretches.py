@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from prep_assets.assets.raw import Pinned
+from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.records import cuts
 from prep_assets.records.cuts import WHOLE, Part, parts
 from prep_assets.records.files import SourceFile

@@ -6,22 +6,33 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import islice
 
-from prep_assets.assets import preferences as preference
-from prep_assets.assets.checks.source_match import matched_lines
+from prep_assets.assets.checks.source_match import matched_pairs, matched_prompts, matched_questions
 from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.stage import Store
 from prep_assets.proofs.gold import check_golds
-from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
+from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS, LineMutation
 from prep_assets.proofs.lines_match import Line, check_lines
 from prep_assets.proofs.pairs import check_pairs
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.published import Published
 
 
-def line_trials(workspace: Workspace, published: Published) -> list[Trial]:
-    """Corruptions of the lines of a store."""
-    pairs = published.manifest.asset == preference.PAIRS
-    lines = list(islice(matched_lines(workspace, published), ROWS))
+def pair_trials(store: Store) -> list[Trial]:
+    """Corruptions of pairs."""
+    return _trials(list(islice(matched_pairs(store), ROWS)), "pair_sanity", PAIR_MUTATIONS)
+
+
+def prompt_trials(store: Store) -> list[Trial]:
+    """Corruptions of prompts."""
+    return _trials(list(islice(matched_prompts(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
+
+
+def question_trials(store: Store) -> list[Trial]:
+    """Corruptions of generated questions."""
+    return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
+
+
+def _trials(lines: list[Line], other: str, mutations: Sequence[LineMutation]) -> list[Trial]:
+    """Corruptions that `source_match` or the `other` check must notice."""
     if not lines:
         return []
     golds = [_gold(line) for line in lines]
@@ -34,11 +45,11 @@ def line_trials(workspace: Workspace, published: Published) -> list[Trial]:
             (line.id, "", line.stored.get("gold"), gold) for line, gold in zip(found, golds, strict=True) if "verifier" not in line.stored
         ),
     }
-    used = [checks["source_match"], checks["pair_sanity" if pairs else "gold_answers"]]
+    used = [checks["source_match"], checks[other]]
     trials = [clean("every check", [check(lines) for check in used])]
-    for mutation in PAIR_MUTATIONS if pairs else PROMPT_MUTATIONS:
-        corrupted = [other for at in chosen(lines) if (other := mutation.change(lines, at)) is not None]
-        trials.append(tried(mutation.name, mutation.caught_by, [checks[mutation.caught_by](other) for other in corrupted]))
+    for mutation in mutations:
+        corrupted = [changed for at in chosen(lines) if (changed := mutation.change(lines, at)) is not None]
+        trials.append(tried(mutation.name, mutation.caught_by, [checks[mutation.caught_by](changed) for changed in corrupted]))
     return trials
 
 

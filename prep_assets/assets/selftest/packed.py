@@ -8,33 +8,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets import sft_tokens as sft
 from prep_assets.assets.checks.packed import mixture_of
 from prep_assets.assets.selftest.trials import Trial, clean, each_once
-from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import Sft
+from prep_assets.assets.stage import Store
 from prep_assets.proofs.packed_mask import check_pieces
 from prep_assets.proofs.positions import check_positions
 from prep_assets.proofs.rows import check_packed
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import open_tokens
 
 
-def packed_trials(workspace: Workspace, published: Published) -> list[Trial]:
+def packed_trials(store: Store) -> list[Trial]:
     """Borders moved, padding trained, a mask shifted inside a row, two rows swapped: on the whole table, in memory."""
-    vocabulary = workspace.vocabulary(workspace.family(Sft))
-    table = open_packed(published.directory, "sft_packed")
-    tokens = {name: open_tokens(open_published(workspace.stores, sft.TOKENS, name).directory, "train") for name in table.sources}
-    once = not published.manifest.recipe["packing"].get("epochs")
+    vocabulary, table = store.vocabulary, open_packed(store.directory, "sft_packed")
+    tokens = {name: open_tokens(store.above("sft_tokens", name).directory, "train") for name in table.sources}
+    once = not store.recipe["packing"].get("epochs")
     packed = PackedStore(np.asarray(table.tokens), np.asarray(table.loss_mask), table.documents, table.sources, table.row_len)
 
-    def integrity(store: PackedStore) -> Verdict:
-        return check_packed(store, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id)
+    def integrity(changed: PackedStore) -> Verdict:
+        return check_packed(changed, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id)
 
-    def alignment(store: PackedStore) -> Verdict:
-        return check_pieces(store, tokens, once=once)
+    def alignment(changed: PackedStore) -> Verdict:
+        return check_pieces(changed, tokens, once=once)
 
     changes: dict[tuple[str, str], Verdict] = {
         ("mask shifted by +1 in every row", "mask_alignment"): alignment(replace(packed, loss_mask=np.roll(packed.loss_mask, 1, axis=1))),
@@ -50,7 +46,7 @@ def packed_trials(workspace: Workspace, published: Published) -> list[Trial]:
         return check_positions(ids, packed.documents, packed.row_len)
 
     def mixture(documents: dict[str, npt.NDArray[Any]]) -> Verdict:
-        return mixture_of(workspace, published, "sft_packed", documents)
+        return mixture_of(store, "sft_packed", documents)
 
     counted, documents = _positions(packed), {field: np.array(values) for field, values in packed.documents.items()}
     piece, number = len(documents["row"]) // 2, np.arange(len(documents["row"]))

@@ -5,29 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from prep_assets.assets.checks.alone import alone
-from prep_assets.assets.checks.every_store import family_of
 from prep_assets.assets.checks.second_source import Second
-from prep_assets.assets.checks.selection import SOURCED, content_of, domain_names, stored_of
+from prep_assets.assets.checks.selection import stored_of
 from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
-from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.stage import FromRows, Store
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
 from prep_assets.proofs.ledger_mutations import SELECTION, SHELF_MUTATIONS, Shelf
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.published import Published
 
 
-def shelf_trials(workspace: Workspace, published: Published) -> list[Trial]:
+def shelf_trials(store: Store) -> list[Trial]:
     """Corruptions of what the store holds of the first rows of its first domain."""
-    if published.manifest.asset not in SOURCED:
+    family, source = store.family, store.asset.source
+    second = Second.of(store, store.domains[0]) if isinstance(source, FromRows) and store.domains else None
+    shelf = _shelf(store, second) if second is not None else None
+    if second is None or shelf is None or not isinstance(source, FromRows):
         return []
-    family = family_of(workspace, published)
-    names = domain_names(family, published)
-    second = Second.of(workspace, type(family), published.manifest.asset, names[0]) if names else None
-    shelf = _shelf(workspace, published, second) if second is not None else None
-    if second is None or shelf is None:
-        return []
-    again, content = alone(workspace, type(family), published, second), content_of(family, published.manifest.asset, second)
+    again, content = alone(store, source, second), source.content(store, second)
 
     def check(found: Shelf) -> Verdict:
         ledger = Ledger(
@@ -45,10 +40,9 @@ def shelf_trials(workspace: Workspace, published: Published) -> list[Trial]:
     return trials
 
 
-def _shelf(workspace: Workspace, published: Published, second: Second) -> Shelf | None:
+def _shelf(store: Store, second: Second) -> Shelf | None:
     """The first rows of a domain that are stored, and what is stored of them."""
-    family = family_of(workspace, published)
-    stored = stored_of(family, published, 0)
+    family, stored = store.family, stored_of(store, 0)
     rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
     block = next(select(second.rows(), rules), None)
     if block is None:

@@ -10,39 +10,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.every_store import open_streams
 from prep_assets.assets.checks.pretrain import document_texts, masked_documents, prove_document_masks
 from prep_assets.assets.checks.prompts import prompt_conversations
-from prep_assets.assets.checks.selection import LINES
 from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
-from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import Pretrain, Rl
+from prep_assets.assets.stage import Store
+from prep_assets.config.models import Pretrain
 from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS, PROMPT_TOKEN_MUTATIONS, TokenMutation
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
 
 Ids = npt.NDArray[Any]
 Check = Callable[[Sequence[Ids]], Verdict]
 
 
-def document_trials(workspace: Workspace, published: Published) -> list[Trial]:
+def document_trials(store: Store) -> list[Trial]:
     """Corruptions of documents. Those with images, or cut for fill-in-the-middle, are left alone: their ids do not stand in the order of the text."""
-    family = workspace.family(Pretrain)
-    vocabulary = workspace.vocabulary(family)
-    bos = documents_begin_with(vocabulary, family.bos)
+    vocabulary = store.vocabulary
+    bos = documents_begin_with(vocabulary, store.workspace.family(Pretrain).bos)
     begin, trials = int(bos is not None), list[Trial]()
-    for store in open_streams(published).values():
-        trials += _mask_trials(workspace, published, store) if "loss_mask" in store.arrays else []
-        texts = [] if len(store.images) else list(islice(document_texts(workspace, published, store), ROWS))
+    for stream in store.streams().values():
+        trials += _mask_trials(store, stream) if "loss_mask" in stream.arrays else []
+        texts = [] if len(stream.images) else list(islice(document_texts(store, stream), ROWS))
         whole = [(number, text) for number, text in enumerate(texts) if not text.parts]
         if not whole:
             continue
-        rows = [store.record(number, "tokens") for number, _ in whole]
+        rows = [stream.record(number, "tokens") for number, _ in whole]
         expected = [text for _, text in whole]
 
         def texts_of(found: Sequence[Ids], expected: Sequence[Text] = expected) -> Verdict:
@@ -59,22 +55,22 @@ def document_trials(workspace: Workspace, published: Published) -> list[Trial]:
     return trials
 
 
-def _mask_trials(workspace: Workspace, published: Published, store: TokenStore) -> list[Trial]:
-    documents = list(islice(masked_documents(workspace, published, store), ROWS))
-    trials = [clean("mask_alignment", [prove_document_masks(workspace, documents)])] if documents else []
+def _mask_trials(store: Store, stream: TokenStore) -> list[Trial]:
+    documents = list(islice(masked_documents(store, stream), ROWS))
+    trials = [clean("mask_alignment", [prove_document_masks(store, documents)])] if documents else []
     for mutation in MASK_MUTATIONS if documents else ():
         masks = [(at, mask) for at in chosen(documents) if (mask := mutation.change(documents[at].mask)) is not None]
-        said = [prove_document_masks(workspace, [replace(documents[at], mask=mask)]) for at, mask in masks]
+        said = [prove_document_masks(store, [replace(documents[at], mask=mask)]) for at, mask in masks]
         trials.append(tried(mutation.name, "mask_alignment", said))
     return trials
 
 
-def prompt_trials(workspace: Workspace, published: Published) -> list[Trial]:
+def prompt_token_trials(store: Store) -> list[Trial]:
     """Corruptions of tokenized prompts."""
-    vocabulary = workspace.vocabulary(workspace.family(Rl))
+    vocabulary = store.vocabulary
     trials: list[Trial] = []
-    for each in LINES["rl_tokens"]:
-        renders = list(islice(prompt_conversations(workspace, published, *each), ROWS))
+    for name in store.streams():
+        renders = list(islice(prompt_conversations(store, name), ROWS))
 
         def identity(found: Sequence[Ids], renders: Sequence[Conversation] = renders) -> Verdict:
             return prove_identity([replace(render, ids=ids) for render, ids in zip(renders, found, strict=True)], vocabulary)

@@ -7,20 +7,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from prep_assets.assets.reading.examples import Item
+from prep_assets.assets.reading.reasoning import inline_reasoning
+from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.images import ImageFiles, shown_images
+from prep_assets.config.models import Domain, Sft
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.agreement import disagreement
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import IMAGE, Sample
+from prep_assets.stores.tokens import RecordWriter
 from prep_assets.templates.answers import left_out, one_per_answer
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.truncation import rounds, without_oldest_rounds
 
 
@@ -180,3 +189,54 @@ class Conversations:
             else:
                 few = count + 1
         return found
+
+
+def policy(family: Sft) -> MaskPolicy:
+    """The mask policy that the configuration asks for."""
+    return MaskPolicy(
+        family.mask,
+        family.mask_default,
+        family.train_on_eos,
+        family.train_turns,
+        thinking=family.train_thinking,
+        tool_calls=family.train_tool_calls,
+        headers=family.train_headers,
+    )
+
+
+def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantine) -> Conversations:
+    """What renders and tokenizes the samples of a domain."""
+    family = workspace.family(Sft)
+    encoder = Encoder(
+        workspace.vocabulary(family),
+        workspace.engines(family),
+        policy(family),
+        family.preprocessing.max_seq_len,
+        truncation=family.truncation,
+        keep_stop=family.truncation_keeps_stop,
+    )
+    template, reasoning, images = workspace.template(family), inline_reasoning(workspace, family), workspace.image_folder(domain)
+    return Conversations(template, encoder, reasoning, family.special_in_content, images, quarantine, family.expand == "turns")
+
+
+def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
+    """Which of the kept examples are the first of their record: bool[n]."""
+    return np.array([number == 0 or item.record is not items[number - 1].record for number, item in enumerate(items)], bool)
+
+
+def write_records(
+    writer: RecordWriter,
+    encoded: Encoded,
+    items: Sequence[Item],
+    chosen: npt.NDArray[np.bool_],
+    arrays: dict[str, npt.NDArray[Any]],
+    files: ImageFiles,
+) -> None:
+    """Write the chosen records of a batch to a stream, with the images in them."""
+    lengths = np.diff(encoded.offsets)
+    tokens = np.repeat(chosen, lengths)
+    block = {key: array if chosen.all() else array[tokens] for key, array in arrays.items()}
+    origin = [item for item, take in zip(items, chosen, strict=True) if take]
+    images = files.block(encoded.images.of(chosen)) if len(encoded.images) else None
+    numbers, rows = [item.record.file for item in origin], [item.record.row for item in origin]
+    writer.append(block, lengths[chosen], numbers, rows, images)

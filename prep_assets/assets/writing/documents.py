@@ -13,10 +13,11 @@ from prep_assets.assets.reading.domain import Reading
 from prep_assets.errors import Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine, Refusal, refusal, unreadable
-from prep_assets.samples import Example, Record
+from prep_assets.samples import Example, Record, Sample
 from prep_assets.schemas.registry import apply
 from prep_assets.schemas.text import TextField
 from prep_assets.templates.conversation import NONCHARACTER
+from prep_assets.templates.rendering import render
 
 BLOCK_BYTES = 8 << 20
 """Bytes of source in a block. It changes nothing in a store."""
@@ -119,3 +120,14 @@ def _is_clean(text: str) -> bool:
 
 def _refusal(file: SourceFile, record: Record, fault: Refused) -> Refusal:
     return refusal(record_id(file, record.row), fault.stage or "pipeline", fault.reason, fault.detail, record.payload)
+
+
+def document_text(example: Example) -> str:
+    """The text of a document.
+
+    Raises:
+        Refused: the example is something else, or cannot be rendered.
+    """
+    if not isinstance(example, Sample):
+        raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
+    return render(example, None).text

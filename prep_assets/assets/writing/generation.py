@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Chat
 
@@ -18,12 +19,12 @@ TOKENS = ("sft_tokens", "sft_packed", "preference_tokens")
 """Assets whose tokens a chat template wrote, with answers and their stop tokens in them."""
 
 
-def stop_ids(workspace: Workspace, family: str, source: str, format: str) -> list[int]:
+def stop_ids(workspace: Workspace, source: Asset, format: str) -> list[int]:
     """Ids of the tokens at which generation stops: the template's stops, then the tokenizer's; none where the export has no such file."""
     from prep_assets.templates.generation_stops import generation_stops
 
-    model = workspace.family(FAMILIES[family])
-    if format not in FORMATS or source not in TOKENS or not isinstance(model, Chat):
+    model = workspace.family(FAMILIES[source.family])
+    if format not in FORMATS or source.name not in TOKENS or not isinstance(model, Chat):
         return []
     vocabulary = workspace.vocabulary(model)
     named = [vocabulary.backend.token_to_id(stop) for stop in generation_stops(workspace.template(model))]

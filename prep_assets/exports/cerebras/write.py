@@ -45,6 +45,7 @@ PREFERENCE = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name 
     "cerebras",
     *(TokenStore, PackedStore, Pairs),
     images=True,
+    kind="hdf5",
     only={"max_seq_length": lambda kind, _: kind is not PackedStore, "max_num_img": lambda kind, _: kind is not Pairs},
 )
 def cerebras(

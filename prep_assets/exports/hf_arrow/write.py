@@ -30,6 +30,7 @@ Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
     "hf_arrow",
     *(PackedStore, TokenStore, Pairs, GroupStore, Lines),
     images=True,
+    kind="huggingface",
     only={
         "pad_id": lambda kind, options: kind is PackedStore and options["layout"] == "llama_factory",
         "image_dir": lambda kind, options: kind is TokenStore and options["layout"] == "llama_factory",

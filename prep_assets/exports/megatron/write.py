@@ -30,6 +30,7 @@ SMALL_VOCABULARY = 65_500
 @exporter(
     "megatron",
     *(TokenStore, PackedStore, Pairs),
+    keeps_mask=lambda options: options.get("layout") not in (None, "text"),
     only={
         "vocab_size": lambda kind, options: kind is TokenStore and options["layout"] != "instruction",
         "pad_id": lambda kind, _: kind is PackedStore,

@@ -21,7 +21,7 @@ from prep_assets.stores.tokens import TokenStore
 ROW_GROUP = 1000
 
 
-@exporter("packed_parquet", PackedStore, TokenStore)
+@exporter("packed_parquet", PackedStore, TokenStore, kind="parquet")
 def packed_parquet(
     source: PackedStore | TokenStore, out: Path, progress: Progress, *, split: FileName = "train", rows_per_file: Count = 100_000
 ) -> None:

@@ -24,7 +24,9 @@ FORMS: tuple[Mapping[str, Any], ...] = ({"prompt": str, "chosen": str, "rejected
 """Fields and types of a line: of preferences, of RL prompts."""
 
 
-@exporter("tlfs", PackedStore, TokenStore, Lines, only={"pad_id": lambda kind, _: kind is PackedStore})
+@exporter(
+    "tlfs", PackedStore, TokenStore, Lines, kind="hdf5", keeps_mask=lambda _: False, only={"pad_id": lambda kind, _: kind is PackedStore}
+)
 def tlfs(
     source: PackedStore | TokenStore | Lines, out: Path, progress: Progress, *, name: FileName | None = None, pad_id: TokenId = 0
 ) -> None:

@@ -23,7 +23,7 @@ MODEL = "model"
 """The verifier of rows that a reward model judges."""
 
 
-@exporter("verl", Lines)
+@exporter("verl", Lines, kind="parquet")
 def verl(
     source: Lines,
     out: Path,

@@ -1,0 +1,137 @@
+"""Tokenized preferences: both sides of every training pair as token ids with masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prep_assets.assets.checks.accounting import ACCOUNTING
+from prep_assets.assets.checks.alone import pair_lines
+from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY
+from prep_assets.assets.checks.expected import preference_conversations, preference_rows
+from prep_assets.assets.checks.preferences import preference_identity, preference_mask
+from prep_assets.assets.checks.selection import LINE_SELECTION
+from prep_assets.assets.checks.token_rows import token_rows
+from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.options import REASONING, TEMPLATE
+from prep_assets.assets.preferences import TRAIN
+from prep_assets.assets.previews.tokens import record_preview
+from prep_assets.assets.reading.reasoning import reasoning_recipe
+from prep_assets.assets.selftest.masks import masked_trials
+from prep_assets.assets.stage import Asset, Check, FromLines, Stream
+from prep_assets.assets.versions import PREFERENCE as VERSION
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.pairs import SIDES, encode_pairs, pair_encoder
+from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.config.models import Preference
+from prep_assets.errors import StoreError
+from prep_assets.exports.source import Pairs
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.tokens import TokenStore, record_writer
+
+PAIRS = "preferences"
+BATCH = 2048
+
+
+def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
+    """What the tokenized pairs depend on."""
+    family = workspace.family(Preference)
+    return {
+        "pairs": workspace.content(PAIRS),
+        "tokenizer": tokenizer_recipe(workspace, family),
+        "template": workspace.template(family).hash,
+        **reasoning_recipe(family),
+        "max_seq_len": family.preprocessing.max_seq_len,
+        "output": family.output.model_dump(),
+    }
+
+
+def _write(workspace: Workspace, _: str, payload: Path, quarantine_path: Path) -> Draft:
+    """Tokenize both sides of every training pair through the chat template; loss on the answer and its stop token only."""
+    family = workspace.family(Preference)
+    vocabulary = workspace.vocabulary(family)
+    directory = open_published(workspace.stores, PAIRS, remedy=materialize_command(PAIRS)).directory
+    lines, encoder = open_lines(directory, TRAIN), pair_encoder(workspace)
+    dtype, shard = ids_dtype(family, vocabulary), family.output.max_tokens_per_shard
+    counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
+    with ExitStack() as stack:
+        quarantine = stack.enter_context(Quarantine(quarantine_path))
+        dtypes = {side: {"tokens": dtype, "loss_mask": "uint8"} for side in SIDES}
+        writers = {
+            side: stack.enter_context(record_writer(family.output.storage_format, payload, side, dtypes[side], max_tokens_per_shard=shard))
+            for side in SIDES
+        }
+        for first, batch in _batches(lines):
+            counts["read"] += len(batch)
+            kept, sides = encode_pairs(workspace, batch, first, encoder, quarantine)
+            counts["kept"] += len(kept)
+            for side in SIDES:
+                ids, mask, lengths = sides[side]
+                rows = [first + i for i in kept]
+                writers[side].append({"tokens": ids, "loss_mask": mask}, lengths, [0] * len(rows), rows)
+                counts["tokens"] += len(ids)
+                counts["trained_tokens"] += int(mask.sum())
+            workspace.progress("tokenize pairs", counts["read"], len(lines))
+        refused = quarantine.counts
+    return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary", "both sides have the same records"))
+
+
+def _audit(workspace: Workspace, _: str, payload: Path) -> None:
+    vocabulary = workspace.vocabulary(workspace.family(Preference))
+    chosen, rejected = (audit_stream(payload, side, vocabulary) for side in SIDES)
+    if not np.array_equal(chosen.row, rejected.row):
+        raise StoreError("chosen and rejected do not hold the same pairs")
+
+
+def _only_unpaired(workspace: Workspace) -> bool:
+    """Whether all preferences are labelled answers, so that there is no pair to tokenize."""
+    pairs = workspace.published(PAIRS)
+    counts = pairs.manifest.counts if pairs else {}
+    labelled = counts.get("unpaired_train", 0) + counts.get("unpaired_test", 0)
+    return labelled > 0 and not counts["train"] + counts["test"]
+
+
+def _batches(lines: Lines) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    batch: list[dict[str, Any]] = []
+    first = 0
+    for row in lines:
+        batch.append(row)
+        if len(batch) == BATCH:
+            yield first, batch
+            first, batch = first + len(batch), []
+    if batch:
+        yield first, batch
+
+
+ASSET = Asset(
+    name="preference_tokens",
+    family="preference",
+    description="Both sides of every training pair as token ids, loss on the answer and its stop token only.",
+    version=VERSION,
+    depends=_depends,
+    write=_write,
+    audit=_audit,
+    upstream=(PAIRS,),
+    options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output"),
+    checks=(
+        INTEGRITY,
+        ACCOUNTING,
+        LINE_SELECTION,
+        Check("row_integrity", "Ids are inside the vocabulary, and both sides of every pair train something.", token_rows),
+        Check("mask_alignment", "Trained tokens of both sides decode to exactly the answers and their stop token.", preference_mask),
+        Check("tokenization_identity", IDENTITY, preference_identity),
+    ),
+    preview=record_preview,
+    selftest=masked_trials(preference_rows, preference_conversations),
+    streams={"pairs": Stream(Pairs, None), **{side: Stream(TokenStore, side, masked=True) for side in SIDES}},
+    source=FromLines({"chosen": (PAIRS, TRAIN)}, pair_lines),
+    may_be_empty=_only_unpaired,
+    columns=COLUMNS,
+)

@@ -1,0 +1,120 @@
+"""Tokenized RL prompts: what a rollout starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prep_assets.assets.checks.accounting import ACCOUNTING
+from prep_assets.assets.checks.alone import prompt_lines
+from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY
+from prep_assets.assets.checks.prompts import prompt_identity
+from prep_assets.assets.checks.selection import LINE_SELECTION
+from prep_assets.assets.checks.token_rows import token_rows
+from prep_assets.assets.columns import TOKENS as COLUMNS
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.options import REASONING, TEMPLATE
+from prep_assets.assets.previews.tokens import record_preview
+from prep_assets.assets.reading.reasoning import inline_reasoning, reasoning_recipe
+from prep_assets.assets.selftest.tokens import prompt_token_trials
+from prep_assets.assets.stage import Asset, Check, FromLines, Stream
+from prep_assets.assets.versions import RL as VERSION
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder
+from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.config.models import Rl
+from prep_assets.errors import Refused
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.stores.lines import open_lines
+from prep_assets.stores.published import Draft, open_published
+from prep_assets.stores.tokens import TokenStore, record_writer
+
+PROMPTS, ARITHMETIC = "rl_prompts", "arithmetic_prompts"
+FILES = {"prompts": (PROMPTS, "rl_prompts_train"), "arithmetic": (ARITHMETIC, ARITHMETIC)}
+"""Stream → the asset and the file whose lines it holds."""
+BATCH = 2048
+
+
+def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
+    """What the tokenized prompts depend on."""
+    family = workspace.family(Rl)
+    return {
+        "prompts": {asset: workspace.content(asset) for asset in (PROMPTS, ARITHMETIC)},
+        "tokenizer": tokenizer_recipe(workspace, family),
+        "template": workspace.template(family).hash,
+        **reasoning_recipe(family),
+        "max_seq_len": family.preprocessing.max_seq_len,
+        "output": family.output.model_dump(),
+    }
+
+
+def _write(workspace: Workspace, _: str, payload: Path, quarantine_path: Path) -> Draft:
+    """Tokenize the training prompts, ended by the template's generation prompt: what a rollout starts from."""
+    family = workspace.family(Rl)
+    dtype, counts = ids_dtype(family, workspace.vocabulary(family)), {"read": 0, "kept": 0, "tokens": 0}
+    with Quarantine(quarantine_path) as quarantine:
+        for stream, (asset, name) in FILES.items():
+            shard = family.output.max_tokens_per_shard
+            with record_writer(family.output.storage_format, payload, stream, {"tokens": dtype}, max_tokens_per_shard=shard) as writer:
+                for found in _encode_prompts(workspace, asset, name, quarantine):
+                    ids, lengths, rows, read = found
+                    writer.append({"tokens": ids}, lengths, [0] * len(rows), rows)
+                    counts["read"] += read
+                    counts["kept"] += len(rows)
+                    counts["tokens"] += len(ids)
+        refused = quarantine.counts
+    return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary",))
+
+
+def _audit(workspace: Workspace, _: str, payload: Path) -> None:
+    vocabulary = workspace.vocabulary(workspace.family(Rl))
+    for stream in FILES:
+        audit_stream(payload, stream, vocabulary)
+
+
+def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Quarantine) -> Iterator[tuple[Any, Any, list[int], int]]:
+    family = workspace.family(Rl)
+    template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
+    rows = enumerate(open_lines(open_published(workspace.stores, asset, remedy=materialize_command(asset)).directory, name))
+    while batch := list(islice(rows, BATCH)):
+        rendered, at = [], []
+        for row, content in batch:
+            try:
+                rendered.append(generation_prompt(template, reasoning, content))
+                at.append((row, content))
+            except Refused as refusal:
+                quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
+        encoded = encoder.encode(rendered)
+        for position, why in encoded.refused:
+            row, content = at[position]
+            quarantine.add(f"{name}.jsonl:{row}", why.stage, why.reason, why.detail, content)
+        yield encoded.ids, np.diff(encoded.offsets), [at[int(i)][0] for i in encoded.kept], len(batch)
+
+
+ASSET = Asset(
+    name="rl_tokens",
+    family="rl",
+    description="Training prompts as token ids, ended by the template's generation prompt: what a rollout starts from.",
+    version=VERSION,
+    depends=_depends,
+    write=_write,
+    audit=_audit,
+    upstream=(PROMPTS, ARITHMETIC),
+    options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output"),
+    checks=(
+        INTEGRITY,
+        ACCOUNTING,
+        LINE_SELECTION,
+        Check("row_integrity", "Ids are inside the vocabulary.", token_rows),
+        Check("tokenization_identity", IDENTITY, prompt_identity),
+    ),
+    preview=record_preview,
+    selftest=prompt_token_trials,
+    streams={name: Stream(TokenStore, name) for name in FILES},
+    source=FromLines(FILES, prompt_lines),
+    columns=COLUMNS,
+)

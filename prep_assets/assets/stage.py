@@ -1,0 +1,246 @@
+"""What an asset is. One file beside this one makes each; `prep_assets.assets.graph` collects them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prep_assets.assets.build import Build
+from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import FAMILIES, Family
+from prep_assets.errors import ConfigError
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.published import Draft, Published, open_published
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from prep_assets.assets.checks.alone import Judge
+    from prep_assets.assets.checks.second_source import Second
+    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.selftest.trials import Trial
+    from prep_assets.proofs.selection import Again
+
+Column = tuple[str, str, str]
+"""Name, type and description of a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A part of a store that has a name.
+
+    Attributes:
+        kind: what it opens as: `TokenStore`, `PackedStore`, `Lines`, `Pairs` or `GroupStore`.
+        stem: of its files, with ``{partition}`` for the domain; `None`: the store as a whole.
+        masked: whether it is a token stream with a loss mask.
+    """
+
+    kind: type
+    stem: str | None
+    masked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of one asset.
+
+    Attributes:
+        name: what it is called in Dagster and on the command line.
+        description: what holds when it passes.
+        run: looks at a published store.
+    """
+
+    name: str
+    description: str
+    run: Callable[[Store], Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class FromRows:
+    """An asset whose records are rows of source files: what its proofs must know to read those a second time.
+
+    Attributes:
+        gives: the form that a schema makes of a row.
+        judge: looks at one row alone, and raises `Refused` where the asset refuses it.
+        content: what decides whether a row is held out, where the store itself does not say.
+        plain: whether a prompt of one user turn counts as its text, in whichever form the store has it.
+    """
+
+    gives: type
+    judge: Callable[[Store, Second], Judge]
+    content: Callable[[Store, Second], Callable[[Mapping[str, Any]], bytes]]
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FromLines:
+    """An asset whose records are lines of JSONL stores.
+
+    Attributes:
+        files: stream → the asset and the file whose lines it holds.
+        again: looks at one line alone, and says why it is refused.
+    """
+
+    files: Mapping[str, tuple[str, str]]
+    again: Callable[[Store], Again]
+
+
+def _all_domains(family: Any) -> Sequence[str]:
+    return sorted(family.domains)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Asset:
+    """One node of the graph.
+
+    Attributes:
+        name: its asset key, and the folder of its stores.
+        family: whose configuration it reads.
+        description: Markdown; its first line is short.
+        version: code version; it counts up when the same input gives other bytes.
+        depends: workspace and partition (``""`` where it has none) → what its store depends on, beside its name and version.
+        write: the same, an empty folder for the payload, and a file for refused records → counts and metrics of what it wrote.
+        audit: the same and a payload: structural checks; raises to forbid publication.
+        partitioned: whether each domain is a partition.
+        upstream: assets whose stores it reads.
+        options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says; `domains` where it reads all.
+        checks: what must hold before a store of it is published.
+        preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
+        selftest: corruptions of its rows; `None` where it has neither tokens nor lines.
+        streams: its parts by name; the first is what is shown and exported where none is named.
+        source: where its records come from; `None` where they are generated, or made of whole stores.
+        domains: of the family's configuration, the domains that an asset without partitions reads.
+        absent: why a configuration does not have it, empty where it has; `None`: every configuration of the family has it.
+        may_be_empty: whether a store for which nothing was read is sound.
+        stage: what its recipe calls it, if not by its name.
+        kind: icon in the web UI.
+        columns: of its store, for the web UI.
+    """
+
+    name: str
+    family: str
+    description: str
+    version: str
+    depends: Callable[[Workspace, str], Mapping[str, Any]]
+    write: Callable[[Workspace, str, Path, Path], Draft]
+    checks: tuple[Check, ...]
+    audit: Callable[[Workspace, str, Path], None] = lambda workspace, partition, payload: None
+    partitioned: bool = False
+    upstream: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    preview: Callable[[Store, int, str | None, int], Preview | dict[str, Any]] | None = None
+    selftest: Callable[[Store], list[Trial]] | None = None
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    source: FromRows | FromLines | None = None
+    domains: Callable[[Any], Sequence[str]] = _all_domains
+    absent: Callable[[Workspace], str] | None = None
+    may_be_empty: Callable[[Workspace], bool] = lambda workspace: False
+    stage: str = ""
+    kind: str = "numpy"
+    columns: tuple[Column, ...] = ()
+
+    def partitions(self, workspace: Workspace) -> tuple[str, ...]:
+        """Its partitions, in the order of the configuration; ``("",)`` where it has none."""
+        return tuple(workspace.family(FAMILIES[self.family]).domains) if self.partitioned else ("",)
+
+    def recipe(self, workspace: Workspace, partition: str) -> dict[str, Any]:
+        """Everything that can change the bytes of a store."""
+        return {"stage": self.stage or self.name, "version": self.version, **self.depends(workspace, partition)}
+
+    def build(self, workspace: Workspace, partition: str) -> Build:
+        """How to make one store."""
+        return Build(
+            workspace.place(self.name, partition),
+            self.recipe(workspace, partition),
+            self.recipe(workspace.plain, partition),
+            lambda payload, quarantine: self.write(workspace, partition, payload, quarantine),
+            lambda payload: self.audit(workspace, partition, payload),
+            lambda: self.may_be_empty(workspace),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A published store, with its asset and the workspace that it belongs to: what checks, previews and the selftest look at."""
+
+    workspace: Workspace
+    asset: Asset
+    published: Published
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is written about it."""
+        return self.published.manifest
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """What it was made from."""
+        return self.manifest.recipe
+
+    @property
+    def partition(self) -> str:
+        """Its domain; empty where it has none of its own."""
+        return self.manifest.partition
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return self.published.directory
+
+    @property
+    def family(self) -> Family:
+        """The configuration that it was made from."""
+        return self.workspace.family(FAMILIES[self.asset.family])
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its family's tokenizer."""
+        return self.workspace.vocabulary(self.family)
+
+    @property
+    def raw(self) -> str:
+        """The asset that pins the sources of its family."""
+        return f"{self.asset.family}_raw"
+
+    @property
+    def domains(self) -> Sequence[str]:
+        """The domains that it is made from, in the order in which it numbers them."""
+        return [self.partition] if self.partition else self.asset.domains(self.family)
+
+    def holds(self, kind: type) -> bool:
+        """Whether its asset has a stream of this kind."""
+        return any(stream.kind is kind for stream in self.asset.streams.values())
+
+    def streams(self) -> dict[str, TokenStore]:
+        """The token streams that it has, by the stem of their files."""
+        return token_streams(self.asset, self.published)
+
+    def above(self, asset: str, partition: str = "") -> Published:
+        """A store that this one is made from.
+
+        Raises:
+            StoreError: it is gone; the message has the command that builds it.
+        """
+        return open_published(self.workspace.stores, asset, partition, remedy=materialize_command(asset, partition))
+
+    def preview(self, row: int, *, stream: str | None = None, limit: int = 4096) -> Preview | dict[str, Any]:
+        """A row: a `Preview` of tokens, or the JSON object of a line. Of each sequence at most `limit` tokens.
+
+        Raises:
+            ConfigError: there is no such row or stream, or the store has no rows to show.
+        """
+        if self.asset.preview is None:
+            where = f"; look at the same ones in {self.recipe['from']}: prep-assets inspect {self.recipe['from']}"
+            raise ConfigError(f"{self.asset.name} has rows in a trainer's format{where}" if "from" in self.recipe else "it has no rows")
+        return self.asset.preview(self, row, stream, limit)
+
+
+def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:
+    """The token streams that a store has, by the stem of their files."""
+    listed = (stream.stem for stream in asset.streams.values() if stream.kind is TokenStore)
+    names = [stem.format(partition=published.manifest.partition) for stem in listed if stem is not None]
+    return {name: open_tokens(published.directory, name) for name in names if (published.directory / f"{name}.index").is_dir()}

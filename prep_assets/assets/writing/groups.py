@@ -1,0 +1,198 @@
+"""Scored groups → token ids of prompts and responses, masks and rewards.
+
+A response is rendered with its prompt, once, and tokenized once. What of it is the prompt is what the template writes for the prompt alone, up
+to where a model continues; the response is the rest. Where the tokens of the one do not begin with those of the other, the group is refused,
+as it is when any response is: a group is whole, or its rewards say something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.assets.reading.examples import Item
+from prep_assets.assets.reading.reasoning import inline_reasoning
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.images import refuse_images
+from prep_assets.assets.writing.pairs import answer_policy
+from prep_assets.assets.writing.sampled_groups import refuse_masked, scored_as_sampled, stores_logprobs
+from prep_assets.config.models import Rl
+from prep_assets.errors import CheckFailed, ConfigError, Refused
+from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import ASSISTANT, COMPLETION, Group, Sample, Turn
+from prep_assets.stores.groups import Scored
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.rendering import Rendered, render
+from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.policy import MaskPolicy
+
+TEST = "test"
+"""Folder of the groups that are held out."""
+MASK = MaskOptions(mask={})
+"""Regions say themselves whether they are trained; no role does."""
+
+
+def splits(directory: Path) -> dict[str, Path]:
+    """The folders of a store that hold groups: those to train on, then those held out, where any are."""
+    test = directory / TEST
+    return {"train": directory, **({TEST: test} if test.is_dir() else {})}
+
+
+def conversations(group: Group) -> tuple[Sample, ...]:
+    """The prompt with each response: the prompt's weights are 0, those of an answer 1, where the source does not say otherwise.
+
+    Raises:
+        Refused: an image; a weight that is neither 0 nor 1, which a mask cannot hold.
+    """
+    refuse_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
+    prompt = tuple(_weighted(turn, 0.0) for turn in group.prompt)
+    return tuple(conversation_of(group, (*prompt, *map(_answer, response))) for response in group.responses)
+
+
+def conversation_of(group: Group, turns: tuple[Turn, ...]) -> Sample:
+    """Turns of a group with what the whole group has: tools, documents, variables of the template."""
+    return Sample(turns, group.tools, documents=group.documents, template_options=group.template_options)
+
+
+def _answer(turn: Turn) -> Turn:
+    if turn.role not in (ASSISTANT, COMPLETION):
+        return _weighted(turn, 0.0)
+    weights = [1.0 if region.loss_weight is None else region.loss_weight for region in turn.regions]
+    if not set(weights) <= {0.0, 1.0}:
+        raise Refused("fractional_weight", f"loss weights {weights}; the mask of a response has 0 and 1 only", stage="group")
+    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region, weight in zip(turn.regions, weights, strict=True)))
+
+
+def _weighted(turn: Turn, weight: float) -> Turn:
+    return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
+
+
+def rewards_of(group: Group) -> npt.NDArray[np.float32]:
+    """float32[G].
+
+    Raises:
+        Refused: a reward that is no finite float32, or not one for each response.
+    """
+    with np.errstate(over="ignore"):
+        rewards = np.array(group.rewards, np.float64).astype(np.float32)
+    if not np.isfinite(rewards).all():
+        raise Refused("reward_out_of_range", f"rewards {list(group.rewards)} are not all finite as float32", stage="group")
+    if len(rewards) != len(group.responses) or not len(rewards):
+        raise Refused("length_mismatch", f"{len(rewards)} rewards for {len(group.responses)} responses", stage="group")
+    return rewards
+
+
+@dataclass(frozen=True, slots=True)
+class Renders:
+    """A group's prompt, ended by the generation prompt, each of its conversations, and its rewards. What was sampled is not rendered."""
+
+    prompt: Rendered | None
+    whole: tuple[Rendered, ...]
+    rewards: npt.NDArray[np.float32]
+    group: Group
+
+
+class Tokenize:
+    """Blocks of a domain's groups → tokens."""
+
+    def __init__(self, workspace: Workspace, name: str) -> None:
+        family = workspace.family(Rl)
+        vocabulary, engines = workspace.vocabulary(family), workspace.engines(family)
+        self._schema = f"domain {name}: schema {family.domains[name].schema_name!r}"
+        self._template: ChatTemplate = workspace.template(family)
+        self._reasoning = inline_reasoning(workspace, family)
+        self._logprobs = stores_logprobs(family)
+        self.prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
+        self.whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
+
+    def __call__(self, items: Sequence[Item], quarantine: Quarantine) -> Iterator[tuple[Item, Scored]]:
+        """The groups that are kept, with the items they come from; the others are in quarantine."""
+        renders: list[Renders | Refused] = [self.renders(item) for item in items]
+        good = [each for each in renders if isinstance(each, Renders)]
+        prompts = iter(_parts(self.prompts.encode([each.prompt for each in good if each.prompt is not None])))
+        whole = iter(_parts(self.whole.encode([each for group in good for each in group.whole])))
+        for item, each in zip(items, renders, strict=True):
+            try:
+                if isinstance(each, Refused):
+                    raise each
+                prompt, answers = next(prompts) if each.prompt is not None else None, [next(whole) for _ in each.whole]
+                yield item, self._scored(prompt, answers, each, item.record.row)
+            except Refused as refusal:
+                item.refuse(quarantine, refusal)
+
+    def _scored(self, prompt: _Tokens | Refused | None, answers: Sequence[_Tokens | Refused], renders: Renders, row: int) -> Scored:
+        if isinstance(prompt, Refused):
+            raise prompt
+        sampled = renders.group.sampled
+        if self._logprobs != (sampled is not None and sampled.logprobs is not None):
+            detail = (
+                "its responses need log-probabilities"
+                if self._logprobs
+                else "its log-probabilities are not stored: only the schema group has them"
+            )
+            raise Refused("logprobs", detail, stage="group")
+        if sampled is None:
+            assert prompt is not None
+            return _scored(prompt, answers, renders.rewards, row)
+        head = None if prompt is None else prompt[0]
+        return scored_as_sampled(renders.group, head, renders.rewards, self.whole.vocabulary, self.whole.max_seq_len, row)
+
+    def renders(self, item: Item) -> Renders | Refused:
+        """The texts of a group, or why it is refused."""
+        group = item.example
+        if not isinstance(group, Group):
+            raise ConfigError(f"{self._schema} with these options gives a {type(group).__name__}; rl_groups needs a Group: {item.id}")
+        try:
+            group = self._reasoning.read(group) if group.sampled is None else group
+            if group.sampled is not None:
+                refuse_masked(group)
+            samples = conversations(group) if group.sampled is None else ()
+            given = group.sampled is not None and group.sampled.prompt is not None
+            prompt = None if given else render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
+            return Renders(prompt, tuple(self._conversation(sample) for sample in samples), rewards_of(group), group)
+        except Refused as refusal:
+            return refusal
+
+    def _conversation(self, sample: Sample) -> Rendered:
+        rendered = render(sample, self._template)
+        try:
+            expected_texts(sample, MASK, self._template)
+        except CheckFailed as error:
+            raise Refused("mask_not_provable", str(error), stage="render") from error
+        return rendered
+
+
+_Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]
+
+
+def _parts(encoded: Encoded) -> list[_Tokens | Refused]:
+    """Ids and mask of each example of a batch, or why it was refused."""
+    found: list[_Tokens | Refused | None] = [None] * (len(encoded.kept) + len(encoded.refused))
+    mask = (encoded.loss != 0).astype(np.uint8)
+    for number, position in enumerate(encoded.kept.tolist()):
+        part = slice(int(encoded.offsets[number]), int(encoded.offsets[number + 1]))
+        found[position] = encoded.ids[part], mask[part]
+    for position, refusal in encoded.refused:
+        found[position] = refusal
+    return [each for each in found if each is not None]
+
+
+def _scored(prompt: _Tokens, answers: Sequence[_Tokens | Refused], rewards: npt.NDArray[np.float32], row: int) -> Scored:
+    start = len(prompt[0])
+    responses, masks = [], []
+    for number, answer in enumerate(answers):
+        if isinstance(answer, Refused):
+            raise Refused(answer.reason, f"response {number}: {answer.detail}", stage=answer.stage)
+        ids, mask = answer
+        if not np.array_equal(ids[:start], prompt[0]) or mask[:start].any() or len(ids) == start:
+            detail = f"response {number}: its conversation does not begin with the {start} tokens of the prompt and its generation prompt"
+            raise Refused("prompt_differs", detail, stage="tokenize")
+        responses.append(ids[start:])
+        masks.append(mask[start:])
+    return Scored(prompt[0], tuple(responses), tuple(masks), rewards, 0, 0, row)

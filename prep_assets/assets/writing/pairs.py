@@ -1,0 +1,74 @@
+"""Tokenized preference pairs: both sides rendered and encoded, loss on the answer and its stop token only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from prep_assets.assets.reading.reasoning import inline_reasoning
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.preference_rows import pair_sample
+from prep_assets.config.models import Preference
+from prep_assets.errors import Refused
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.reasoning import InlineReasoning
+from prep_assets.templates.rendering import Rendered, render
+from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.policy import MaskPolicy
+
+FILE = "preferences"
+"""The file of training pairs, as quarantine names it."""
+SIDES = ("chosen", "rejected")
+
+
+def pair_encoder(workspace: Workspace) -> Encoder:
+    """What tokenizes the sides of pairs."""
+    family = workspace.family(Preference)
+    return Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), family.preprocessing.max_seq_len)
+
+
+def answer_policy() -> MaskPolicy:
+    """Loss on a region that says so itself, on nothing else: the answers carry weight 1, the prompt weight 0."""
+    return MaskPolicy({}, "mask")
+
+
+def encode_pairs(
+    workspace: Workspace, batch: list[dict[str, Any]], first: int, encoder: Encoder, quarantine: Quarantine
+) -> tuple[list[int], dict[str, tuple[Any, Any, Any]]]:
+    """Pairs of which both sides are kept, and the arrays of each side."""
+    template, reasoning = workspace.template(workspace.family(Preference)), inline_reasoning(workspace, workspace.family(Preference))
+    refused: dict[int, Refused] = {}
+    rendered: dict[int, tuple[Rendered, ...]] = {}
+    for i, row in enumerate(batch):
+        try:
+            rendered[i] = rendered_pair(row, template, reasoning)
+        except Refused as refusal:
+            refused[i] = refusal
+    encoded: dict[str, tuple[list[int], Encoded]] = {}
+    for number, side in enumerate(SIDES):
+        at = list(rendered)
+        result = encoder.encode([rendered[i][number] for i in at])
+        for position, why in result.refused:
+            refused.setdefault(at[position], why)
+        encoded[side] = ([at[int(position)] for position in result.kept], result)
+    for i, why in sorted(refused.items()):
+        quarantine.add(f"{FILE}.jsonl:{first + i}", why.stage, why.reason, why.detail, batch[i])
+    kept = [i for i in range(len(batch)) if i not in refused]
+    return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
+
+
+def rendered_pair(row: dict[str, Any], template: ChatTemplate, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
+    """Both sides. A template that trims can make one text of two answers, and such a pair teaches nothing."""
+    sides = tuple(render(reasoning.read(pair_sample(row, side)), template) for side in SIDES)
+    if sides[0].text == sides[1].text:
+        raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
+    return sides
+
+
+def _chosen(at: list[int], encoded: Encoded, refused: dict[int, Refused]) -> tuple[Any, Any, Any]:
+    keep = np.array([i not in refused for i in at], bool)
+    lengths = np.diff(encoded.offsets)
+    tokens = np.repeat(keep, lengths)
+    return encoded.ids[tokens], (encoded.loss[tokens] != 0).astype(np.uint8), lengths[keep]
