@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.assets import preferences, rl_prompts
-from prep_assets.assets.raw import read_sources
-from prep_assets.assets.rl_groups import GROUPS, splits
+from prep_assets.assets.graph import EVERY
+from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import ConfigError
 from prep_assets.lineage.rows import streams
 from prep_assets.stores.groups import open_groups
@@ -153,7 +153,7 @@ _NOTHING = np.zeros(0, np.int64), np.zeros(0, np.float32)
 
 def _lines(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
     lines, manifest = open_lines(published.directory, stream), published.manifest
-    raw = preferences.RAW if manifest.asset == preferences.PAIRS else rl_prompts.RAW
+    raw = f"{EVERY[manifest.asset].family}_raw"
     domains: Mapping[str, Any] = manifest.recipe.get("domains", {})
     names = {domain: _names(workspace, raw, domain, domains.get(domain, {}).get("raw")) for domain in lines.sources}
     with lines.path.open("rb") as file:
@@ -168,9 +168,9 @@ def _of_lines(workspace: Workspace, published: Published, stream: str) -> Iterat
 
 
 def _groups(workspace: Workspace, published: Published, split: str) -> Iterator[Held]:
-    store = open_groups(splits(published)[split])
+    store = open_groups(splits(published.directory)[split])
     recipe = published.manifest.recipe["domains"]
-    names = {domain: _names(workspace, rl_prompts.RAW, domain, recipe.get(domain, {}).get("raw")) for domain in store.sources}
+    names = {domain: _names(workspace, "rl_raw", domain, recipe.get(domain, {}).get("raw")) for domain in store.sources}
     for number in range(len(store)):
         prompt = store.prompts.record(number, "tokens")
         answers = [_arrays(store.responses, each) for each in store.responses_of(number)]
@@ -185,10 +185,10 @@ _CONTENTS: Mapping[str, Callable[[Workspace, Published, str], Iterator[Held]]] =
     "pretrain_tokens": _tokens,
     "sft_tokens": _tokens,
     "sft_packed": _packed,
-    preferences.PAIRS: _lines,
+    "preferences": _lines,
     "preference_tokens": _of_lines,
-    rl_prompts.PROMPTS: _lines,
-    rl_prompts.ARITHMETIC: _lines,
+    "rl_prompts": _lines,
+    "arithmetic_prompts": _lines,
     "rl_tokens": _of_lines,
-    GROUPS: _groups,
+    "rl_groups": _groups,
 }
