@@ -12,6 +12,7 @@ from prep_assets import __version__
 from prep_assets.cli.build import build
 from prep_assets.cli.certify import certify
 from prep_assets.cli.console import complain, err
+from prep_assets.cli.dataset_info import dataset_info
 from prep_assets.cli.demo import demo
 from prep_assets.cli.diff import diff
 from prep_assets.cli.export import export
@@ -96,6 +97,7 @@ commands = (
     prune,
     schemas,
     sniff,
+    dataset_info,
     certify,
     selftest,
     preprocess,

@@ -28,7 +28,7 @@ VARIABLE = re.compile(r"PREP_ASSETS_[A-Z]+(?:_[A-Z]+)*")
 
 @pytest.mark.parametrize("page", PAGES, ids=label)
 def test_commands_exist(page: Path) -> None:
-    named = {command for text in code(page) for command in re.findall(r"\bprep-assets ([a-z]+)\b(?!\.)", text)}
+    named = {command for text in code(page) for command in re.findall(r"\bprep-assets ([a-z]+(?:-[a-z]+)*)\b(?!\.)", text)}
     assert sorted(named - set(COMMANDS)) == []
 
 
@@ -36,7 +36,7 @@ def test_commands_exist(page: Path) -> None:
 def test_options_of_commands_exist(page: Path) -> None:
     unknown = []
     for text in code(page):
-        for command, rest in re.findall(r"^(?:\$ )?prep-assets ([a-z]+)\b([^|\n#]*)", text, re.MULTILINE):
+        for command, rest in re.findall(r"^(?:\$ )?prep-assets ([a-z]+(?:-[a-z]+)*)\b([^|\n#]*)", text, re.MULTILINE):
             known = {option for parameter in COMMANDS[command].params for option in parameter.opts} | {"--help", "-h"}
             unknown += [f"{command} {option}" for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", rest) if option not in known]
     assert unknown == []
