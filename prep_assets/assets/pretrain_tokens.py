@@ -43,8 +43,8 @@ from prep_assets.samples import Example, Sample
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
 from prep_assets.tokenization.ends import chosen, ends_of
-from prep_assets.tokenization.engines import Flat
 from prep_assets.tokenization.fill_in_the_middle import FillInTheMiddle, sentinels_of
+from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 RAW = "pretrain_raw"
@@ -127,6 +127,9 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
     sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
     tokens, kept = [0, 0], 0
 
+    def tokenized(text: str, record: str) -> str:
+        return vocabulary.normalized(text) if fim is None else fim.normalized(text, f"{name}/{record}")
+
     def check(text: str) -> None:
         sizes.check(text)
         if fim is not None:
@@ -141,7 +144,10 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
 
     with closing(ahead(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
         for documents, flat in blocks:
-            faults = dict(_faults(flat, documents.texts, vocabulary, byte_lengths, family.preprocessing.max_seq_len))
+            faults = dict(_too_long(flat, family.preprocessing.max_seq_len))
+            if byte_lengths is not None:
+                # a text that is lossy is refused for that, however long it is
+                faults |= _lossy(flat, documents, vocabulary, byte_lengths, tokenized)
             documents.write_refused(quarantine, list(faults.items()))
             to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
             for split, writer in enumerate(writers):
@@ -189,21 +195,32 @@ def fill_in_the_middle(workspace: Workspace, family: Pretrain) -> FillInTheMiddl
     return FillInTheMiddle(vocabulary, workspace.engines(family), sentinels, fim.rate, fim.spm_rate, fim.seed)
 
 
-def _faults(
-    flat: Flat, texts: Sequence[str], vocabulary: Vocabulary, byte_lengths: npt.NDArray[np.int64] | None, max_seq_len: int | None
-) -> Iterator[tuple[int, Refused]]:
-    """The documents, by index, that are too long, or whose tokens do not stand for exactly their bytes, which is what counts where both hold."""
+def _too_long(flat: Flat, max_seq_len: int | None) -> Iterator[tuple[int, Refused]]:
+    """The documents, by index, that have too many tokens."""
     lengths = np.diff(flat.offsets)
-    if max_seq_len is not None:
-        for i in np.flatnonzero(lengths > max_seq_len):
-            yield int(i), Refused("too_long", f"{lengths[i]:,} tokens, max_seq_len is {max_seq_len:,}", stage="tokenize")
-    if byte_lengths is None:
-        return
-    surplus = _totals(byte_lengths, flat) - np.array([len(text) if text.isascii() else len(text.encode()) for text in texts], np.int64)
+    for i in np.flatnonzero(lengths > max_seq_len) if max_seq_len is not None else ():
+        yield int(i), Refused("too_long", f"{lengths[i]:,} tokens, max_seq_len is {max_seq_len:,}", stage="tokenize")
+
+
+def _lossy(
+    flat: Flat, documents: Documents, vocabulary: Vocabulary, byte_lengths: npt.NDArray[np.int64], tokenized: Callable[[str, str], str]
+) -> dict[int, Refused]:
+    """The documents, by index, whose tokens do not stand for exactly their bytes.
+
+    Args:
+        tokenized: what of a document, of which it gets text and id, is tokenized. It is asked for documents whose bytes do not add up.
+    """
+    sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in documents.texts], np.int64)
+    found = _totals(byte_lengths, flat)
     # a SentencePiece tokenizer puts one space in front of the first word
-    for i in np.flatnonzero((surplus != 0) & ~((surplus == 1) & (vocabulary.prefix_space != "never"))):
-        detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
-        yield int(i), Refused("lossy_tokenizer", detail, stage="tokenize")
+    allowed = (0, 1) if vocabulary.prefix_space != "never" else (0,)
+    suspects = np.flatnonzero(~np.isin(found - sizes, allowed)).tolist()
+    detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
+    return {
+        i: Refused("lossy_tokenizer", detail, stage="tokenize")
+        for i in suspects
+        if found[i] - len(tokenized(documents.texts[i], documents.id_of(i)).encode()) not in allowed
+    }
 
 
 def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:

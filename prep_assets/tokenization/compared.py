@@ -9,7 +9,8 @@ import numpy as np
 
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.agreement import REMEDY
-from prep_assets.tokenization.engines import Engine, Engines, Flat, choose_engine
+from prep_assets.tokenization.engines import Engines, choose_engine
+from prep_assets.tokenization.flat import Engine, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 SAMPLE, LONGEST = 8, 20_000

@@ -24,7 +24,8 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import IMAGE, SYSTEM
 from prep_assets.templates.rendered import Rendered
-from prep_assets.tokenization.engines import Engines, Flat
+from prep_assets.tokenization.engines import Engines
+from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.images import NOTHING, Placed, after_cut, cut_through
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.truncation import Truncation, kept_tokens
@@ -264,14 +265,33 @@ class Encoder:
         item_end = np.asarray(layout.item_end, np.int64)
         item_start = np.concatenate([np.zeros(1, np.int64), item_end])[: len(item_end)]
         table = self.vocabulary.byte_lengths
-        if table is None:
-            return self._spans_from_offsets(layout, item_start, item_end, counts, bounds)
-        lengths = table[ids]
-        running = np.cumsum(lengths)
-        before = np.concatenate([np.zeros(1, np.int64), running])[bounds[:-1]]
         prefix = self._prefix_bytes(layout)
-        ends = running + np.repeat(item_start - before - prefix, counts)
-        return np.maximum(ends - lengths, np.repeat(item_start, counts)), ends
+        if table is None:
+            spans = np.repeat(item_start, counts), np.repeat(item_end, counts)
+        else:
+            lengths = table[ids]
+            running = np.cumsum(lengths)
+            before = np.concatenate([np.zeros(1, np.int64), running])[bounds[:-1]]
+            ends = running + np.repeat(item_start - before - prefix, counts)
+            spans = np.maximum(ends - lengths, np.repeat(item_start, counts)), ends
+        # where the tokenizer changes a text before it tokenizes it, ids stand for other bytes than those of the text
+        changed = self._changed(layout)
+        self._set_spans_by_characters(layout, changed, item_start, bounds, spans)
+        if table is not None:
+            segment_items = np.flatnonzero(np.asarray(layout.items) < 0)
+            for number in changed:
+                item = segment_items[number]
+                tokens = slice(bounds[item], bounds[item + 1])
+                whole = int(lengths[tokens].sum()) - prefix[item] == len(self.vocabulary.normalized(layout.segments[number]).encode())
+                # the library gives a composed character the span of its first part alone; an end that is not the item's says "lossy"
+                spans[1][tokens][-1:] = item_end[item] if whole else item_start[item]
+        return spans
+
+    def _changed(self, layout: _Layout) -> list[int]:
+        """Numbers of the segments that the tokenizer may change before it tokenizes them."""
+        if all(map(self.vocabulary.is_normal, layout.texts)):
+            return []
+        return [number for number, text in enumerate(layout.segments) if not self.vocabulary.is_normal(text)]
 
     def _prefix_bytes(self, layout: _Layout) -> npt.NDArray[np.int64]:
         """1 for an item in front of which a SentencePiece tokenizer puts a space that is not in the text, else 0."""
@@ -284,26 +304,26 @@ class Encoder:
                     prefix[segment_items[number]] = 1
         return prefix
 
-    def _spans_from_offsets(
+    def _set_spans_by_characters(
         self,
         layout: _Layout,
+        numbers: Sequence[int],
         item_start: npt.NDArray[np.int64],
-        item_end: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int64],
         bounds: npt.NDArray[np.int64],
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Token spans from the reference tokenizer's character offsets, for tokenizers whose ids do not stand for fixed bytes.
+        spans: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    ) -> None:
+        """Set the spans of some segments' tokens from the reference tokenizer's character offsets.
 
         The tokens of a character that is split over several all have the span of the whole character.
         """
-        starts, ends = np.repeat(item_start, counts), np.repeat(item_end, counts)
         segment_items = np.flatnonzero(np.asarray(layout.items) < 0)
-        for item, text, is_first in zip(segment_items, layout.segments, layout.is_first, strict=True):
-            reference = self.engines.reference if is_first else self.engines.rest_reference
+        for number in numbers:
+            item, text = segment_items[number], layout.segments[number]
+            reference = self.engines.reference if layout.is_first[number] else self.engines.rest_reference
             _, offsets = reference.char_spans(text)
-            spans = item_start[item] + _byte_table(text)[np.asarray(offsets, np.int64).reshape(-1, 2)]
-            starts[bounds[item] : bounds[item + 1]], ends[bounds[item] : bounds[item + 1]] = spans.T
-        return starts, ends
+            found = item_start[item] + _byte_table(text)[np.asarray(offsets, np.int64).reshape(-1, 2)]
+            for side in (0, 1):
+                spans[side][bounds[item] : bounds[item + 1]] = found[:, side]
 
     # -- weights and refusals -----------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization.engines import Flat
+from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Bos = Literal["auto", "true", "false"]

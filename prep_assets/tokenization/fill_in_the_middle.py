@@ -18,7 +18,8 @@ import numpy.typing as npt
 import xxhash
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.tokenization.engines import Engines, Flat, Ids
+from prep_assets.tokenization.engines import Engines
+from prep_assets.tokenization.flat import Flat, Ids
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 
@@ -64,7 +65,7 @@ def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) 
     if vocabulary.byte_lengths is None or vocabulary.prefix_space == "always":
         raise ConfigError(
             f"preprocessing.fim: tokenizer {vocabulary.name} does not give the parts of a document back as they were "
-            "(it normalizes text, or puts a space in front of each part). Use a byte-level or SentencePiece BPE tokenizer without that"
+            "(it changes text by more than composing it, or puts a space in front of each part). Use a byte-level or SentencePiece BPE tokenizer without that"
         )
     return found
 
@@ -101,8 +102,7 @@ class FillInTheMiddle:
 
     def encode(self, texts: Sequence[str], records: Sequence[str]) -> Flat:
         """Ids of each text, in order; `records` are the ids of the records that they come from."""
-        options = {"rate": self.rate, "spm_rate": self.spm_rate}
-        cuts = [cut_of(record, len(text), seed=self.seed, **options) for text, record in zip(texts, records, strict=True)]
+        cuts = [self._cut(text, record) for text, record in zip(texts, records, strict=True)]
         whole = iter(_split(self.engines.first.encode([text for text, cut in zip(texts, cuts, strict=True) if cut is None])))
         pieces = [part for text, cut in zip(texts, cuts, strict=True) if cut is not None for part in cut.parts(text)]
         parts = iter(_split(self.engines.rest.encode(pieces)))
@@ -110,6 +110,14 @@ class FillInTheMiddle:
         offsets = np.zeros(len(documents) + 1, np.int64)
         np.cumsum([len(ids) for ids in documents], out=offsets[1:])
         return Flat(np.concatenate([np.zeros(0, np.uint32), *documents]), offsets)
+
+    def normalized(self, text: str, record: str) -> str:
+        """What of a text is tokenized, in the order of the text: its parts, each composed for itself where the tokenizer composes."""
+        cut = self._cut(text, record)
+        return "".join(map(self.vocabulary.normalized, (text,) if cut is None else cut.parts(text)))
+
+    def _cut(self, text: str, record: str) -> Cut | None:
+        return cut_of(record, len(text), rate=self.rate, spm_rate=self.spm_rate, seed=self.seed)
 
     def _ordered(self, cut: Cut, head: Ids, body: Ids, tail: Ids) -> Ids:
         prefix, suffix, middle = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.byte_level import ALPHABET
+from prep_assets.tokenization.fast_form import composes
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class Vocabulary:
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...] | None:
-        """The UTF-8 bytes that each id stands for, or `None` where ids do not stand for fixed bytes (WordPiece, normalizing tokenizers)."""
+        """The UTF-8 bytes that each id stands for, or `None` where ids do not stand for fixed bytes (WordPiece, tokenizers that change text by
+        more than composing it). They are those of the text as `normalized` gives it."""
         decode = _byte_decoder(self.spec)
         if decode is None:
             return None
@@ -118,6 +121,19 @@ class Vocabulary:
         if self.token_bytes is None:
             return None
         return np.fromiter(map(len, self.token_bytes), np.int64, self.size)
+
+    @cached_property
+    def composes(self) -> bool | None:
+        """Whether it composes text before it tokenizes (NFC); `None` where its normalizer does more than that."""
+        return composes(self.spec.get("normalizer"))
+
+    def is_normal(self, text: str) -> bool:
+        """Whether the normalizer certainly leaves a text as it is, as it does most texts where it only composes."""
+        return self.composes is False or (self.composes is True and unicodedata.is_normalized("NFC", text))
+
+    def normalized(self, text: str) -> str:
+        """What the tokenizer makes of a text before it tokenizes it."""
+        return text if self.is_normal(text) else str(self.backend.normalizer.normalize_str(text))
 
     @cached_property
     def prefix_space(self) -> Literal["never", "first", "always"]:
@@ -157,7 +173,7 @@ class Vocabulary:
 
 def _byte_decoder(spec: dict[str, Any]) -> Any:
     """The function from a vocabulary entry to its bytes, for the two families in which every id stands for fixed bytes."""
-    if spec["model"]["type"] != "BPE" or spec.get("normalizer") is not None:
+    if spec["model"]["type"] != "BPE" or composes(spec.get("normalizer")) is None:
         return None
     kinds = {part["type"]: part for part in _parts(spec.get("decoder"))}
     if "ByteLevel" in kinds:

@@ -3,7 +3,7 @@
 Year: 2026
 Hit: gigatoken#35, #37
 Cost: Other ids for the same text, in a few rows of a corpus.
-Stopped by: an engine is used only where it gives the reference's ids on the edge set; `tokenization_identity` compares every row
+Stopped by: each code point is encoded by both engines, and texts with one that differs go to the reference; `tokenization_identity` compares every row
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.tokenization import engines
+from prep_assets.tokenization import engines, suspects
 from prep_assets.tokenization.edge_set import edge_set
-from prep_assets.tokenization.engines import Flat, choose_engine
+from prep_assets.tokenization.engines import choose_engine
+from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.load import load_vocabulary
 from prep_assets_tests.assets.workspaces import TOKENIZER
 
@@ -27,7 +28,7 @@ def test_the_edge_set_has_what_differed() -> None:
     assert NEW_EMOJI in joined and "e\u0301\u0323" in joined
 
 
-def test_an_engine_that_differs_on_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_with_it_go_to_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     class Newer(engines.GigatokenEngine):
         """Cuts one emoji otherwise."""
 
@@ -39,8 +40,12 @@ def test_an_engine_that_differs_on_it_is_not_used(monkeypatch: pytest.MonkeyPatc
                     ids[flat.offsets[number + 1] - 1] += 1
             return Flat(np.asarray(ids, np.uint32), flat.offsets)
 
-    vocabulary = load_vocabulary(TOKENIZER)
-    assert choose_engine(vocabulary).verdict.startswith("gigatoken: equal")
+    monkeypatch.setenv("PREP_ASSETS_CACHE", "")
+    monkeypatch.setattr(suspects, "TRIED", ((0, 128), (0x1FA00, 0x1FB00)))
     monkeypatch.setattr(engines, "GigatokenEngine", Newer)
-    refused = choose_engine(vocabulary)
-    assert refused.first is refused.reference and repr(NEW_EMOJI)[1:-1] in refused.verdict
+    chosen = choose_engine(load_vocabulary(TOKENIZER))
+    assert chosen.verdict.endswith("documents with one of 1 code points go to tokenizers")
+    texts = ["plain", f"new {NEW_EMOJI}", "old \U0001faa8"]
+    found, expected = chosen.first.encode(texts), chosen.reference.encode(texts)
+    assert found.ids.tolist() == expected.ids.tolist() and found.offsets.tolist() == expected.offsets.tolist()
+    assert chosen.counts == {"gigatoken": 2, "tokenizers": 1}

@@ -122,7 +122,6 @@ def test_other_ids_for_the_same_text_are_found_in_every_row(vocabulary: Vocabula
 def test_a_wrong_token_of_a_tokenizer_that_normalizes_is_found() -> None:
     """Audit W15: rows of such tokenizers were not decoded, and the summary counted them as if they had been."""
     vocabulary = normalizing(load(CONFIGS / "tokenizer").vocabulary)
-    assert vocabulary.token_bytes is None
     flat = choose_engine(vocabulary, reference_only=True).reference.encode([f"The {i}th cafe\u0301." for i in range(300)])
     rows = [
         Conversation(f"{i}", flat.ids[a:b], f"The {i}th cafe\u0301.", (), 0) for i, (a, b) in enumerate(pairwise(flat.offsets.tolist()))

@@ -10,7 +10,7 @@ import pytest
 
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.proofs.token_bytes import unproven_id
-from prep_assets.tokenization.engines import ReferenceEngine
+from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
 

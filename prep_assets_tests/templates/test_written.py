@@ -16,7 +16,8 @@ from prep_assets.stores.published import Published
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.written import bind
 from prep_assets.tokenization.edge_set import edge_set, typed
-from prep_assets.tokenization.engines import GigatokenEngine, choose_engine
+from prep_assets.tokenization.engines import choose_engine
+from prep_assets.tokenization.gigatoken_engine import GigatokenEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.assets.workspaces import CONFIGS, build, domain, failing, jsonl, minimal, workspace_in
 

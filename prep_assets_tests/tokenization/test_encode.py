@@ -18,6 +18,7 @@ from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.expected import Expected, chatml, expected
 from prep_assets_tests.tokenization.loaded import NO_NONCHARACTERS, TEXT_WITH_CONTROL, WORDS, Chat, Loaded, chats, variant
+from prep_assets_tests.tokenization.loaded import TEXT as ANY_TEXT
 
 Open = Callable[[str], Loaded]
 CONTROL = ["shipped", "smollm"]
@@ -164,9 +165,14 @@ def test_the_stop_token_of_one_turn_is_not_that_of_the_next(shipped: Loaded) -> 
 # tokenizers whose ids do not stand for bytes
 
 
+NFC = {"type": "NFC"}
+CHANGING = {"type": "Sequence", "normalizers": [NFC, {"type": "Replace", "pattern": {"String": "\ue123\ue123"}, "content": ""}]}
+
+
 def normalizing(loaded: Loaded, **changes: object) -> Callable[[list[Rendered], MaskPolicy], Encoded]:
-    """The same tokenizer with Unicode normalization in front, as Qwen's has: spans then come from the library's offsets."""
-    vocabulary: Vocabulary = variant(loaded.vocabulary, normalizer={"type": "NFC"}, **changes)
+    """The same tokenizer with a normalizer in front that may change more than how characters are composed: all spans come from the library's
+    offsets."""
+    vocabulary: Vocabulary = variant(loaded.vocabulary, normalizer=CHANGING, **changes)
     assert vocabulary.byte_lengths is None
     engines = choose_engine(vocabulary)
     return lambda batch, policy: Encoder(vocabulary, engines, policy, trains=False).encode(batch)
@@ -219,6 +225,22 @@ def test_offsets_follow_a_space_that_only_a_documents_start_has(
     by_offsets = mistral_normalizing(batch, MaskPolicy())
     assert by_offsets.ids.tolist() == by_bytes.ids.tolist()
     assert by_offsets.loss.tolist() == by_bytes.loss.tolist()
+
+
+@settings(max_examples=80, deadline=None)
+@given(chat=chats(ANY_TEXT), texts=st.lists(ANY_TEXT, min_size=1, max_size=3))
+@example(chat=[("user", "e\u0301"), ("assistant", "cafe\u0301 e\u0323\u0301 ok")], texts=["caf\u00e9", "e\u0301"])
+def test_only_texts_that_are_not_composed_need_offsets(
+    shipped: Loaded, shipped_normalizing: Callable[[list[Rendered], MaskPolicy], Encoded], chat: Chat, texts: list[str]
+) -> None:
+    """A tokenizer that composes has its table of bytes; text that it changes has the library's offsets."""
+    composing = variant(shipped.vocabulary, normalizer=NFC)
+    assert composing.byte_lengths is not None
+    batch = [render(sample_of(chat), load_template("chatml", shipped.vocabulary)), plain_text(texts)]
+    found = Encoder(composing, choose_engine(composing), MaskPolicy(), trains=False).encode(batch)
+    by_offsets = shipped_normalizing(batch, MaskPolicy())
+    assert (found.ids.tolist(), found.loss.tolist()) == (by_offsets.ids.tolist(), by_offsets.loss.tolist())
+    assert found.kept.tolist() == by_offsets.kept.tolist()
 
 
 def test_normalized_characters_are_trained(shipped_normalizing: Callable[[list[Rendered], MaskPolicy], Encoded], shipped: Loaded) -> None:

@@ -126,10 +126,20 @@ def test_byte_lengths_and_control_tokens(tokenizer: Loaded) -> None:
 def test_ids_that_are_no_fixed_bytes_have_no_table(shipped: Loaded) -> None:
     from tokenizers import Tokenizer, models
 
-    assert variant(shipped.vocabulary, normalizer={"type": "NFC"}).token_bytes is None
     assert variant(shipped.vocabulary, normalizer={"type": "Lowercase"}).byte_lengths is None
     pieces = Vocabulary("pieces", Tokenizer(models.WordPiece(vocab={"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]")), {}, None)
     assert (pieces.token_bytes, pieces.byte_lengths) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "normalizer", [{"type": "NFC"}, {"type": "Sequence", "normalizers": [{"type": "NFC"}]}, {"type": "Sequence", "normalizers": []}]
+)
+def test_a_normalizer_that_leaves_most_text_alone_keeps_the_table(shipped: Loaded, normalizer: dict[str, Any]) -> None:
+    changed = variant(shipped.vocabulary, normalizer=normalizer)
+    assert changed.token_bytes == shipped.vocabulary.token_bytes
+    composed = "NFC" in str(normalizer)
+    assert changed.is_normal("caf\u00e9") and changed.is_normal("cafe\u0301") == (not composed)
+    assert changed.normalized("cafe\u0301") == ("caf\u00e9" if composed else "cafe\u0301")
 
 
 def test_prefix_space(tokenizer: Loaded) -> None:

@@ -117,7 +117,7 @@ def documents(store: Store, second: Second) -> Judge:
         if any(token in text for token in ((fim.prefix_token, fim.suffix_token, fim.middle_token) if fim.rate else ())):
             raise Refused("control_token_in_content", "", stage="pretrain")
         ids = engine.encode([text]).ids
-        if vocabulary.token_bytes is not None and vocabulary.decode(ids).removeprefix(" ") != text.removeprefix(" "):
+        if vocabulary.token_bytes is not None and vocabulary.decode(ids).removeprefix(" ") != vocabulary.normalized(text).removeprefix(" "):
             raise Refused("lossy_tokenizer", "", stage="tokenize")
         # the cut parts of a document have three sentinels between them, and may be a few tokens longer than the whole
         if options.max_seq_len is not None and len(ids) + (8 if fim.rate else 0) > options.max_seq_len:

@@ -45,7 +45,11 @@ class Documents:
     @property
     def ids(self) -> list[str]:
         """Ids of the documents' records."""
-        return [record_id(self.file, record.row) for record in self.records]
+        return [self.id_of(i) for i in range(len(self.records))]
+
+    def id_of(self, i: int) -> str:
+        """Id of one document's record."""
+        return record_id(self.file, self.records[i].row)
 
     def write_refused(self, quarantine: Quarantine, later: Sequence[tuple[int, Refused]]) -> None:
         """Write what was refused in the order of the rows, whichever stage refused it. `later` are documents, by index, refused since."""

@@ -1,0 +1,102 @@
+"""A ``tokenizer.json`` in the form that `gigatoken` loads, with the same ids for the texts that it is given.
+
+Three things are done for it. Its special tokens are taken away, so that it encodes ordinary text. A normalizer that only composes (NFC) is taken
+away, because only composed texts come to it. And a byte that has no entry in the vocabulary gets a placeholder past its end: whoever finds one in
+the ids sends that text to the reference.
+
+A pre-tokenizer that sets every digit apart (SmolLM, StarCoder) is taken away too, where the vocabulary joins no digit with anything. What is left
+of it, `digit_cuts`, is that no white space is joined over a digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.tokenization.byte_level import ALPHABET
+
+_DIGITS = frozenset("0123456789")
+
+
+@dataclass(frozen=True, slots=True)
+class FastForm:
+    """What the fast engine is made of.
+
+    Attributes:
+        spec: the ``tokenizer.json``.
+        size: ids from here on are placeholders.
+        cuts_at_digits: whether texts are cut at `digit_cuts` first.
+    """
+
+    spec: dict[str, Any]
+    size: int
+    cuts_at_digits: bool
+
+
+def fast_form(spec: Mapping[str, Any]) -> FastForm:
+    """The form of a tokenizer.
+
+    Raises:
+        ValueError: the fast engine has no such tokenizer; says why.
+    """
+    model = spec["model"]
+    if model["type"] != "BPE":
+        raise ValueError(f"gigatoken has no {model['type']} model")
+    ordinary = [token for token in spec["added_tokens"] if not token["special"]]
+    pre_tokenizer, cuts_at_digits = _without_digits(spec.get("pre_tokenizer"))
+    if cuts_at_digits and not _digits_stand_alone(model["vocab"], [token["content"] for token in ordinary]):
+        raise ValueError("its pre-tokenizer sets digits apart, and its vocabulary joins them")
+    vocabulary = model["vocab"] if model.get("byte_fallback") else _completed(model["vocab"], spec["added_tokens"])
+    changed = {"added_tokens": ordinary, "pre_tokenizer": pre_tokenizer, "model": {**model, "vocab": vocabulary}, "post_processor": None}
+    if composes(spec.get("normalizer")) is not None:
+        changed["normalizer"] = None
+    size = 1 + max((*model["vocab"].values(), *(token["id"] for token in spec["added_tokens"])))
+    return FastForm({**spec, **changed}, size, cuts_at_digits)
+
+
+def composes(normalizer: Mapping[str, Any] | None) -> bool | None:
+    """Whether a normalizer composes characters (NFC); `None` where it does more than that."""
+    if normalizer is None:
+        return False
+    if normalizer["type"] == "Sequence":
+        parts = [composes(part) for part in normalizer["normalizers"]]
+        return None if None in parts else any(parts)
+    return True if normalizer["type"] == "NFC" else None
+
+
+def digit_cuts(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Byte positions of digits before which a text must be cut: those after white space of more than one character, or after what is not ASCII,
+    which may be white space."""
+    digit = (codes >= 48) & (codes <= 57)
+    visible = (codes > 32) & (codes < 127)
+    joined = np.zeros(len(codes), bool)
+    joined[1:] = visible[:-1]
+    joined[2:] |= visible[:-2] & (codes[1:-1] < 127)
+    return np.flatnonzero(digit & ~joined)
+
+
+def _without_digits(pre_tokenizer: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, bool]:
+    """A pre-tokenizer without a first step that sets each digit apart, and whether it had one."""
+    steps = (pre_tokenizer or {}).get("pretokenizers", [])
+    first, second = (*steps, {}, {})[:2]
+    words = second.get("type") == "ByteLevel" and second.get("use_regex") and not second.get("add_prefix_space")
+    if len(steps) == 2 and first["type"] == "Digits" and first["individual_digits"] and words:
+        return second, True
+    return pre_tokenizer, False
+
+
+def _digits_stand_alone(vocabulary: Mapping[str, int], added: list[str]) -> bool:
+    return all(len(text) == 1 or _DIGITS.isdisjoint(text) for text in (*vocabulary, *added))
+
+
+def _completed(vocabulary: Mapping[str, int], added: list[Mapping[str, Any]]) -> Mapping[str, int]:
+    """A byte-level vocabulary with an entry for each byte."""
+    missing = [char for char in ALPHABET if char not in vocabulary]
+    if not missing:
+        return vocabulary
+    size = 1 + max((*vocabulary.values(), *(token["id"] for token in added)))
+    return {**vocabulary, **{char: size + number for number, char in enumerate(missing)}}

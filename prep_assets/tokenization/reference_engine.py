@@ -1,0 +1,64 @@
+"""The reference engine: the `tokenizers` library, which defines the right ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from prep_assets.tokenization.flat import NO_TEXTS, Flat, Ids, offsets_of
+
+BATCH_CHARACTERS = 1 << 20
+"""What the library is given at once, about."""
+
+
+class ReferenceEngine:
+    """The `tokenizers` library itself, opened when it is first used."""
+
+    name = "tokenizers"
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self._spec = spec
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        # the post-processor only adds special tokens, which no engine does, and trims white space off the character spans
+        opened = Tokenizer.from_buffer(msgspec.json.encode({**self._spec, "post_processor": None}))
+        opened.no_truncation()
+        opened.no_padding()
+        opened.encode_special_tokens = True
+        return opened
+
+    def encode(self, texts: Sequence[str]) -> Flat:
+        """Ids of each text, in order."""
+        if not texts:
+            return NO_TEXTS
+        parts: list[Ids] = []
+        # the library holds far more of a text than its ids, so that long texts are not all in its hands at once
+        for some in _batches(texts, BATCH_CHARACTERS):
+            parts += [np.array(found.ids, np.uint32) for found in self._tokenizer.encode_batch_fast(some, add_special_tokens=False)]
+        return Flat(np.concatenate(parts), offsets_of(np.fromiter(map(len, parts), np.int64, len(parts))))
+
+    def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of one text and the character span ``(start, end)`` of each."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
+
+def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
+    """Runs of texts of about so many characters."""
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        some.append(text)
+        size += len(text)
+        if size >= characters:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

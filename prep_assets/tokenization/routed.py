@@ -1,0 +1,100 @@
+"""One engine out of two: each text goes to the fast one or to the reference, as the text itself demands.
+
+To the reference go texts with a suspect code point (see `suspects`), texts that are not composed where the tokenizer composes them, and texts
+with a byte that the vocabulary does not have. Who got how many is in `counts`. It never shows in the ids.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.tokenization.flat import Flat, interleaved, some_of
+from prep_assets.tokenization.gigatoken_engine import GigatokenEngine
+from prep_assets.tokenization.reference_engine import ReferenceEngine
+from prep_assets.tokenization.suspects import Table
+
+
+class RoutedEngine:
+    """The fast engine, and the reference for the texts that need it.
+
+    Attributes:
+        composes: whether the tokenizer composes its text (NFC), which the fast engine does not do.
+        counts: how many texts each engine encoded, by its name.
+    """
+
+    def __init__(self, fast: GigatokenEngine, reference: ReferenceEngine, suspects: Table, *, composes: bool) -> None:
+        self.name, self.composes = fast.name, composes
+        self.counts = {fast.name: 0, reference.name: 0}
+        self._fast, self._reference, self._suspects = fast, reference, suspects
+        self._ascii_suspects = bool(suspects[:128].any())
+        self._numerals = _numerals() if fast.cuts_at_digits else None
+
+    def encode(self, texts: Sequence[str]) -> Flat:
+        """Ids of each text, in order."""
+        plain = ~self.odd(texts)
+        flat = self._fast.encode(texts if plain.all() else list(compress(texts, plain)))
+        missing = np.flatnonzero(flat.ids >= self._fast.size)
+        if len(missing):
+            whole = np.ones(len(flat.offsets) - 1, bool)
+            whole[np.searchsorted(flat.offsets, missing, "right") - 1] = False
+            flat = some_of(flat, whole)
+            plain[np.flatnonzero(plain)[~whole]] = False
+        self.counts[self._fast.name] += int(plain.sum())
+        if plain.all():
+            return flat
+        self.counts[self._reference.name] += int((~plain).sum())
+        return interleaved(flat, self._reference.encode(list(compress(texts, ~plain))), plain)
+
+    def odd(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Which texts are for the reference, by their characters."""
+        odd = np.zeros(len(texts), bool)
+        at = [number for number, text in enumerate(texts) if text and (self._ascii_suspects or not text.isascii())]
+        if not at:
+            return odd
+        codes = np.frombuffer("".join([texts[number] for number in at]).encode("utf-32-le"), np.uint32)
+        starts = np.zeros(len(at), np.int64)
+        np.cumsum([len(texts[number]) for number in at[:-1]], out=starts[1:])
+        hits = self._suspects[codes]
+        if self._numerals is not None:
+            hits |= _loose_numerals(codes, self._numerals[codes])
+        odd[at] = np.logical_or.reduceat(hits, starts)
+        if self.composes:
+            marked = np.logical_or.reduceat(_marks()[codes], starts) & ~odd[at]
+            odd[[number for number in compress(at, marked) if not unicodedata.is_normalized("NFC", texts[number])]] = True
+        return odd
+
+
+@cache
+def _marks() -> Table:
+    """Which code points a text must have for composing to change it: marks, what is decomposed alone, and what composes with what stands before."""
+    table = np.zeros(0x110000, bool)
+    table[0x1100:0x1200] = True  # parts of Korean syllables
+    for point in range(128, 0x32000):
+        char = chr(point)
+        if unicodedata.combining(char):
+            table[point] = True
+        elif (parts := unicodedata.decomposition(char)) and not parts.startswith("<"):
+            table[int(parts.split()[-1], 16)] = True
+            table[point] |= not unicodedata.is_normalized("NFC", char)
+    return table
+
+
+@cache
+def _numerals() -> Table:
+    """Which code points beyond ASCII are numerals: a pre-tokenizer that sets digits apart sets each of them apart as well."""
+    table = np.zeros(0x110000, bool)
+    table[[point for point in range(128, 0x20000) if unicodedata.category(chr(point)).startswith("N")]] = True
+    return table
+
+
+def _loose_numerals(codes: npt.NDArray[np.uint32], numeral: Table) -> Table:
+    """The numerals that may be joined with what stands before: those that follow no visible ASCII character."""
+    loose = numeral.copy()
+    loose[1:] &= (codes[:-1] <= 32) | (codes[:-1] >= 127)
+    return loose
