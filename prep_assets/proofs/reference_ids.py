@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.flat import Flat, interleaved
+from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 MOST_HELD = 1 << 18
@@ -66,7 +66,7 @@ class ReferenceIds:
         if self._first is self._rest:
             begins = np.zeros(len(texts), bool)
         if not self.cuts:
-            return interleaved(self._first.encode(_of(texts, begins)), self._rest.encode(_of(texts, ~begins)), begins)
+            return _interleaved(self._first.encode(_of(texts, begins)), self._rest.encode(_of(texts, ~begins)), begins)
         # only the first word of a document is not what it would be elsewhere
         at = [_word_end(text) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
         heads = self._first.encode([text[:end] for text, end in zip(texts, at, strict=True) if end])
@@ -189,12 +189,22 @@ def _word_end(text: str) -> int:
     return found.end() if found else len(text)
 
 
+def _interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
+    """Two results as one, in the order of the texts; `chosen` says which are of the first."""
+    counts = np.empty(len(chosen), np.int64)
+    counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    ids, of_first = np.empty(int(offsets[-1]), np.uint32), np.repeat(chosen, counts)
+    ids[of_first], ids[~of_first] = yes.ids, no.ids
+    return Flat(ids, offsets)
+
+
 def _one_after_the_other(heads: Flat, tails: Flat, headed: npt.NDArray[np.bool_]) -> Flat:
     """Each text's head, where it has one, and its tail."""
     pieces = np.zeros((len(headed), 2), bool)
     pieces[:, 0] = True
     shown = np.stack([headed, np.ones(len(headed), bool)], axis=1)
-    both = interleaved(heads, tails, pieces[shown])
+    both = _interleaved(heads, tails, pieces[shown])
     return Flat(both.ids, both.offsets[np.concatenate([np.zeros(1, np.int64), np.cumsum(shown.sum(axis=1))])])
 
 
