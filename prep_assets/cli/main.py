@@ -15,6 +15,7 @@ from prep_assets.cli.console import complain, err
 from prep_assets.cli.dataset_info import dataset_info
 from prep_assets.cli.demo import demo
 from prep_assets.cli.diff import diff
+from prep_assets.cli.doctor import doctor
 from prep_assets.cli.export import export
 from prep_assets.cli.inspect import inspect
 from prep_assets.cli.migrate import migrate
@@ -99,6 +100,7 @@ commands = (
     sniff,
     dataset_info,
     certify,
+    doctor,
     selftest,
     preprocess,
     migrate,
