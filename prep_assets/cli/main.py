@@ -31,6 +31,7 @@ from prep_assets.cli.stats import stats
 from prep_assets.cli.status import status
 from prep_assets.cli.trace import trace
 from prep_assets.cli.verify import verify
+from prep_assets.cli.view import view
 from prep_assets.cli.where import where
 from prep_assets.errors import PrepAssetsError
 
@@ -95,6 +96,7 @@ commands = (
     export,
     quarantine,
     report,
+    view,
     prune,
     schemas,
     sniff,

@@ -229,6 +229,7 @@ const browse = async () => {
   const start = linked ? Math.max(0, index.number.indexOf(+linked[1])) : 0;
   $("found").textContent = number(total) + (total === 1 ? " row" : " rows");
   draw();
+  if (!total) { $("row").replaceChildren(make("p", { class: "dim" }, "No row fits.")); return; }
   if (linked) { $("rows").scrollIntoView(); await choose(start); } else { await show(order[0]); history.replaceState(null, "", location.pathname + location.search); }
 };
 

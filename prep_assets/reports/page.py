@@ -16,6 +16,7 @@ from markupsafe import Markup
 from prep_assets import __version__
 from prep_assets.reports.chunks import packed
 from prep_assets.reports.facts import Measured, Stage, Steps, total_counts
+from prep_assets.reports.filter import Filter
 from prep_assets.reports.visible import one_line
 from prep_assets.stores.published import Published
 
@@ -42,6 +43,7 @@ class Page:
         notes: what the page cannot show, and why.
         data: name → JSON value, packed into the page.
         chunks: rows, packed one by one.
+        served: what a server was asked for; `None` for a page that stands alone.
     """
 
     title: str
@@ -63,6 +65,7 @@ class Page:
     notes: Sequence[str]
     data: Mapping[str, Any]
     chunks: Iterable[Any]
+    served: Filter | None = None
 
 
 def render(page: Page) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ from prep_assets.records.quarantine import read_quarantine
 from prep_assets.reports import charts
 from prep_assets.reports.chunks import Shown, index, row_chunks, vocabulary_of
 from prep_assets.reports.facts import accounting, family_of, is_export, lineage, made_from, measure, shares, total_counts
+from prep_assets.reports.filter import Filter, matching
 from prep_assets.reports.opened import Names, streams
 from prep_assets.reports.page import Page, render
 from prep_assets.reports.proof import proofs
-from prep_assets.reports.rows import Stream, sampled
+from prep_assets.reports.rows import Row, Stream, sampled
 from prep_assets.reports.visible import one_line, visible
 from prep_assets.stores.published import Published
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -42,12 +43,13 @@ class _Opened:
     names: Names
 
 
-def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROWS) -> str:
+def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROWS, served: Filter | None = None) -> str:
     """The page of one asset's stores, as HTML.
 
     Args:
         stores: at least one, all of one asset.
         rows: how many rows it holds at most.
+        served: a server answers what the page asks for, and this is what it was asked for; rows are of the whole store then.
 
     Raises:
         StoreError: a payload cannot be read.
@@ -57,7 +59,7 @@ def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROW
     every = [(each, stream) for each in opened for stream in each.streams]
     notes: list[str] = []
     vocabulary = _vocabulary(workspace, asset, every, notes)
-    shown = list(_shown(every, rows))
+    shown = list(_matching(every, served, rows, vocabulary) if served else _shown(every, rows))
     found = _proofs(workspace, opened, shown, vocabulary, notes)
     chain = made_from(workspace, stores)
     steps = accounting(chain)
@@ -108,6 +110,7 @@ def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROW
                 ],
             },
             chunks=chunks,
+            served=served,
         )
     )
 
@@ -129,9 +132,21 @@ def _shown(every: Sequence[tuple[_Opened, Stream]], rows: int) -> Iterator[Shown
     want = min(rows, max(20, int(TOKENS / max(1.0, longest)))) if total else 0
     chosen = sampled({number: len(stream.lengths) for number, (_, stream) in enumerate(every)}, want)
     for number, numbers in chosen.items():
-        opened, stream = every[number]
-        for row in stream.rows(numbers):
-            yield Shown(number, row, tuple(opened.names.name(piece.origin) for piece in row.pieces))
+        yield from _named(every, number, every[number][1].rows(numbers))
+
+
+def _named(every: Sequence[tuple[_Opened, Stream]], number: int, rows: Iterable[Row]) -> Iterator[Shown]:
+    """Rows of one stream, with the names of their records."""
+    names = every[number][0].names
+    for row in rows:
+        yield Shown(number, row, tuple(names.name(piece.origin) for piece in row.pieces))
+
+
+def _matching(every: Sequence[tuple[_Opened, Stream]], wanted: Filter, rows: int, vocabulary: Vocabulary | None) -> Iterator[Shown]:
+    def text(ids: Sequence[int]) -> str:
+        return "" if vocabulary is None else vocabulary.decode([each for each in ids if 0 <= each < vocabulary.size])
+
+    return matching([stream for _, stream in every], wanted, rows, lambda number, found: _named(every, number, found), text)
 
 
 def _proofs(
