@@ -126,7 +126,7 @@ class Prompt:
     """An RL prompt: a sample without its answer, and what a right answer is.
 
     Attributes:
-        gold: the answer as an exact string (a decimal for numbers, never a float).
+        gold: the answer as an exact string (a decimal for numbers, never a float); ``""`` where a reward model judges.
         verifier: which verifier compares an answer with `gold`.
         tools, documents, template_options: as of a `Sample`.
     """

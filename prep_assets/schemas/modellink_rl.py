@@ -11,7 +11,7 @@ from prep_assets.schemas.columns import offered
 from prep_assets.schemas.fields import needed, text_of
 from prep_assets.schemas.gold import plain_number
 from prep_assets.schemas.registry import schema
-from prep_assets.schemas.rl_prompt import NUMBER
+from prep_assets.schemas.rl_prompt import JUDGED, NUMBER
 from prep_assets.schemas.sharegpt import sharegpt, sharegpt_options
 
 REFERENCE = "reference"
@@ -33,6 +33,27 @@ def r1_alpaca(*, map_keys: Mapping[str, str] | None = None, verifier: str = REFE
     def convert(row: Mapping[str, Any]) -> Prompt:
         gold = needed(text_of(row, answer_key), "no_gold", answer_key)
         return Prompt(alpaca_prompt(row, **keys, join="\n", strip=False), _gold(gold, verifier), verifier, **offered(row))
+
+    return convert
+
+
+@schema("PPOAlpacaStyleInstructionHandler", gives=Prompt, example={"instruction": "Write a haiku.", "input": ""})
+def ppo_alpaca(*, map_keys: Mapping[str, str] | None = None) -> Callable[[Mapping[str, Any]], Prompt]:
+    """MindSpeed-LLM's handler of prompts that a reward model judges: system, history and question of an Alpaca row. Its answer is not read.
+
+    Options:
+        map_keys: columns for ``prompt``, ``query``, ``history``, ``system``.
+    """
+    keys = {
+        "prompt_key": "instruction",
+        "query_key": "input",
+        "system_key": "system",
+        "history_key": "history",
+        **alpaca_keys(map_keys, ()),
+    }
+
+    def convert(row: Mapping[str, Any]) -> Prompt:
+        return Prompt(alpaca_prompt(row, **keys, join="\n", strip=False), "", JUDGED, **offered(row))
 
     return convert
 

@@ -16,13 +16,15 @@ from prep_assets.schemas.registry import schema
 from prep_assets.schemas.roles import require_open_end
 
 NUMBER = "number"
+JUDGED = "model"
+"""The verifier of prompts that a reward model judges; verl has this name for it too."""
 
 
 @schema("rl_prompt", gives=Prompt, example={"prompt": "What is 12 * 12?", "gold": "144"})
 def rl_prompt(
     *,
     prompt_key: str = "prompt",
-    gold_key: str = "gold",
+    gold_key: str | None = "gold",
     verifier: str = NUMBER,
     verifier_key: str | None = None,
     system: str | None = None,
@@ -32,7 +34,8 @@ def rl_prompt(
 
     Options:
         prompt_key: field with the prompt, a string or an array of messages.
-        gold_key: field with the ground truth, dots for nested ones: ``reward_model.ground_truth`` reads verl's rows.
+        gold_key: field with the ground truth, dots for nested ones: ``reward_model.ground_truth`` reads verl's rows. null where a reward model
+            judges and there is none.
         verifier: name of the verifier; with ``number`` the gold must be one plain number.
         verifier_key: field with the verifier's name, for rows that differ in it; null to use `verifier` for all.
         system: a system prompt put before prompts that have none.
@@ -41,12 +44,16 @@ def rl_prompt(
     if verifier_key is not None and verifier != NUMBER:
         raise ConfigError(f"verifier is {verifier!r}, and each row names its own under {verifier_key!r}. Leave one of the two out")
 
+    if gold_key is None and verifier == NUMBER:
+        raise ConfigError(f"gold_key is null, and the verifier {NUMBER!r} compares with a gold. Name another verifier, such as {JUDGED!r}")
+
     def convert(row: Mapping[str, Any]) -> Prompt:
         turns = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
         if system is not None and turns[0].role != SYSTEM:
             turns = (turn(SYSTEM, system), *turns)
         name = verifier if verifier_key is None else as_text(value_at(row, verifier_key), verifier_key)
-        return Prompt(turns, _gold(nested(row, gold_key), gold_key, name), name, **offered(row, tools_key))
+        gold = "" if gold_key is None else _gold(nested(row, gold_key), gold_key, name)
+        return Prompt(turns, gold, name, **offered(row, tools_key))
 
     return convert
 

@@ -57,6 +57,7 @@ SEED_NAMES = [
     "AlpacaStylePairwiseHandler",
     "SharegptStylePairwiseHandler",
     "HunyuanInstructionHandler",
+    "PPOAlpacaStyleInstructionHandler",
     "R1AlpacaStyleInstructionHandler",
     "R1SharegptStyleInstructionHandler",
     "text_read_hook",
@@ -157,7 +158,7 @@ def test_the_variant_that_gives_what_is_needed_is_taken(name: str, form: type, r
 def test_a_schema_that_cannot_give_what_is_needed_is_an_error() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"schema 'text' gives no Prompt, which is needed here\. These do: R1AlpacaStyle.*, arithmetic, gsm8k_prompt, rl_prompt",
+        match=r"schema 'text' gives no Prompt, which is needed here\. These do: PPOAlpacaStyle.*, arithmetic, gsm8k_prompt, rl_prompt",
     ):
         convert_with("text", gives=Prompt)
 
