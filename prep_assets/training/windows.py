@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.stores.open import Store
+from prep_assets.stores.open import Keys, Store
 
 BLOCK = 1 << 16
 
@@ -46,6 +46,29 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
         begin = self._begin(i)
         tokens = self._arrays[0][begin : begin + self._more].astype(np.int64)
         return {"input_ids": from_numpy(tokens[:-1]), "target_ids": from_numpy(tokens[1:])}
+
+    def get_index(self, i: int) -> tuple[int, int]:
+        """Where window `i` begins, and where its inputs end.
+
+        Raises:
+            IndexError: there is no such window.
+        """
+        return self.windows[i]
+
+    @overload
+    def fetch(self, begin: int, end: int, keys: str) -> Tensor: ...
+    @overload
+    def fetch(self, begin: int, end: int, keys: Keys) -> dict[str, Tensor]: ...
+    def fetch(self, begin: int, end: int, keys: str | Keys) -> Tensor | dict[str, Tensor]:
+        """Tokens ``begin … end - 1`` of one key, or of several, whichever shards they are in: copies, in the store's own type.
+
+        Raises:
+            OutOfBounds: (a `ValueError`) not ``0 <= begin <= end <= length``.
+            MissingKey: (a `KeyError`) no such key.
+        """
+        if isinstance(keys, str):
+            return from_numpy(np.array(self.store.fetch(begin, end, keys)))
+        return {key: self.fetch(begin, end, key) for key in keys}
 
     def _begin(self, i: int) -> int:
         i = index(i)

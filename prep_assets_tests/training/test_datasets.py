@@ -64,6 +64,34 @@ def test_an_offset_moves_every_window(stream: Path, text: Path, offset: int) -> 
         DatasetFactory.load("seq", text, 8, offset=-1)
 
 
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """Tokens 0 … 8 in shards of 3, 4 and 2."""
+    for number, part in enumerate(np.split(np.arange(9, dtype="int32"), [3, 7])):
+        folder = tmp_path / "segments" / f"shard_{number:04d}"
+        folder.mkdir(parents=True)
+        part.tofile(folder / "sequence.bin")
+        (folder / "meta.json").write_text(json.dumps({"sequence": {"shape": [len(part)], "dtype": "int32"}}))
+    return tmp_path / "segments"
+
+
+def test_windows_are_fetched_over_segments(segments: Path) -> None:
+    """AstrAI's contract. There (3, 3) on the border of two segments is an error, and an index past the end gives the last window."""
+    dataset = DatasetFactory.load("seq", segments, 4, stride=2)
+    assert isinstance(dataset, SequenceDataset)
+    assert [dataset.get_index(i) for i in range(len(dataset))] == [(0, 4), (2, 6), (4, 8)]
+    for i in range(len(dataset)):
+        assert dataset.fetch(*dataset.get_index(i), "sequence").tolist() == dataset[i]["input_ids"].tolist()
+    assert dataset.fetch(2, 7, ["sequence"])["sequence"].tolist() == [2, 3, 4, 5, 6]
+    assert dataset.fetch(3, 3, "sequence").tolist() == dataset.fetch(9, 9, "sequence").tolist() == []
+    with pytest.raises(IndexError):
+        dataset.get_index(3)
+    with pytest.raises(ValueError, match="Index out of bounds: begin=5, end=2, length=9"):
+        dataset.fetch(5, 2, "sequence")
+    dataset.fetch(0, 9, "sequence").fill_(0)
+    assert dataset.fetch(0, 9, "sequence").tolist() == list(range(9)), "what is fetched is the caller's own"
+
+
 def test_positions_that_are_all_0_are_refused(stream: Path) -> None:
     """Every token would begin a document, and none be trained."""
     path = stream / "shard_0000" / "position_ids.bin"
