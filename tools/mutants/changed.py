@@ -1,0 +1,56 @@
+"""A module with all of mutmut's changes in it, one of which is chosen when a function is called."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from mutmut.mutation.file_mutation import MutatedFile, mutate_file_contents
+
+
+@dataclass(frozen=True)
+class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Loads the changed module wherever the true one is imported.
+
+    Attributes:
+        name: the module, as it is imported.
+        path: its file.
+        made: its code with all changes.
+    """
+
+    name: str
+    path: Path
+    made: MutatedFile
+
+    @classmethod
+    def of(cls, name: str, path: Path) -> Changed:
+        """All changes of one file."""
+        return cls(name, path, mutate_file_contents(str(path), path.read_text()))
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return importlib.util.spec_from_loader(fullname, self, origin=str(self.path)) if fullname == self.name else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self.made.code, str(self.path), "exec"), module.__dict__)
+
+    def install(self) -> None:
+        """From now on the module is the changed one."""
+        if self.name in sys.modules:
+            raise RuntimeError(f"{self.name} is already imported")
+        sys.meta_path.insert(0, self)
+
+    def difference(self, mutant: str) -> tuple[str, str]:
+        """The first line that a change takes away, and the first that it writes instead."""
+        lines, spans = self.made.code.splitlines(), self.made.line_span_by_function_name
+        both = [spans[name] for name in (f"{mutant.rpartition('__mutmut_')[0]}__mutmut_orig", mutant)]
+        true, changed = ([line.strip() for line in lines[span.start - 1 : span.end] if "def x" not in line] for span in both)
+        found = list(difflib.ndiff(true, changed))
+        first = [next((line[2:] for line in found if line.startswith(sign)), "") for sign in "-+"]
+        return first[0], first[1]

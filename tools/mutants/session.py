@@ -1,0 +1,105 @@
+"""One pytest session that tries every change of one module: after collection, each is tried in a fork, which ends at the first test that fails."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import pytest
+from _pytest.runner import runtestprotocol
+from mutmut.mutation import trampoline
+
+Fate = Literal["killed", "survived", "no tests", "timeout"]
+LEAST_SECONDS = 10
+
+
+class Session:
+    """Takes the place of pytest's own loop over the tests.
+
+    Attributes:
+        fates: what became of each change.
+    """
+
+    def __init__(self, module: str, mutants: Sequence[str]) -> None:
+        self.module, self.mutants = module, mutants
+        self.fates: dict[str, Fate] = {}
+        self.failed: list[str] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        hits, seconds, self.failed, imported = _in_fork(lambda: _measured(session.items))
+        if self.failed:
+            return True
+        for name in imported:
+            if name not in sys.modules:
+                _import(name)
+        gc.freeze()
+        limit = max(LEAST_SECONDS, 10 * sum(seconds.values()))
+        for mutant in self.mutants:
+            function = mutant.partition("__mutmut_")[0]
+            direct = [item for item in session.items if function in hits[item.nodeid]]
+            direct.sort(key=lambda item: seconds[item.nodeid])
+            self.fates[mutant] = _tried(f"{self.module}.{mutant}", direct, int(limit)) if direct else "no tests"
+        return True
+
+
+def _import(name: str) -> None:
+    try:
+        __import__(name)
+    except Exception:  # a module that only imports in some order is left to the forks
+        sys.modules.pop(name, None)
+
+
+def _measured(items: Sequence[pytest.Item]) -> tuple[dict[str, set[str]], dict[str, float], list[str], list[str]]:
+    """Which functions each test calls and how long it takes, without any change; the tests that fail; what is imported at the end."""
+    found: set[str] = set()
+    trampoline.record_trampoline_hit = lambda name, caller=None: found.add(name.rpartition(".")[2])
+    trampoline.set_mutant_under_test("stats")
+    hits, seconds, failed = {}, {}, []
+    for at, item in enumerate(items):
+        found.clear()
+        start = time.perf_counter()
+        if _fails(items, at):
+            failed.append(item.nodeid)
+        hits[item.nodeid], seconds[item.nodeid] = set(found), time.perf_counter() - start
+    return hits, seconds, failed, list(sys.modules)
+
+
+def _fails(items: Sequence[pytest.Item], at: int) -> bool:
+    following = items[at + 1] if at + 1 < len(items) else None
+    return any(report.failed for report in runtestprotocol(items[at], log=False, nextitem=following))
+
+
+def _in_fork(work: Callable[[], Any]) -> Any:
+    """What `work` returns, without leaving a trace in this process."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(source)
+        with os.fdopen(sink, "wb") as stream:
+            pickle.dump(work(), stream)
+        os._exit(0)
+    os.close(sink)
+    with os.fdopen(source, "rb") as stream:
+        data = stream.read()
+    os.waitpid(child, 0)
+    return pickle.loads(data)
+
+
+def _tried(mutant: str, items: Sequence[pytest.Item], limit: int) -> Fate:
+    child = os.fork()
+    if not child:
+        signal.alarm(limit)
+        trampoline.set_mutant_under_test(mutant)
+        sys.setrecursionlimit(1000)
+        os._exit(any(_fails(items, at) for at in range(len(items))))
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        return "timeout" if os.WTERMSIG(status) == signal.SIGALRM else "killed"
+    return "killed" if os.WEXITSTATUS(status) else "survived"
