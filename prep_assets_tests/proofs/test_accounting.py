@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.quality.accounting import account
-from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.proofs.accounting import account
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import Refusal
 
 COUNTS: dict[str, Any] = {"read": 5000, "kept": 4998, "refused": {"schema/x": 2}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.quality.agreement import Weighted, disagreement
-from prep_assets.quality.stretches import Derived, Expected
+from prep_assets.proofs.agreement import Weighted, disagreement
+from prep_assets.proofs.stretches import Derived, Expected
 
 TEXT = "<u>Hi there<a> Well, well.<e>\n"
 ANSWER = (14, 29)
@@ -43,7 +43,11 @@ def test_they_agree(mine: list[Weighted], theirs: list[Weighted]) -> None:
         ([(14, 29, 0.5)], [(14, 29, 0.25)], "' Well, well.<e>' has loss weight 0.25 by its marks and 0.5 by its frames"),
         ([(3, 5, 1.0), (14, 29, 1.0)], [(3, 5, 1.0)], "' Well, well.<e>' has loss weight 0 by its marks and 1 by its frames"),
         ([(3, 5, 1.0), (14, 29, 1.0)], [(14, 29, 1.0)], "'Hi' has loss weight 0 by its marks and 1 by its frames"),
-        ([(3, 5, 1.0), (6, 8, 1.0), (14, 29, 1.0)], [(3, 5, 1.0), (14, 29, 1.0)], "'th' has loss weight 0 by its marks and 1 by its frames"),
+        (
+            [(3, 5, 1.0), (6, 8, 1.0), (14, 29, 1.0)],
+            [(3, 5, 1.0), (14, 29, 1.0)],
+            "'th' has loss weight 0 by its marks and 1 by its frames",
+        ),
         ([(0, 30, 1.0)], [(0, 29, 1.0), (29, 30, 0.5)], None),
     ],
 )
@@ -71,6 +75,4 @@ def test_two_renders_differ(build: str, says: str) -> None:
 
 def test_of_a_long_render_the_place_is_shown() -> None:
     one, other = "a" * 100 + "b" * 100, "a" * 100 + "c" * 100
-    assert disagreement(derived(text=other), one, []) == (
-        f"two renders of it differ: …{'a' * 20 + 'b' * 40!r}…, …{'a' * 20 + 'c' * 40!r}…"
-    )
+    assert disagreement(derived(text=other), one, []) == (f"two renders of it differ: …{'a' * 20 + 'b' * 40!r}…, …{'a' * 20 + 'c' * 40!r}…")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.quality.contamination import FEWEST, Passages, texts
+from prep_assets.proofs.contamination import FEWEST, Passages, texts
 
 EIGHT = "one two three four five six seven eight"
 TEN = EIGHT + " nine ten"
@@ -59,4 +59,6 @@ def test_a_row_that_holds_a_passage(row: dict[str, Any], held: bool) -> None:
 
 def test_a_text_of_fewer_words_than_the_shortest_passage_is_none() -> None:
     assert Passages.of(["one two three four five six seven"], 13) == Passages(13, {})
-    assert Passages.of([EIGHT, TEN], 8).known == {8: {EIGHT, "two three four five six seven eight nine", "three four five six seven eight nine ten"}}
+    assert Passages.of([EIGHT, TEN], 8).known == {
+        8: {EIGHT, "two three four five six seven eight nine", "three four five six seven eight nine ten"}
+    }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prep_assets.quality import positions
-from prep_assets.quality.positions import check_positions
-from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.proofs import positions
+from prep_assets.proofs.positions import check_positions
+from prep_assets.proofs.verdict import Verdict, Worst
 
 DOCUMENTS = {"row": np.array([0, 0, 1, 2]), "row_offset": np.array([0, 3, 0, 0]), "length": np.array([3, 2, 1, 6])}
 RIGHT = np.array([[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]], np.int32)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from prep_assets.quality.rewards import Scores, check_rewards
-from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.proofs.rewards import Scores, check_rewards
+from prep_assets.proofs.verdict import Verdict, Worst
 
 
 def scores(rewards: list[float], source: list[float], responses: int | None = None, name: str = "a") -> Scores:

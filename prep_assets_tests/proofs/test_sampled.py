@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.quality.sampled import Rollout, check_sampled
-from prep_assets.quality.verdict import Verdict, Worst
+from prep_assets.proofs.sampled import Rollout, check_sampled
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sampled
 
 SOURCE = Sampled(((5, 6), (7,)), (1, 2), ((-0.5, -0.25), (-1.0,)))
