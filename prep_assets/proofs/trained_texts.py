@@ -114,19 +114,17 @@ class _Derivation:
         for block, parts, start, end, weight in zip(
             blocks, turns, starts, ends, stop_weights(turns, self.options.train_on_eos), strict=True
         ):
-            parts = [part for part in parts if part.end > part.start]
-            if parts:
-                parts[0].start = min(start, parts[0].start)
-                if self.options.train_headers and parts[0].weight:
-                    parts[0].start = before
-            if parts and parts[-1].kind == TEXT:
-                parts[-1].end += self.chat.margins.get(self.chat.places[block.places[-1]].slot, (0, 0))[1]
+            parts[0].start = min(start, parts[0].start)
+            if self.options.train_headers and parts[0].weight:
+                parts[0].start = before
+            if parts[-1].kind == TEXT:
+                parts[-1].end += self._margins(block.places[-1])[1]
             self._close(block, parts, end)
             steps += [(part.start, part.end, part.weight) for part in parts]
-            last = parts[-1].end if parts else start
+            last = parts[-1].end
             if end is not None:
                 # white space before it is generated with the text
-                steps.append((last if parts and parts[-1].weight else end[0], end[1], weight))
+                steps.append((last if parts[-1].weight else end[0], end[1], weight))
                 stops.append(end)
             before = end[1] if end is not None else last
         return Derived(self.chat.text, stretches(self.chat.text, steps, stops), *self._controls(), tuple(shortenable))
@@ -145,7 +143,7 @@ class _Derivation:
                 region = turn.regions[at]
                 kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
                 low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
-                if high > low or len(slot.parts) == 1:
+                if high > low:
                     own.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
             if not literal:  # it is written otherwise, so that nothing in it can be told apart
                 if len({part.weight for part in own}) > 1:
@@ -178,7 +176,11 @@ class _Derivation:
         first = self.chat.places[block.places[0]]
         if block.role == ASSISTANT:
             return self.real(self.borders.start(self.chat, blocks[number - 1] if number else None, block))
-        return first.start - self.chat.margins.get(first.slot, (0, 0))[0]
+        return first.start - self._margins(block.places[0])[0]
+
+    def _margins(self, place: int) -> tuple[int, int]:
+        """How much of the white space around a text's words is its own in the render."""
+        return self.chat.margins.get(self.chat.places[place].slot, (0, 0))
 
     def _stop(self, blocks: Sequence[Block], number: int) -> Range | None:
         found = self.borders.stop(self.chat, blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None)
@@ -186,7 +188,7 @@ class _Derivation:
 
     def _close(self, block: Block, parts: list[Part], end: Range | None) -> None:
         """Brackets of a tool call and tags of reasoning that end a turn are theirs."""
-        if not parts or parts[-1].kind not in (THINKING, TOOL_CALL):
+        if parts[-1].kind not in (THINKING, TOOL_CALL):
             return
         if end is None:
             if any(part.weight for part in parts):
@@ -218,8 +220,7 @@ class _Derivation:
         """The untrained texts, with what is left of the white space at their ends."""
         found = []
         for block, parts in zip(blocks, turns, strict=True):
-            lead = self.chat.margins.get(self.chat.places[block.places[0]].slot, (0, 0))[0]
-            trail = self.chat.margins.get(self.chat.places[block.places[-1]].slot, (0, 0))[1]
+            lead, trail = self._margins(block.places[0])[0], self._margins(block.places[-1])[1]
             for part in parts if block.role != SYSTEM else ():
                 if not part.weight and part.kind != IMAGE:
                     found.append((part.start - lead * (part is parts[0]), part.end + trail * (part is parts[-1])))

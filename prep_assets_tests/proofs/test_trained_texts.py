@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.agreement import disagreement
 from prep_assets.proofs.rebuilt import Rebuilder
-from prep_assets.proofs.trained_texts import MaskOptions, derive
-from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.proofs.stretches import Derived
+from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
+from prep_assets.samples import (
+    ASSISTANT,
+    DOCUMENT,
+    TEXT,
+    THINKING,
+    TOOL,
+    TOOL_CALL,
+    USER,
+    Region,
+    Sample,
+    Turn,
+    turn,
+)
 from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets_tests.proofs import conversations
+from prep_assets_tests.proofs.conversations import PLAIN, marked
+from prep_assets_tests.proofs.trained_conversations import NOT_PROVEN, TRAINED
 
 HARMONY = """
 {%- for m in messages -%}
@@ -120,3 +137,80 @@ def test_any_disagreement_of_a_build_is_found(start: int, end: int, weight: floa
     ours[1] = (ours[1][0] + start, ours[1][1] + end, weight)
     assert (disagreement(derived, derived.text, ours) is None) is agrees
     assert disagreement(derived, derived.text + "x", ours) is not None
+
+
+# -- whole conversations ----------------------------------------------------------------------------------------------------------------
+
+
+def derived_of(source: str, options: dict[str, Any], sample: Sample, image: str = "", eos: str = "<|end|>", **more: Any) -> Derived:
+    return derive(sample, MaskOptions(**options), conversations.template(source, image=image, eos=eos), **more)
+
+
+@pytest.mark.parametrize(("source", "options", "sample", "more", "text", "counts"), TRAINED)
+def test_what_is_trained(
+    source: str, options: dict[str, Any], sample: Sample, more: dict[str, Any], text: str, counts: tuple[int, int]
+) -> None:
+    """Counted are control tokens that the template wrote, and those that somebody typed."""
+    derived = derived_of(source, options, sample, **more)
+    assert marked(derived) == text
+    assert (len(derived.controls), derived.typed) == counts
+    assert list(derived.controls) == sorted(derived.controls)
+    assert {derived.text[start:end] for start, end in derived.controls} <= set(conversations.CONTROL)
+
+
+@pytest.mark.parametrize(("source", "options", "sample", "why"), NOT_PROVEN)
+def test_what_is_not_proven(source: str, options: dict[str, Any], sample: Sample, why: str) -> None:
+    with pytest.raises(CheckFailed) as raised:
+        derived_of(source, options, sample)
+    assert str(raised.value) == why
+
+
+def test_the_trained_texts_alone() -> None:
+    options, own = MaskOptions(train_headers=True), conversations.template()
+    assert expected_texts(CHAT, options, own) == derive(CHAT, options, own).expected
+    assert [each.stop for each in expected_texts(CHAT, options, own)] == ["<|e|>", "<|e|>"]
+
+
+def test_a_render_that_a_build_has_made_is_taken_apart_and_not_trusted() -> None:
+    own = conversations.template()
+    render = derive(CHAT, MaskOptions(), own).text
+    assert derive(CHAT, MaskOptions(), own, rendered=render).text == render
+    with pytest.raises(CheckFailed):
+        derive(CHAT, MaskOptions(), own, rendered=render.replace("Hello", "Hallo"))
+
+
+def test_without_an_end_of_text_token() -> None:
+    bare = ChatTemplate("own", PLAIN, {}, {}, conversations.CONTROL)
+    derived = derive(Sample((turn(DOCUMENT, "One."),)), MaskOptions(mask_default="train"), bare)
+    assert (derived.text, [each.stop for each in derived.expected]) == ("One.", [""])
+
+
+MARKS_WRONG = """
+{%- for m in messages -%}
+  {%- if m.role == 'user' -%}{{- '<|s|>' + m.content + '<|e|>' -}}
+  {%- elif loop.index0 < LAST -%}{%- generation -%}{{- m.content + '<|e|>' -}}{%- endgeneration -%}
+  {%- else -%}{{- m.content[:3] -}}{%- generation -%}{{- m.content[3:CUT] -}}{%- endgeneration -%}{{- m.content[CUT:] + '<|e|>' -}}{%- endif -%}
+{%- endfor -%}
+""".strip()
+LONG = "Hello. " + "x" * 60
+
+
+@pytest.mark.parametrize(
+    ("turns", "last", "cut", "says_why"),
+    [
+        (CHAT.turns, 2, 5, "template own marks [' y'] of turn 3 as generated, which ends with 'See you.<|e|>'"),
+        (CHAT.turns[:2], 0, 5, "template own marks ['lo'] of turn 1 as generated, which ends with 'Hello.<|e|>'"),
+        ((turn(ASSISTANT, "Hello."),), 0, 5, "template own marks ['lo'] of turn 0 as generated, which ends with 'Hello.<|e|>'"),
+        (
+            (turn(USER, "Hi"), turn(ASSISTANT, LONG)),
+            0,
+            60,
+            f"template own marks ['{'x' * 40}'] of turn 1 as generated, which ends with '{'x' * 35}<|e|>'",
+        ),
+    ],
+)
+def test_tags_that_mark_another_answer(turns: tuple[Turn, ...], last: int, cut: int, says_why: str) -> None:
+    source = MARKS_WRONG.replace("LAST", str(last)).replace("CUT", str(cut))
+    with pytest.raises(CheckFailed) as raised:
+        derive(Sample(turns), MaskOptions(), conversations.template(source))
+    assert str(raised.value) == says_why
