@@ -1,4 +1,4 @@
-"""The checks on tiny arrays, with expectations that can be seen at a glance."""
+"""Records and packed tables on tiny arrays, with expectations that can be seen at a glance."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from prep_assets.proofs.accounting import account
 from prep_assets.proofs.packed_mask import check_pieces
-from prep_assets.proofs.pairs import check_pairs
 from prep_assets.proofs.rows import check_packed, check_records
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.records.quarantine import Refusal
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
@@ -158,60 +155,3 @@ def test_a_record_may_be_used_twice_only_where_that_was_asked_for() -> None:
 def test_pieces_of_one_record_that_do_not_overlap_are_one_use() -> None:
     cut = table(row=[0, 1, 1], row_offset=[0, 0, 1], length=[3, 1, 3], record=[0, 2, 2], start=[0, 0, 1])
     assert "twice" not in proven(cut).summary
-
-
-def refusal(reason: str) -> Refusal:
-    return Refusal("a:0", "schema", reason, "why", "{}", 2)
-
-
-@pytest.mark.parametrize(
-    ("counts", "stored", "available", "says"),
-    [
-        ({"read": 5, "kept": 3, "refused": {"schema/x": 2}}, 3, 5, None),
-        ({"read": 5, "kept": 3, "refused": {"schema/x": 2}}, 3, None, None),
-        ({"read": 5, "kept": 3, "refused": {"schema/x": 2}}, 3, 6, "5 read, the stage before offers 6"),
-        ({"read": 5, "kept": 3, "refused": {"schema/x": 2}}, 2, 5, "2 records are stored, the manifest says 3"),
-        ({"read": 6, "kept": 3, "refused": {"schema/x": 2}}, 3, 6, "6 read, but 3 kept + 2 refused = 5"),
-        ({"read": 5, "kept": 3, "refused": {"schema/x": 1, "schema/y": 1}}, 3, 5, "the quarantine file lists"),
-    ],
-)
-def test_the_books(counts: dict[str, Any], stored: int, available: int | None, says: str | None) -> None:
-    verdict = account(counts, [refusal("x"), refusal("x")], stored=stored, available=available)
-    assert verdict.passed == (says is None)
-    assert says is None or says in verdict.summary
-
-
-def pair(**changes: Any) -> dict[str, Any]:
-    return {"prompt": "p", "chosen": "long answer", "rejected": "no", **changes}
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "says"),
-    [
-        ([pair()], [pair(prompt="q")], None),
-        ([pair(), pair()], [], None),
-        ([pair()], [pair()], "its prompt is in the training file as well"),
-        ([pair(chosen="no")], [], "chosen equals rejected"),
-        ([pair(prompt=" ")], [], "prompt is empty"),
-        ([pair(chosen=[])], [], "mixed"),
-        ([{"prompt": "p", "chosen": "a"}], [], "fields"),
-        ([pair(extra=1)], [], "fields"),
-        ([], [pair(rejected="\n")], "rejected is empty"),
-    ],
-)
-def test_pairs(train: list[dict[str, Any]], test: list[dict[str, Any]], says: str | None) -> None:
-    verdict = check_pairs(train, test)
-    assert verdict.passed == (says is None)
-    assert says is None or says in verdict.summary
-    assert verdict.numbers["pairs_checked"] == len(train) + len(test)
-
-
-def test_pairs_of_messages() -> None:
-    def said(role: str, text: str) -> list[dict[str, str]]:
-        return [{"role": role, "content": text}]
-
-    good = {"prompt": said("user", "p"), "chosen": said("assistant", "a"), "rejected": said("assistant", "b")}
-    assert check_pairs([good], []).passed
-    assert not check_pairs([{**good, "chosen": said("assistant", " ")}], []).passed
-    assert not check_pairs([{**good, "rejected": good["chosen"]}], []).passed
-    assert not check_pairs([good], [{**good, "chosen": said("assistant", "c")}]).passed

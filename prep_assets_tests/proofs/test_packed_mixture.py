@@ -13,7 +13,6 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import mix, pack
 from prep_assets.proofs.mixture import expected_order
 from prep_assets.proofs.packed_mixture import check_mixture
-from prep_assets.proofs.positions import check_positions
 from prep_assets.proofs.verdict import Verdict
 
 NAMES = ("beta", "alpha", "gamma")
@@ -138,15 +137,3 @@ def test_another_order_is_seen(strategy: str) -> None:
 def test_a_domain_that_is_missing_is_seen() -> None:
     documents, _, claimed = table({name: LENGTHS[name] for name in ("alpha", "beta")}, PLAIN)
     assert "gamma" in checked(documents, ("alpha", "beta"), PLAIN, claimed).summary
-
-
-def test_position_ids() -> None:
-    documents = {"row": np.array([0, 0, 1]), "row_offset": np.array([0, 3, 0]), "length": np.array([3, 2, 1])}
-    right = np.array([[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0]], np.int32)
-    assert check_positions(right, documents, 6).passed
-    for row, place, value in ((0, 3, 3), (0, 4, 0), (0, 2, 0), (0, 5, 2), (1, 1, 1)):
-        wrong = right.copy()
-        wrong[row, place] = value
-        verdict = check_positions(wrong, documents, 6)
-        assert not verdict.passed and verdict.worst is not None
-        assert verdict.worst.where == f"row {row}" and f"place {place}" in verdict.worst.note

@@ -1,0 +1,64 @@
+"""Fingerprints and what is held out agree with the first reading, on any values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.assets.reading.examples import Deduplicator, content_digest, held_out
+from prep_assets.errors import Refused
+from prep_assets.proofs.held_out import canonical_json, fingerprint, is_held_out
+from prep_assets.samples import Record
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+payloads = st.dictionaries(st.sampled_from(["a", "b", "a.b", "c", "é"]), values, max_size=4)
+
+
+@given(payloads, payloads)
+def test_fingerprints_are_equal_where_every_field_is(one: dict[str, Any], two: dict[str, Any]) -> None:
+    found = Deduplicator()
+    found.check(Record(0, 0, one), "one")
+    try:
+        found.check(Record(0, 1, two), "two")
+        equal = False
+    except Refused:
+        equal = True
+    assert (fingerprint(one) == fingerprint(two)) == equal
+    assert fingerprint(one) == fingerprint(dict(reversed(one.items())))
+    assert len(fingerprint(one)) == 16
+
+
+@given(payloads, st.sampled_from([0.0, 0.01, 0.3, 0.5, 0.999]))
+def test_the_held_out_share(payload: dict[str, Any], fraction: float) -> None:
+    content = canonical_json(payload)
+    assert content == msgspec.json.encode(payload, order="sorted")
+    assert is_held_out(content, fraction) == held_out(content_digest(Record(0, 0, payload)), fraction)
+
+
+def test_the_border_of_the_held_out_share() -> None:
+    for number in range(200):
+        content = str(number).encode()
+        share = int.from_bytes(xxhash.xxh3_128_digest(content)[:8], "big") / 2**64
+        assert not is_held_out(content, share * (1 - 1e-9)) and is_held_out(content, share * (1 + 1e-9))
+
+
+def test_values_that_json_does_not_have() -> None:
+    import datetime
+
+    day, path = datetime.date(2024, 1, 2), Path("2024-01-02")
+    assert canonical_json({"a": day}) == b'{"a":"2024-01-02"}'
+    assert fingerprint({"a": day}) != fingerprint({"a": "2024-01-02"})
+    assert fingerprint({"a": float("nan")}) != fingerprint({"a": None})
+    assert fingerprint({"a": day}) not in (fingerprint({"a": datetime.date(2024, 1, 3)}), fingerprint({"a": None}))
+    assert fingerprint({"a": day}) != fingerprint({"a": path}) and fingerprint({"a": path}) == fingerprint({"a": Path(str(day))})
+    assert canonical_json({"a": float("nan"), "é": [1, 2]}) == '{"a":null,"é":[1,2]}'.encode()
+    assert canonical_json({"b": 1e16, "a": "1e5"}) == b'{"a":"1e5","b":1e16}'
