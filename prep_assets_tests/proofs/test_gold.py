@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.assets.graph import CHECKS, run_check
-from prep_assets.proofs.gold import CONVERTED, check_golds, second_reading, stands_in, worked_out
+from prep_assets.proofs.gold import CONVERTED, as_number, check_golds, second_reading, stands_in, worked_out
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.assets.workspaces import build, domain, minimal, resealed, workspace_in
 
 
@@ -33,6 +34,10 @@ from prep_assets_tests.assets.workspaces import build, domain, minimal, resealed
         ("#### many", None),
         ("####", None),
         ("#### 1/0", None),
+        ("#### 2.50.", Fraction(5, 2)),
+        ("#### .5", Fraction(1, 2)),
+        ("#### X5", None),
+        ("#### \u00a07", Fraction(7)),
     ],
 )
 def test_second_reading(answer: str, value: Fraction | None) -> None:
@@ -89,6 +94,39 @@ def test_golds_that_no_other_code_finds_are_counted_apart() -> None:
     assert not check_golds([("b", "p", "worked out", None)]).passed
 
 
+def test_golds_in_the_words_of_the_verdict() -> None:
+    right = [("a", "p", 3, Fraction(3))] * 2000
+    numbers = {"golds_checked": 2000, "golds_agreed": 2000}
+    assert check_golds(right) == Verdict(True, "2,000 of 2,000 golds agree with a second reading", numbers)
+    own = [("b", "p", "x", CONVERTED)] * 2
+    some = check_golds([*right, *own])
+    assert some.summary == "2,000 of 2,002 golds agree with a second reading; 2 are their schema's own and were only converted again"
+    note = f"gold is 4, a second reading gives 5; prompt: {'r' * 80!r}"
+    numbers = {"golds_checked": 2004, "golds_agreed": 2000, "golds_converted_again": 2}
+    wrong = [("c", "q" + "r" * 80, 4, Fraction(5)), ("d", "p", 4, None)]
+    assert check_golds([*right, *own, *wrong]) == Verdict(
+        False, f"2 of 2,004 golds do not agree; first c: {note}", numbers, Worst("c", note)
+    )
+
+
+@pytest.mark.parametrize(
+    ("gold", "second", "agrees"),
+    [
+        ("18", Fraction(18), False),
+        (True, Fraction(1), False),
+        (Fraction(1, 3), Fraction(1, 3), True),
+        (Fraction(1, 3), Fraction(1, 2), False),
+        (0.1, Fraction("0.1"), True),
+    ],
+)
+def test_a_gold_is_a_number(gold: object, second: Fraction, agrees: bool) -> None:
+    assert check_golds([("a", "p", gold, second)]).passed is agrees
+
+
+def test_a_gold_as_text() -> None:
+    assert (as_number("1.50"), as_number(3), as_number("Lima")) == (Fraction(3, 2), Fraction(3), None)
+
+
 @pytest.mark.parametrize(
     ("gold", "row", "stands"),
     [
@@ -98,6 +136,8 @@ def test_golds_that_no_other_code_finds_are_counted_apart() -> None:
         ("Lima", {"answer": "Lima or Quito"}, False),
         ("1", {"checked": True, "answer": None}, False),
         ("12", {"answer": "13"}, False),
+        ("None", {"answer": None}, False),
+        ("True", {"answer": True}, False),
     ],
 )
 def test_a_gold_that_stands_in_its_row(gold: str, row: dict[str, object], stands: bool) -> None:

@@ -1,0 +1,226 @@
+"""The ledger on a shelf of rows: each row that is not where it belongs, in the words of the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
+from prep_assets.proofs.selection import Selected
+from prep_assets.proofs.verdict import Verdict, Worst
+
+NAMES = ("a.jsonl", "b.jsonl")
+
+
+def block(file: int, rows: Sequence[int], fates: Sequence[str] | None = None) -> Selected:
+    made = ["good"] * len(rows) if fates is None else list(fates)
+    return Selected(file, rows, made, [None if fate == "unreadable" else {"row": row} for row, fate in zip(rows, made, strict=True)])
+
+
+def stored(*records: tuple[int, int, bool, int]) -> Stored:
+    """File, row, side, and what the text says of its side."""
+    file, row, side, says = zip(*records, strict=True) if records else ((),) * 4
+    return Stored.of(places(file, row), np.array(side, bool), np.array(says, np.int8))
+
+
+def content(payload: Mapping[str, Any]) -> bytes:
+    return str(payload["row"]).encode()
+
+
+def nothing(file: int, row: int, payload: Mapping[str, Any]) -> str:
+    return ""
+
+
+def gone_through(
+    blocks: Sequence[Selected],
+    held: Stored,
+    refused: Sequence[tuple[str, str]] = (),
+    fraction: float = 0.0,
+    files: Sequence[bool] = (False, False),
+    again: Any = nothing,
+) -> Verdict:
+    ledger = Ledger(Refusals(refused), fraction)
+    ledger.domain(blocks, held, NAMES, files, content, again)
+    return ledger.verdict()
+
+
+ROWS = [block(0, [0, 1, 3]), block(1, [0], ["duplicate"])]
+HELD = stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1))
+REFUSED = [("b.jsonl:0", "deduplicate/duplicate")]
+NUMBERS = {"rows_read_again": 4, "rows_stored": 3, "rows_refused": 1, "duplicates": 1, "rows_held_out": 1, "faults": 0}
+
+
+def test_every_row_is_where_it_belongs() -> None:
+    assert gone_through(ROWS, HELD, REFUSED) == Verdict(
+        True, "4 rows, read again, are where they belong: 3 stored, 1 of them held out, 1 refused, 1 of them duplicates", NUMBERS
+    )
+
+
+def test_numbers_of_thousands() -> None:
+    many = [block(0, range(2000)), block(1, range(1500), ["duplicate"] * 1500)]
+    held = Stored.of(places(np.zeros(2000), np.arange(2000)), np.ones(2000, bool), np.ones(2000, np.int8))
+    verdict = gone_through(many, held, [(f"b.jsonl:{row}", "deduplicate/duplicate") for row in range(1500)])
+    assert verdict.summary == (
+        "3,500 rows, read again, are where they belong: 2,000 stored, 2,000 of them held out, 1,500 refused, 1,500 of them duplicates"
+    )
+
+
+def test_no_rows_at_all() -> None:
+    assert gone_through([], stored()).passed
+    assert gone_through([block(0, [1])], stored(), [("a.jsonl:1", "schema/x")], again=lambda *_: "schema/x").passed
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "what", "faults"),
+    [
+        ({"held": stored((0, 0, False, 0), (0, 3, True, 1))}, "a.jsonl:1", "is neither stored nor refused", 1),
+        ({"refused": []}, "b.jsonl:0", "is neither stored nor refused", 1),
+        (
+            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 1, False, 0), (0, 3, True, 1))},
+            "a.jsonl:1",
+            "is stored twice",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), (0, 4, False, 0), (1, 1 << 39, False, 0))},
+            "the store",
+            "holds 2 records that its sources do not offer, or that are beyond a limit",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), (1, 0, False, 0)), "refused": []},
+            "b.jsonl:0",
+            "is stored, though it equals an earlier row in every field",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, True, 0), (0, 1, False, 0), (0, 3, True, 1))},
+            "a.jsonl:0",
+            "is stored held out, and belongs to what is to train on",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, False, 1))},
+            "a.jsonl:3",
+            "is stored to train on, and belongs to what is held out",
+            1,
+        ),
+        (
+            {"refused": [*REFUSED, ("a.jsonl:0", "schema/x"), ("c:5", "schema/x")]},
+            "a.jsonl:0",
+            "is refused (and 1 more are), though it is stored, or no row that is read",
+            1,
+        ),
+        (
+            {"refused": [("b.jsonl:0", "schema/x")]},
+            "b.jsonl:0",
+            "is refused for schema/x, but by a second reading it equals an earlier row in every field",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, False, 0), (0, 3, True, 1)), "refused": [*REFUSED, ("a.jsonl:1", "schema/x")]},
+            "a.jsonl:1",
+            "is refused for schema/x; looked at alone, nothing is wrong with it",
+            1,
+        ),
+        (
+            {
+                "held": stored((0, 0, False, 0), (0, 3, True, 1)),
+                "refused": [*REFUSED, ("a.jsonl:1", "schema/x")],
+                "again": lambda *_: "schema/y",
+            },
+            "a.jsonl:1",
+            "is refused for schema/x; looked at alone, it is refused for schema/y",
+            1,
+        ),
+        ({"held": stored(), "refused": []}, "a.jsonl:0", "is neither stored nor refused", 4),
+    ],
+)
+def test_a_row_that_is_not(changes: dict[str, Any], where: str, what: str, faults: int) -> None:
+    verdict = gone_through(**({"blocks": ROWS, "held": HELD, "refused": REFUSED} | changes))
+    assert verdict.summary == f"{faults} faults; first {where} {what}"
+    assert (verdict.passed, verdict.worst, verdict.numbers["faults"]) == (False, Worst(where, what), faults)
+
+
+def test_a_refusal_for_a_reason_that_is_found_again() -> None:
+    seen: list[Any] = []
+
+    def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
+        seen.append((file, row, payload))
+        return "schema/x"
+
+    held = stored((0, 0, False, 0), (0, 3, True, 1))
+    assert gone_through(ROWS, held, [*REFUSED, ("a.jsonl:1", "schema/x")], again=again).passed
+    assert seen == [(0, 1, {"row": 1})], "duplicates are not looked at alone"
+
+
+def test_rows_that_cannot_be_read_are_refused_for_that() -> None:
+    rows = [block(0, [0, 1], ["unreadable", "filtered"])]
+    refused = [("a.jsonl:0", "records/invalid_json"), ("a.jsonl:1", "records/filtered_by_where")]
+    assert gone_through(rows, stored(), refused, again=None).passed
+    kept = gone_through(rows, stored((0, 0, False, -1)), refused[1:], fraction=0.5)
+    assert kept.worst == Worst("a.jsonl:0", "is stored, though it cannot be read")
+    filtered = gone_through(rows, stored((0, 1, True, -1)), refused[:1])
+    assert filtered.worst == Worst("a.jsonl:1", "is stored, though it misses `where`")
+    assert filtered.numbers["rows_held_out"] == 1
+
+
+def test_the_content_decides_the_side_where_nothing_else_does() -> None:
+    import xxhash
+
+    fraction = 0.5
+    out = [row for row in range(20) if xxhash.xxh3_128_intdigest(str(row).encode()) / (1 << 128) < fraction]
+    assert 0 < len(out) < 20
+    rows = [block(0, range(20))]
+    assert gone_through(rows, stored(*((0, row, row in out, -1) for row in range(20))), fraction=fraction).passed
+    wrong = gone_through(rows, stored(*((0, row, row not in out, -1) for row in range(20))), fraction=fraction)
+    assert wrong.numbers["faults"] == 20
+    assert gone_through(rows, stored(*((0, row, False, -1) for row in range(20)))).passed, "nothing is held out"
+    assert gone_through(rows, stored(*((0, row, True, -1) for row in range(20))), fraction=fraction, files=(True, False)).passed
+    assert gone_through(rows, stored(*((0, row, False, 0) for row in range(20))), fraction=fraction).passed, "the text itself says so"
+
+
+def test_files_that_are_held_out() -> None:
+    rows = [block(0, [0]), block(1, [0])]
+    assert gone_through(rows, stored((0, 0, False, 0), (1, 0, True, 0)), files=(False, True)).passed
+    assert gone_through(rows, stored((0, 0, True, 0), (1, 0, False, 0)), files=(False, True)).numbers["faults"] == 2
+
+
+def test_a_place_sorts_as_file_and_row_do() -> None:
+    assert places([0, 1, 2], [5, 0, 7]).tolist() == [5, 1 << 40, (2 << 40) + 7]
+    made = Stored.of(np.array([9, 3, 7]), np.array([True, False, True]))
+    assert (made.place.tolist(), made.held_out.tolist(), made.belongs.tolist()) == ([3, 7, 9], [False, True, True], [-1, -1, -1])
+    assert Stored.of(np.array([9, 3]), np.array([True, False]), np.array([1, 0], np.int8)).belongs.tolist() == [0, 1]
+
+
+def test_a_record_of_a_file_that_nobody_knows() -> None:
+    held = stored((0, 0, False, 0), (5, 2, False, 0), (5, 2, False, 0))
+    assert gone_through([block(0, [0])], held).worst == Worst("file 5:2", "is stored twice")
+
+
+def test_domains_share_the_refusals() -> None:
+    """Two domains may have files of one name; each line is claimed once, by the earlier domain."""
+    lines = [("same.jsonl:0", "schema/x"), ("same.jsonl:0", "schema/y"), ("same.jsonl:7", "schema/x")]
+    ledger = Ledger(Refusals(lines), 0.0)
+    ledger.domain([block(0, [0])], stored(), ["same.jsonl"], [False], content, lambda *_: "schema/x")
+    assert ledger.refusals.left() == ["same.jsonl:0", "same.jsonl:7"]
+    ledger.domain([block(0, [0])], stored(), ["same.jsonl"], [False], content, lambda *_: "schema/y")
+    assert ledger.numbers["faults"] == 0 and ledger.refusals.left() == ["same.jsonl:7"]
+    verdict = ledger.verdict()
+    assert verdict.worst == Worst("same.jsonl:7", "is refused (and 0 more are), though it is stored, or no row that is read")
+
+
+def test_names_with_colons() -> None:
+    refusals = Refusals([("x:y.jsonl:12", "schema/a"), ("z:3", "schema/b"), ("x:y.jsonl:4", "schema/b")])
+    assert refusals.reasons == {"schema/a": 0, "schema/b": 1}
+    assert refusals.left() == ["x:y.jsonl:12", "z:3", "x:y.jsonl:4"]
+    assert [refusals.reason(at) for at in range(3)] == ["schema/a", "schema/b", "schema/b"]
+    claims = refusals.of(["other", "x:y.jsonl"])
+    assert (claims.place.tolist(), claims.which.tolist()) == (places([1, 1], [4, 12]).tolist(), [2, 0])
+    refusals.claim(np.array([0]))
+    assert refusals.of(["x:y.jsonl"]).which.tolist() == [2] and refusals.left() == ["z:3", "x:y.jsonl:4"]
+    empty = Refusals([]).of(["x"])
+    assert (empty.place.tolist(), empty.which.tolist()) == ([], [])

@@ -1,0 +1,55 @@
+"""Each corruption of what is stored and refused does what its name says, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from prep_assets.proofs import ledger_mutations as kit
+from prep_assets.proofs.ledger_mutations import SELECTION, SHELF_MUTATIONS, Shelf
+from prep_assets.proofs.selection import Selected
+
+BLOCK = Selected(0, [3, 4, 7], ["good"] * 3, [{}, {}, {}])
+SHELF = Shelf(("a",), BLOCK, ((3, False, -1), (4, True, 1), (7, False, 0)), ((5, "x/y"),))
+WITHOUT = ((3, False, -1), (7, False, 0))
+
+
+def fates(*names: str) -> dict[str, Any]:
+    return {"block": replace(BLOCK, fates=list(names))}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("a row vanished", {"stored": WITHOUT}),
+        ("a row refused as a duplicate that is none", {"stored": WITHOUT, "refused": ((5, "x/y"), (4, "deduplicate/duplicate"))}),
+        ("a row refused as unreadable that can be read", {"stored": WITHOUT, "refused": ((5, "x/y"), (4, "records/invalid_json"))}),
+        ("a row refused by `where` that matches", {"stored": WITHOUT, "refused": ((5, "x/y"), (4, "records/filtered_by_where"))}),
+        ("a short row refused for its length", {"stored": WITHOUT, "refused": ((5, "x/y"), (4, "tokenize/too_long"))}),
+        ("a good row refused by its schema", {"stored": WITHOUT, "refused": ((5, "x/y"), (4, "schema/empty_answer"))}),
+        ("a duplicate kept", fates("good", "duplicate", "good")),
+        ("a row that misses `where` kept", fates("good", "filtered", "good")),
+        ("a row that cannot be read kept", fates("good", "unreadable", "good")),
+        ("a row stored twice", {"stored": (*SHELF.stored, (4, True, 1))}),
+        ("a row stored and refused", {"refused": ((5, "x/y"), (4, "schema/empty_answer"))}),
+        ("a held-out row in the training part", {"stored": ((3, False, -1), (4, False, 1), (7, False, 0))}),
+        ("a training row in the held-out part", None),
+        ("a row that is not read", {"stored": (*SHELF.stored, (1 << 39, True, 1))}),
+    ],
+)
+def test_each_corruption(name: str, changes: dict[str, Any] | None) -> None:
+    [mutation] = [each for each in SHELF_MUTATIONS if each.name == name]
+    assert mutation.change(SHELF, 1) == (None if changes is None else replace(SHELF, **changes))
+
+
+def test_the_factories() -> None:
+    """They are called when the module is read, so they are called here again."""
+    assert SELECTION == "selection" and len(SHELF_MUTATIONS) == 14
+    assert kit._refused("a/b")(SHELF, 0) == replace(SHELF, stored=SHELF.stored[1:], refused=((5, "x/y"), (3, "a/b")))
+    moved = ((3, True, -1), *SHELF.stored[1:])
+    assert kit._moved(False)(SHELF, 0) == replace(SHELF, stored=moved)
+    assert kit._moved(True)(SHELF, 0) is None and kit._moved(False)(SHELF, 1) is None
+    assert kit._moved(False)(SHELF, 2) == replace(SHELF, stored=(*SHELF.stored[:2], (7, True, 0)))
+    assert kit._kept("x")(SHELF, 2) == replace(SHELF, **fates("good", "good", "x"))

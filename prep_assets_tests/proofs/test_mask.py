@@ -1,0 +1,125 @@
+"""Mask alignment on rows whose tokens are spelled out: each wrong mask, in the words of the verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.proofs.mask import Row, prove_masks
+from prep_assets.proofs.stretches import Expected
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets_tests.proofs.words import vocabulary
+
+TOKENS = ("<e>", "<s>", "user", "bot", "\n", "Hi", " there", "Hel", "lo", ".", "\ufffd", " ")
+WORDS = vocabulary(*TOKENS)
+RENDER = ["<s>", "user", "\n", "Hi", " there", "<e>", "\n", "<s>", "bot", "\n", "Hel", "lo", ".", "<e>", "\n"]
+ANSWER = Expected("Hello.<e>", 1.0, "<e>", 0, 9)
+
+
+def row(trained: dict[int, float] | range, expected: Any = (ANSWER,), tokens: list[str] = RENDER, **more: Any) -> Row:
+    weights = trained if isinstance(trained, dict) else dict.fromkeys(trained, 1.0)
+    mask = np.array([weights.get(at, 0.0) for at in range(len(tokens))], np.float32)
+    return Row("a:0", np.array([TOKENS.index(token) for token in tokens]), mask, tuple(expected), **more)
+
+
+RIGHT = row(range(10, 14))
+
+
+def test_right_masks() -> None:
+    numbers = {"rows_checked": 2, "rows_failed": 0, "trained_tokens": 8}
+    summary = "8 trained tokens of 2 rows decode to exactly the trained texts and their stop token '<e>'"
+    assert prove_masks([RIGHT, RIGHT], WORDS) == Verdict(True, summary, numbers)
+    assert prove_masks([RIGHT, RIGHT], WORDS, batch=1) == Verdict(True, summary, numbers)
+    thousands = prove_masks([RIGHT] * 1000, WORDS, batch=300)
+    assert thousands.summary == "4,000 trained tokens of 1,000 rows decode to exactly the trained texts and their stop token '<e>'"
+    assert prove_masks([], WORDS).summary == "0 trained tokens of 0 rows decode to exactly the trained texts and no stop token"
+
+
+def test_several_stop_tokens() -> None:
+    user = Expected("Hi there<s>", 1.0, "<s>")
+    other = [*RENDER[:5], "<s>", *RENDER[6:]]
+    verdict = prove_masks([row(dict.fromkeys((3, 4, 5, 10, 11, 12, 13), 1.0), (user, ANSWER), other)], WORDS)
+    assert verdict.passed and verdict.summary.endswith("and their stop tokens '<e>', '<s>'")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (row(range(0)), "0 trained stretches, the source has 1 trained texts; trained: []"),
+        (
+            row({3: 1, 4: 1, 10: 1, 11: 1, 12: 1, 13: 1}),
+            "2 trained stretches, the source has 1 trained texts; trained: ['Hi there', 'Hello.<e>']",
+        ),
+        (
+            row({10: 1, 11: 0.5, 12: 1, 13: 1}),
+            "3 trained stretches, the source has 1 trained texts; trained: ['Hel', 'lo', '.<e>']",
+        ),
+        (row(dict.fromkeys(range(10, 14), 0.5)), "loss weight 0.5 on 'Hello.<e>', to which the source gives 1"),
+        (row(range(10, 13)), "the trained text ends 'Hello.', without '<e>', which ends the turn"),
+        (row(range(11, 14)), "trained …'lo.<e>'…, the source says …'Hello.<e>'… (character 0)"),
+        (row(range(8, 14)), "trained …'bot\\nHello.<e>'…, the source says …'Hello.<e>'… (character 0)"),
+        (row(range(10, 14), (Expected("Hello!<e>", 1.0, "<e>"),)), "trained …'Hello.<e>'…, the source says …'Hello!<e>'… (character 5)"),
+        (row(range(10, 14), (Expected("Hello.<e>x", 1.0),)), "trained …'Hello.<e>'…, the source says …'Hello.<e>x'… (character 9)"),
+        (row(range(9, 14)), "the template's white space before 'Hello.<e>' is trained"),
+        (row(range(10, 15)), "the template's white space after 'Hello.<e>' is trained"),
+        (Row("a:0", np.array([5, 6]), np.array([0, 1, 0]), ()), "2 tokens, 3 mask values"),
+    ],
+)
+def test_wrong_masks(given: Row, says: str) -> None:
+    verdict = prove_masks([RIGHT, given, RIGHT, given], WORDS)
+    worst = Worst("a:0", says, tuple(given.ids.tolist()), tuple(given.mask.astype(float).tolist()))
+    trained = 8 + 2 * int((given.mask != 0).sum())
+    numbers = {"rows_checked": 4, "rows_failed": 2, "trained_tokens": trained}
+    assert verdict == Verdict(False, f"2 of 4 rows train the wrong tokens; first a:0: {says}", numbers, worst)
+
+
+def test_white_space_of_the_text_itself_is_trained() -> None:
+    own = Expected("\nHello.<e>\n", 1.0, "")
+    assert prove_masks([row(range(9, 15), (own,))], WORDS).passed
+    led = Expected(" there<e>", 1.0, "<e>")
+    assert prove_masks([row(range(4, 6), (led,))], WORDS).passed, "a token that begins with a space"
+
+
+def test_long_texts_are_shown_by_their_ends() -> None:
+    tokens = [*["Hi"] * 40, "<e>"]
+    wrong = Expected("Hi" * 39 + "Ho<s>", 1.0, "<s>")
+    says = prove_masks([row(range(41), (wrong,), tokens)], WORDS).worst
+    assert says is not None and says.note == f"the trained text ends {'i' + 'Hi' * 18 + '<e>'!r}, without '<s>', which ends the turn"
+    other = prove_masks([row(range(40), (Expected("Hi" * 39 + "Ho"),), tokens)], WORDS).worst
+    assert other is not None and other.note == f"trained …{'i' + 'Hi' * 10!r}…, the source says …{'i' + 'Hi' * 9 + 'Ho'!r}… (character 79)"
+    half = row(dict.fromkeys(range(40), 0.5), (Expected("Hi" * 40),), tokens)
+    weight = prove_masks([half], WORDS).worst
+    assert weight is not None and weight.note == f"loss weight 0.5 on {'Hi' * 20!r}, to which the source gives 1"
+    many = prove_masks([row(dict.fromkeys(range(40), 1.0) | {}, (), tokens)], WORDS).worst
+    assert many is not None and many.note == f"1 trained stretches, the source has 0 trained texts; trained: [{'Hi' * 30!r}]"
+
+
+BROKEN = ["Hi", " there", "Hel", "\ufffd"]
+
+
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        # the cut goes through a character at the end
+        (row(range(2, 4), (Expected("Hel\ufffd"),), BROKEN, cut="end"), True),
+        (row(range(2, 4), (Expected("Hel"),), BROKEN, cut="end"), True),
+        (row(range(2, 4), (Expected("Hel"),), BROKEN), False),
+        (row(range(2, 3), (Expected("Hel\ufffd"),), BROKEN, cut="end"), False),
+        (row(range(2, 3), (Expected("Hel"),), BROKEN, cut="end"), True),
+        (row(range(1, 3), (Expected("Hel"),), BROKEN, cut="end"), False),
+        # and a stop token takes the place of the rest
+        (row(range(2, 4), (Expected("Hel\ufffd<e>", 1.0, "<e>"),), ["Hi", " there", "Hel", "<e>"], cut="end"), True),
+        (row(range(2, 4), (Expected("Hel\ufffd<e>", 1.0, "<e>"),), ["Hi", " there", "Hi", "<e>"], cut="end"), False),
+        # or at the beginning
+        (row(range(3), (Expected("lo."),), ["\ufffd", "lo", "."], cut="start"), True),
+        (row(range(3), (Expected("\ufffdlo."),), ["\ufffd", "lo", "."], cut="start"), True),
+        (row(range(3), (Expected("lo."),), ["\ufffd", "lo", "."]), False),
+        (row(range(1, 4), (Expected("lo."),), ["Hi", "\ufffd", "lo", "."], cut="start"), False),
+        (row(range(3), (Expected("lo."),), [" ", "lo", "."], cut="start"), True),
+        (row(range(3), (Expected("lo."),), [" ", "lo", "."], cut="end"), False),
+    ],
+)
+def test_rows_that_were_cut(given: Row, passes: bool) -> None:
+    assert prove_masks([given], WORDS).passed is passes

@@ -1,0 +1,132 @@
+"""Which rows a store must hold: every fate, limits, blocks, and what a refusal may say of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from prep_assets.proofs import selection
+from prep_assets.proofs.contamination import Passages
+from prep_assets.proofs.selection import Rules, Selected, reason_fault, select
+
+PASSAGE = "one two three four five six seven eight"
+
+
+def rows(*payloads: Any) -> Iterable[tuple[int, Any]]:
+    """Numbered by tens, so that places and numbers differ."""
+    return [(10 * at, payload) for at, payload in enumerate(payloads)]
+
+
+def found(blocks: Iterable[Selected]) -> list[tuple[int, list[int], list[str]]]:
+    listed = list(blocks)
+    for block in listed:
+        assert len(block.payloads) == len(block.rows)
+    return [(block.file, list(block.rows), list(block.fates)) for block in listed]
+
+
+def chosen(rules: Rules, *files: tuple[int, bool, Iterable[tuple[int, Any]]]) -> list[tuple[int, list[int], list[str]]]:
+    return found(select(files, rules))  # type: ignore[arg-type]
+
+
+def test_every_fate() -> None:
+    rules = Rules(where={"n": {"<": 5}}, passages=Passages.of([PASSAGE], 13))
+    payloads = ({"n": 1}, None, {"n": 9}, {"n": 1}, {"n": 2, "text": PASSAGE}, {"n": 3}, {"n": 9})
+    wanted = ["good", "unreadable", "filtered", "duplicate", "contaminated", "good", "filtered"]
+    assert chosen(rules, (4, False, rows(*payloads))) == [(4, [0, 10, 20, 30, 40, 50, 60], wanted)]
+    [block] = select([(4, False, iter(rows(*payloads)))], rules)
+    assert list(block.payloads) == list(payloads)
+
+
+def test_duplicates_are_found_across_files_and_kept_where_that_is_asked_for() -> None:
+    files = (0, False, rows({"n": 1}, {"n": 2})), (1, True, rows({"n": 2}, {"n": 3}))
+    assert chosen(Rules(), *files) == [(0, [0, 10], ["good", "good"]), (1, [0, 10], ["duplicate", "good"])]
+    assert chosen(Rules(deduplicate=False), *files)[1] == (1, [0, 10], ["good", "good"])
+
+
+def test_rows_of_other_domains_are_passed_over() -> None:
+    rules = Rules(key="d", value="x", limit=2)
+    given = rows({"d": "y"}, {"d": "x"}, None, {"d": "x", "n": 1}, {"d": "x", "n": 2})
+    assert chosen(rules, (0, False, given)) == [(0, [10, 20], ["good", "unreadable"])]
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted"),
+    [
+        (1, [(0, [0], ["good"]), (2, [0, 10], ["good", "good"])]),
+        (2, [(0, [0, 10, 20], ["good", "filtered", "good"]), (2, [0, 10], ["good", "good"])]),
+        (3, [(0, [0, 10, 20], ["good", "filtered", "good"]), (1, [0], ["good"]), (2, [0, 10], ["good", "good"])]),
+        (4, [(0, [0, 10, 20], ["good", "filtered", "good"]), (1, [0, 10], ["good", "good"]), (2, [0, 10], ["good", "good"])]),
+        (9, [(0, [0, 10, 20], ["good", "filtered", "good"]), (1, [0, 10], ["good", "good"]), (2, [0, 10], ["good", "good"])]),
+        (None, [(0, [0, 10, 20], ["good", "filtered", "good"]), (1, [0, 10], ["good", "good"]), (2, [0, 10], ["good", "good"])]),
+    ],
+)
+def test_a_limit_counts_what_is_not_filtered_of_the_training_files(limit: int | None, wanted: Any) -> None:
+    rules = Rules(where={"n": {"<": 90}}, limit=limit)
+    files = (
+        (0, False, rows({"n": 1}, {"n": 99}, {"n": 2})),
+        (1, False, rows({"n": 3}, {"n": 4})),
+        (2, True, rows({"n": 5}, {"n": 6})),
+    )
+    assert chosen(rules, *files) == wanted
+
+
+def test_a_held_out_file_takes_nothing_of_the_limit() -> None:
+    files = (0, True, rows({"n": 1}, {"n": 2})), (1, False, rows({"n": 3}, {"n": 4}))
+    assert chosen(Rules(limit=1), *files) == [(0, [0, 10], ["good", "good"]), (1, [0], ["good"])]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_rows_come_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    assert selection.BLOCK == 1024
+    monkeypatch.setattr(selection, "BLOCK", size)
+    files = (7, False, rows(*({"n": n} for n in range(5)))), (8, False, rows(*({"n": n} for n in range(5, 8))))
+    blocks = chosen(Rules(limit=7), *files)
+    assert [len(numbers) for _, numbers, _ in blocks] == {
+        1: [1] * 7,
+        2: [2, 2, 1, 2],
+        3: [3, 2, 2],
+        4: [4, 1, 2],
+    }[size]
+    assert [(file, number) for file, numbers, _ in blocks for number in numbers] == [
+        *((7, 10 * at) for at in range(5)),
+        *((8, 10 * at) for at in range(2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fate", "reason", "fault"),
+    [
+        ("good", "schema/empty_answer", None),
+        ("unreadable", "records/invalid_json", None),
+        ("filtered", "records/filtered_by_where", None),
+        ("filtered", "records/where_wrong_type", None),
+        ("duplicate", "deduplicate/duplicate", None),
+        ("contaminated", "decontaminate/contaminated", None),
+        (
+            "good",
+            "deduplicate/duplicate",
+            "is refused for deduplicate/duplicate, but by a second reading it is readable, wanted and new",
+        ),
+        ("unreadable", "schema/x", "is refused for schema/x, but by a second reading it cannot be read"),
+        ("filtered", "records/invalid_json", "is refused for records/invalid_json, but by a second reading it misses `where`"),
+        (
+            "duplicate",
+            "records/filtered_by_where",
+            "is refused for records/filtered_by_where, but by a second reading it equals an earlier row in every field",
+        ),
+        (
+            "contaminated",
+            "schema/x",
+            "is refused for schema/x, but by a second reading it holds a passage of a benchmark",
+        ),
+        (
+            "good",
+            "decontaminate/contaminated",
+            "is refused for decontaminate/contaminated, but by a second reading it is readable, wanted and new",
+        ),
+    ],
+)
+def test_what_a_refusal_may_say(fate: str, reason: str, fault: str | None) -> None:
+    assert reason_fault(fate, reason) == fault
