@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-readers test-ui mutants setup lint ui clean
+.PHONY: demo test test-readers test-ui mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -61,6 +61,11 @@ $(VENV)/.installed-mutants: $(VENV)/.installed-test
 
 mutants: $(VENV)/.installed-mutants
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MODULE)
+
+# every chat data set × tokenizer × template of PREP_ASSETS_TEST_DATA, ROWS rows each: most of an hour
+ROWS ?= 8
+grid: $(VENV)/.installed-test
+	@$(BIN)/python -m prep_assets_tests.grid $(ROWS)
 
 ui: setup
 	@$(BIN)/dagster dev

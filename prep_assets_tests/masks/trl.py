@@ -43,20 +43,19 @@ def names(real_data: Path) -> list[str]:
     return sorted(path.stem for path in (real_data / "chat_templates" / "trl").glob("*_training.jinja"))
 
 
-def tokenizer_folder(real_data: Path, name: str, out: Path) -> Path:
-    """SmolLM's tokenizer with the control tokens of a template and with that template."""
+def tokenizer_folder(real_data: Path, name: str, out: Path, base: str = "smollm") -> Path:
+    """A published tokenizer, SmolLM's if left out, with the control tokens of a template and with that template."""
     from tokenizers import Tokenizer
 
     source = (real_data / "chat_templates" / "trl" / f"{name}.jinja").read_text("utf-8")
-    backend = Tokenizer.from_file(str(real_data / "tokenizers" / "smollm" / "tokenizer.json"))
+    backend = Tokenizer.from_file(str(real_data / "tokenizers" / base / "tokenizer.json"))
+    begins, ends = ("<s>", "</s>") if base == "mistral_v3" else ("<|endoftext|>",) * 2
     control = sorted({*CONTROL.findall(source), *(token for family, token in EOS.items() if name.startswith(family))})
     backend.add_special_tokens(control)
-    eos = next(
-        (token for family, token in EOS.items() if name.startswith(family)), "<|im_end|>" if "<|im_end|>" in source else "<|endoftext|>"
-    )
+    eos = next((token for family, token in EOS.items() if name.startswith(family)), "<|im_end|>" if "<|im_end|>" in source else ends)
     out.mkdir(parents=True, exist_ok=True)
     backend.save(str(out / "tokenizer.json"))
-    special = {"bos_token": "<|endoftext|>", "eos_token": eos, "pad_token": "<|endoftext|>"}
+    special = {"bos_token": begins, "eos_token": eos, "pad_token": ends}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, "additional_special_tokens": control, "chat_template": source}
     (out / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False), "utf-8")
     return out

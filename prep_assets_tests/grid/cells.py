@@ -1,0 +1,175 @@
+"""The full grid: chats of every data set at hand, with every template, on every tokenizer: through the build's own code, and proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prep_assets.assets.checks.expected import fresh_render
+from prep_assets.assets.reading.examples import Item
+from prep_assets.assets.writing.conversations import Conversations
+from prep_assets.config.reasoning_tags import REASONING_TAGS
+from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.proofs.identity import prove_identity
+from prep_assets.proofs.mask import Row, prove_masks
+from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.records.files import find_files
+from prep_assets.records.read import read_blocks
+from prep_assets.samples import Record, Sample
+from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.reasoning import InlineReasoning
+from prep_assets.tokenization.encode import Encoder
+from prep_assets.tokenization.engines import choose_engine
+from prep_assets.tokenization.load import load_vocabulary
+from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets_tests.masks.trl import tokenizer_folder
+
+TOKENIZERS = ("gpt2", "smollm", "mistral_v3")
+DATA: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gsm8k": ("gsm8k/train.jsonl", "gsm8k", {}),
+    "alpaca_en": ("llama_factory/alpaca_en_demo.json", "alpaca", {}),
+    "alpaca_zh": ("llama_factory/alpaca_zh_demo.json", "alpaca", {}),
+    "identity": ("llama_factory/identity.json", "alpaca", {}),
+    "v1_sft": ("llama_factory/v1_sft_demo.jsonl", "messages", {}),
+    "glaive": ("llama_factory/glaive_toolcall_en_demo.json", "sharegpt", {}),
+    "reason_tools": ("llama_factory/reason_tool_use_demo_50.jsonl", "messages", {}),
+    "moss": ("moss/conversations.jsonl", "moss", {}),
+    "moss_plugins": ("moss/conversations.jsonl", "moss", {"plugins": True, "system_key": "meta_instruction"}),
+    "kto": ("llama_factory/kto_en_demo.json", "kto", {}),
+    "hh": ("hh_rlhf/harmless_base_1500.jsonl.gz", "hh", {}),
+    "dpo_en": ("llama_factory/dpo_en_demo.json", "sharegpt_pairwise", {}),
+    "v1_dpo": ("llama_factory/v1_dpo_demo.jsonl", "preference", {}),
+}
+"""File, schema and its options; of pairs the prompt with the better answer is one chat."""
+
+
+@dataclass
+class Cell:
+    """One data set with one template on one tokenizer.
+
+    Attributes:
+        read, kept: rows.
+        tagged: kept rows whose mask is what the template's own tags, or those of TRL's training variant, say as well.
+        refused: by reason.
+        examples: reason, data set, row and detail of refusals.
+        faults: proofs that do not hold.
+    """
+
+    read: int = 0
+    kept: int = 0
+    tagged: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    examples: list[tuple[str, str, int, str]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def templates(real_data: Path) -> list[str]:
+    return sorted(path.stem for path in (real_data / "chat_templates" / "trl").glob("*.jinja"))
+
+
+@dataclass(frozen=True)
+class Chats:
+    """Rows of one data set, evenly spread over it: those that its schema reads, and the refusals of the others."""
+
+    name: str
+    items: tuple[Item, ...]
+    refused: tuple[tuple[int, Refused], ...]
+
+
+def chats(real_data: Path, most: int) -> list[Chats]:
+    """`most` rows of each data set."""
+    return [_chats(real_data, name, most) for name in DATA]
+
+
+def _chats(real_data: Path, name: str, most: int) -> Chats:
+    path, schema, options = DATA[name]
+    [file] = find_files([str(real_data / path)], real_data)
+    records: list[Record] = [record for block in read_blocks(file, 0) for record in block.records]
+    step = max(1, len(records) // most)
+    convert, items, refused = convert_with(schema, options), [], []
+    for record in records[::step][:most]:
+        try:
+            example: Any = apply(convert, record.payload)
+        except Refused as refusal:
+            refused.append((record.row, refusal))
+            continue
+        sample = example if isinstance(example, Sample) else Sample((*example.prompt, *example.chosen), example.tools)
+        items.append(Item(file, record, sample))
+    return Chats(name, tuple(items), tuple(refused))
+
+
+class _Refusals:
+    """What a quarantine is to the pipeline."""
+
+    def __init__(self) -> None:
+        self.of: list[tuple[int, str, str]] = []
+
+    def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
+        self.of.append((int(id.rpartition(":")[2]), f"{stage}/{reason}", detail))
+
+
+def cells(real_data: Path, template: str, tokenizer: str, data: Sequence[Chats], folder: Path) -> Iterator[tuple[str, Cell]]:
+    """Every data set with one template on one tokenizer."""
+    vocabulary = load_vocabulary(str(tokenizer_folder(real_data, template, folder, tokenizer)))
+    try:
+        bound = load_template("tokenizer", vocabulary)
+        encoder = Encoder(vocabulary, choose_engine(vocabulary), MaskPolicy())
+    except PrepAssetsError as error:
+        for each in data:
+            yield each.name, Cell(faults=[f"does not load: {error}"])
+        return
+    tags = _with_tags(real_data, template, bound)
+    for each in data:
+        yield each.name, _cell(each, bound, encoder, tags)
+
+
+def _with_tags(real_data: Path, name: str, template: ChatTemplate) -> ChatTemplate | None:
+    """TRL's training variant of a template, which has tags; `None` where there is none."""
+    path = real_data / "chat_templates" / "trl" / f"{name.removesuffix('_training')}_training.jinja"
+    source = path.read_text("utf-8") if path.exists() else ""
+    return ChatTemplate(f"{name}, tagged", source, template.special, template.options, template.control) if source else None
+
+
+def _cell(data: Chats, template: ChatTemplate, encoder: Encoder, tags: ChatTemplate | None) -> Cell:
+    refusals = _Refusals()
+    reasoning = InlineReasoning("auto", REASONING_TAGS, template.shows_thinking)
+    conversations = Conversations(template, encoder, reasoning, "text", Path(), refusals)  # type: ignore[arg-type]
+    kept, encoded = conversations.encode(data.items)
+    found = Cell(len(data.items) + len(data.refused), len(kept))
+    listed = [*refusals.of, *((row, f"schema/{refusal.reason}", str(refusal)) for row, refusal in data.refused)]
+    for row, reason, detail in listed:
+        found.refused[reason] += 1
+        found.examples.append((reason, data.name, row, detail))
+    rows, renders = [], []
+    for at, item in enumerate(kept):
+        sample = reasoning.read(item.example)
+        assert isinstance(sample, Sample)
+        ids, mask = (part[encoded.offsets[at] : encoded.offsets[at + 1]] for part in (encoded.ids, encoded.loss))
+        derived = derive(sample, MaskOptions(), template)
+        rows.append(Row(f"{data.name}:{item.record.row}", ids, mask, derived.expected))
+        renders.append(fresh_render(rows[-1].id, ids, sample, template))
+        found.tagged += _agrees(sample, derived.text, derived.expected, tags, found)
+    for verdict in (prove_masks(rows, encoder.vocabulary), prove_identity(renders, encoder.vocabulary)):
+        found.faults += [] if verdict.passed else [verdict.summary]
+    if found.kept + found.refused.total() != found.read:
+        found.faults.append(f"{found.read} read, {found.kept} kept, {found.refused.total()} refused")
+    return found
+
+
+def _agrees(sample: Sample, text: str, expected: Any, tags: ChatTemplate | None, found: Cell) -> bool:
+    """Whether the template with tags renders the same, and its tags are what is trained."""
+    if tags is None:
+        return False
+    try:
+        other = derive(sample, MaskOptions(), tags)
+    except PrepAssetsError as error:
+        if "as generated" in str(error):
+            found.faults.append(f"tags: {error}")
+        return False
+    if other.text == text and [(each.start, each.end) for each in other.expected] != [(each.start, each.end) for each in expected]:
+        found.faults.append(f"tags: {other.expected} is not {expected}"[:400])
+    return other.text == text
