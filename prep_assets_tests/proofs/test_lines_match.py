@@ -1,0 +1,61 @@
+"""Lines against their rows: each difference, in the words of the verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prep_assets.proofs.lines_match import Line, check_lines
+from prep_assets.proofs.verdict import Verdict, Worst
+
+ROW = {"prompt": "p", "chosen": [{"role": "assistant", "content": "c"}], "gold": 2.0}
+PLAIN = {"prompt": "p", "chosen": "c"}
+
+
+def line(stored: dict[str, Any], made: dict[str, Any] | None = ROW, plain: dict[str, str] | None = None) -> Line:
+    return Line("a:0", stored, made, plain)
+
+
+def test_lines_of_their_rows() -> None:
+    numbers = {"lines_checked": 2, "lines_failed": 0, "lines_read_twice": 1}
+    assert check_lines([line(dict(ROW)), line(dict(ROW), plain=PLAIN)], stored=2) == Verdict(
+        True, "2 lines are those of their rows, 1 also by a second reading", numbers
+    )
+    thousands = check_lines([line(dict(ROW), plain=PLAIN)] * 2000, stored=2000)
+    assert thousands.summary == "2,000 lines are those of their rows, 2,000 also by a second reading"
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (line(dict(ROW), None), "its row gives no line"),
+        (line({**ROW, "prompt": "q"}), 'prompt is "q", its row gives "p"'),
+        (line({**ROW, "gold": 2}), "gold is 2, its row gives 2.0"),
+        (line({key: ROW[key] for key in ("prompt", "chosen")}), "gold is missing, its row gives 2.0"),
+        (line({**ROW, "more": "é"}), 'more is "é", its row gives missing'),
+        (line({"gold": 2.0, "prompt": "p"}, {"prompt": "p", "gold": 2.0}), "order of fields is missing, its row gives missing"),
+        (line({"n": LONG}, {"n": LONG + "y"}), f'n is "{LONG[:199]}, its row gives "{LONG[:199]}'),
+        (line(dict(ROW), plain={"prompt": "q"}), "prompt is \"p\", by a second reading its row says 'q'"),
+        (line(dict(ROW), plain={"prompt": "p", "chosen": LONG}), None),
+    ],
+)
+def test_a_line_that_differs(given: Line, says: str | None) -> None:
+    if says is None:
+        written = '[{"role": "assistant", "content": "c"}]'
+        says = f"chosen is {written}, by a second reading its row says {LONG[:200]!r}"
+    verdict = check_lines([line(dict(ROW)), given, given], stored=3)
+    numbers = {"lines_checked": 3, "lines_failed": 2, "lines_read_twice": 2 * (given.plain is not None)}
+    assert verdict == Verdict(False, f"2 of 3 lines differ from their rows; first a:0: {says}", numbers, Worst("a:0", says))
+
+
+def test_lines_without_a_row() -> None:
+    says = "2,000 lines are stored, 1,000 rows of the sources are theirs"
+    numbers = {"lines_checked": 1000, "lines_failed": 0, "lines_read_twice": 0}
+    assert check_lines([line(dict(ROW))] * 1000, stored=2000) == Verdict(False, says, numbers, Worst("index", says))
+    wrong = check_lines([line(dict(ROW), None)], stored=2)
+    assert wrong.worst == Worst("a:0", "its row gives no line")
+    assert check_lines([line(dict(ROW), None)] * 1000, stored=1000).summary.startswith("1,000 of 1,000 lines differ")
