@@ -73,11 +73,11 @@ def _with_options(workspace: Workspace, names: list[str], words: list[str]) -> W
         raise ConfigError(f"--set is for assets of one family; these are of {', '.join(families)}")
     options: dict[str, Any] = {}
     for word in words:
-        _put(options, word)
+        put_option(options, word)
     return workspace.overriding(families[0], options)
 
 
-def _put(options: dict[str, Any], word: str) -> None:
+def put_option(options: dict[str, Any], word: str) -> None:
     """Add ``packing.row_len=2048`` to nested options; the value is read as YAML."""
     import yaml
 

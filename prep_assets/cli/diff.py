@@ -75,9 +75,10 @@ def _held(held: Held) -> dict[str, Any]:
     return json.loads(held.line) if held.line and not len(held.ids) else {"ids": held.ids.tolist(), "weights": held.weights.tolist()}
 
 
-def show_difference(console: Console, workspace: Workspace, found: Difference) -> None:
-    """Print a difference."""
-    console.print(f"{label(found.after)}: {near(found.before.directory)} → {near(found.after.directory)}", style="bold", soft_wrap=True)
+def show_difference(console: Console, workspace: Workspace, found: Difference, *, title: str = "") -> None:
+    """Print a difference; in place of the two folders, a title."""
+    folders = f"{label(found.after)}: {near(found.before.directory)} → {near(found.after.directory)}"
+    console.print(title or folders, style="bold", soft_wrap=True)
     console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same", soft_wrap=True)
     changes = f"{counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"
     console.print(changes, style="bold")

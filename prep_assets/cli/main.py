@@ -17,6 +17,7 @@ from prep_assets.cli.demo import demo
 from prep_assets.cli.diff import diff
 from prep_assets.cli.doctor import doctor
 from prep_assets.cli.export import export
+from prep_assets.cli.impact import impact
 from prep_assets.cli.inspect import inspect
 from prep_assets.cli.migrate import migrate
 from prep_assets.cli.path import path
@@ -90,6 +91,7 @@ commands = (
     trace,
     where,
     diff,
+    impact,
     verify,
     stats,
     path,

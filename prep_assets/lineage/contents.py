@@ -69,6 +69,11 @@ def contents(workspace: Workspace, published: Published) -> Iterator[Held]:
         yield from _CONTENTS[manifest.asset](workspace, published, stream)
 
 
+def has_records(published: Published) -> bool:
+    """Whether `contents` can read a store."""
+    return published.manifest.asset in _CONTENTS
+
+
 Name = Callable[[int, int], str]
 """File and row → id of a record."""
 
