@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.loading import config_dir, load_family, parse, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
+from prep_assets.config.tombstones import with_tombstones
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, Published
@@ -102,7 +103,7 @@ class Workspace:
             from prep_assets.assets.configured import check_domains
 
             check_domains(loaded, f"{self.configs / name}.yaml")
-            self._families[name] = loaded
+            self._families[name] = with_tombstones(loaded, name, self.configs)
         found = self._families[name]
         assert isinstance(found, kind)
         return found

@@ -17,6 +17,7 @@ from prep_assets.cli.demo import demo
 from prep_assets.cli.diff import diff
 from prep_assets.cli.doctor import doctor
 from prep_assets.cli.export import export
+from prep_assets.cli.forget import forget
 from prep_assets.cli.impact import impact
 from prep_assets.cli.inspect import inspect
 from prep_assets.cli.migrate import migrate
@@ -92,6 +93,7 @@ commands = (
     where,
     diff,
     impact,
+    forget,
     verify,
     stats,
     path,

@@ -10,7 +10,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from prep_assets.config.meaning import faults
 from prep_assets.config.reasoning_tags import REASONING_TAGS
@@ -90,7 +100,21 @@ class Domain(Model):
     def reading(self) -> list[Any]:
         """What decides which examples its files give, for recipes. What is in the folder of images is pinned with the files."""
         rows = [self.format, self.txt, self.where, self.max_items, self.domain_key, self.domain_value]
-        return [self.schema_name, self.options, *rows, *([{"ignore": sorted(self.ignore)}] if self.ignore else [])]
+        left_out = {"ignore": sorted(self.ignore), "forgotten": sorted(self._forgotten)}
+        return [self.schema_name, self.options, *rows, *({name: value} for name, value in left_out.items() if value)]
+
+    _forgotten: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def forgotten(self) -> frozenset[str]:
+        """Digests of rows that are left out for ever, see `prep_assets.config.tombstones`."""
+        return self._forgotten
+
+    def forgetting(self, digests: frozenset[str]) -> Domain:
+        """The domain without these rows."""
+        copy = self.model_copy()
+        copy._forgotten = digests
+        return copy
 
 
 class Preprocessing(Model):

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from prep_assets.proofs.conditions import belongs, matches
 from prep_assets.proofs.contamination import Passages
-from prep_assets.proofs.held_out import fingerprint
+from prep_assets.proofs.held_out import canonical_json, fingerprint
 from prep_assets.proofs.source_rows import Rows
 
 GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
-_FILTERS = ("records/filtered_by_where", "records/where_wrong_type")
+_FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/forgotten")
 _FATES = {"deduplicate/duplicate": DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
 SAYS = {
     GOOD: "is readable, wanted and new",
     UNREADABLE: "cannot be read",
-    FILTERED: "misses `where`",
+    FILTERED: "misses `where`, or is forgotten",
     DUPLICATE: "equals an earlier row in every field",
     CONTAMINATED: "holds a passage of a benchmark",
 }
@@ -41,6 +42,7 @@ class Rules:
         limit: most rows that are used of the training files.
         deduplicate: whether a row that equals an earlier one is refused.
         passages: what no row may hold; `None` where no benchmark is configured.
+        forgotten: sha256 of rows, as JSON with sorted keys, that are left out for ever.
     """
 
     key: str | None = None
@@ -49,6 +51,7 @@ class Rules:
     limit: int | None = None
     deduplicate: bool = True
     passages: Passages | None = None
+    forgotten: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ def _block(number: int, found: Sequence[tuple[int, str, Mapping[str, Any] | None
 def _fate(payload: Mapping[str, Any] | None, rules: Rules, seen: set[bytes]) -> str:
     if payload is None:
         return UNREADABLE
+    if rules.forgotten and sha256(canonical_json(payload)).hexdigest() in rules.forgotten:
+        return FILTERED
     if rules.where and not matches(payload, rules.where):
         return FILTERED
     if rules.deduplicate:

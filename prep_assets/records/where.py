@@ -15,7 +15,8 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {">": operator.gt, ">=": operato
 OPERATORS = ("==", "!=", "in", "not_in", *_ORDER, "exists")
 
 FILTERED, WRONG_TYPE = "filtered_by_where", "where_wrong_type"
-MISSED = (FILTERED, WRONG_TYPE)
+FORGOTTEN = "forgotten"
+MISSED = (FILTERED, WRONG_TYPE, FORGOTTEN)
 """Reasons of rows that do not pass."""
 
 _ABSENT = object()

@@ -54,7 +54,13 @@ class Second:
         domain = self.domain
         limits = [number for number in (domain.max_items, limit) if number is not None]
         return Rules(
-            domain.domain_key, domain.domain_value or self.name, domain.where, min(limits, default=None), deduplicate, self.passages
+            domain.domain_key,
+            domain.domain_value or self.name,
+            domain.where,
+            min(limits, default=None),
+            deduplicate,
+            self.passages,
+            domain.forgotten,
         )
 
     def rows(self) -> Iterator[tuple[int, bool, Rows]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from prep_assets.assets.reading.contamination import Benchmarks
 from prep_assets.assets.reading.examples import Duplicates, Item
+from prep_assets.assets.reading.forgotten import without_forgotten
 from prep_assets.assets.reading.pace import Pace
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
@@ -83,7 +84,8 @@ class Reading:
             before = 0
             read = read_blocks(file, stretch.file, block_bytes=block_bytes, txt=self.domain.txt, part=stretch.part)
             picked = map(partial(self.router.pick, file), read)
-            for block in filter_blocks(picked, tests) if tests else picked:
+            wanted = without_forgotten(picked, self.domain.forgotten) if self.domain.forgotten else picked
+            for block in filter_blocks(wanted, tests) if tests else wanted:
                 rows: Sequence[Record | Unreadable] = block.records
                 if block.unreadable:
                     rows = sorted([*block.records, *block.unreadable], key=lambda row: row.row)

@@ -1,0 +1,89 @@
+"""`prep-assets forget`: take records out of everything, prove that they are gone, and keep them out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prep_assets.cli.console import counted, err, near, out
+from prep_assets.cli.live import Live
+from prep_assets.cli.tokens import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.lineage.forget import Forgotten
+
+SHOWN = 5
+
+
+def forget(
+    records: Annotated[
+        list[str], typer.Argument(metavar="DOMAIN#RECORD...", show_default=False, help="Records, e.g. gsm8k#gsm8k.jsonl:17.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is written into the tombstone.")] = "",
+    prune: Annotated[bool, typer.Option("--prune", help="Delete the unused versions of stores that held them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Write a tombstone for each record, build again what held it, and prove that neither its ids nor its text are in a current store.
+
+    Tombstones are lines of forgotten.jsonl in the configuration folder; no refresh undoes them. Exit code 1 where a store still holds a record.
+    """
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.lineage.forget import forget as forgotten
+
+    workspace = Workspace.open()
+    with Live(err() if as_json else out()) as live:
+        done = forgotten(workspace, records, reason=reason, prune=prune, tell=live)
+    if as_json:
+        typer.echo(json.dumps(_as_json(done), indent=1, ensure_ascii=False))
+    else:
+        _show(out(), workspace, done)
+    if done.left:
+        raise typer.Exit(1)
+
+
+def _as_json(done: Forgotten) -> dict[str, Any]:
+    return {
+        "tombstones": [
+            {name: getattr(each, name) for name in ("family", "domain", "record", "digest", "reason")} for each in done.tombstones
+        ],
+        "held": list(done.held),
+        "left": {label: list(each) for label, each in done.left.items()},
+        "searched": done.searched,
+        "old_versions": [{"store": each.label, "path": str(each.published.directory), "records": list(each.records)} for each in done.old],
+        "removed": list(done.removed),
+    }
+
+
+def _show(console: Console, workspace: Workspace, done: Forgotten) -> None:
+    from prep_assets.config.tombstones import FILE
+
+    for each in done.tombstones:
+        console.print(
+            f"{each.family}: {each.domain}#{visible(each.record)} is forgotten, in {near(workspace.configs / FILE)}", soft_wrap=True
+        )
+    if not done.tombstones:
+        console.print("every one of them has a tombstone already")
+    console.print(f"held by: {', '.join(done.held) or 'no store'}", soft_wrap=True)
+    if done.left:
+        for label, records in done.left.items():
+            more = f" and {len(records) - SHOWN:,} more" if len(records) > SHOWN else ""
+            named = ", ".join(visible(each) for each in records[:SHOWN])
+            console.print(f"{label} still holds it, or the same text: {named}{more}", style="bold red", soft_wrap=True)
+    else:
+        console.print(f"searched {counted(done.searched, 'current store')}, by index and by text: no trace is left", style="green")
+    for path in done.removed:
+        console.print(f"deleted {path}", soft_wrap=True)
+    for old in done.old:
+        console.print(f"{old.label}: an old version still holds it: {near(old.published.directory)}", style="yellow", soft_wrap=True)
+    if done.old:
+        console.print("to delete old versions that nothing points to: prep-assets forget … --prune", soft_wrap=True)
+    console.print(
+        "the source file still has the row, and so may copies of exports elsewhere, and Dagster's history of previews",
+        style="dim",
+        soft_wrap=True,
+    )

@@ -1,0 +1,177 @@
+"""`forget`: take a record out of everything that holds it, prove that it is gone, and keep it out whatever is fetched again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prep_assets.assets.graph import Asset, family_assets
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.tombstones import Tombstone, add_tombstones, payload_digest
+from prep_assets.engine.building import build
+from prep_assets.engine.events import Event
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.lineage.needles import needles_of, records_with
+from prep_assets.lineage.opened import is_export
+from prep_assets.lineage.where import Found, NotHere, Whereabouts, where
+from prep_assets.records.where import FORGOTTEN
+from prep_assets.stores.published import Place, Published
+from prep_assets.stores.versions import versions
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """A version that is not current and still holds a record: its folder, and the records of it that say the same."""
+
+    label: str
+    published: Published
+    records: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What became of records that were to be forgotten.
+
+    Attributes:
+        tombstones: what was written; none where all were there already.
+        held: stores that held one of them, and were built again.
+        left: current stores that still hold one, by id or by text, and which records of them; empty where the proof holds.
+        searched: how many current stores were searched, exports among them.
+        old: versions on disk that are not current and hold one.
+        removed: folders of such versions that were deleted.
+    """
+
+    tombstones: tuple[Tombstone, ...]
+    held: tuple[str, ...]
+    left: Mapping[str, tuple[str, ...]]
+    searched: int
+    old: tuple[Old, ...]
+    removed: tuple[str, ...] = ()
+
+
+def forget(
+    workspace: Workspace,
+    records: Sequence[str],
+    *,
+    reason: str = "",
+    prune: bool = False,
+    tell: Callable[[Event], None] = lambda event: None,
+) -> Forgotten:
+    """Forget records: write tombstones, build again what held them, search every current store for them.
+
+    Args:
+        records: as `where` names them.
+        reason: why; it is written into the tombstone.
+        prune: delete the versions that nothing uses of stores that held them.
+
+    Raises:
+        ConfigError: no such record, or one that cannot be read.
+        PrepAssetsError: a store that held one cannot be built without it. Its tombstone stays, so that nothing builds it with the record.
+    """
+    found = [each for record in records for each in where(workspace, record)]
+    known = [each for each in found if each.payload != ""]
+    for each in known:
+        if isinstance(each.payload, str):
+            raise ConfigError(f"{each.domain}#{each.id} cannot be read, so nothing is made of it. Take it out of its file")
+    digests = {record: payload_digest(each.payload) for record in records for each in known if _names(record, each)}
+    fresh = add_tombstones(workspace.configs, (_tombstone(each, digests, records, reason) for each in found))
+    after = Workspace(workspace.configs, workspace.stores, progress=workspace.progress)
+    concerned = {(each.family, each.domain) for each in found}
+    needles = [words for each in known for words in needles_of(workspace, each)]
+    for name, partition in _built(after, concerned):
+        build(after, name, partition=partition or None, tell=tell)
+    left, searched = _left(after, concerned, known, needles)
+    old = tuple(_old(after, concerned, needles))
+    removed = tuple(path for each in {each.label: each for each in old}.values() for path in _prune(after, each)) if prune else ()
+    remaining = tuple(each for each in old if str(each.published.directory) not in removed)
+    return Forgotten(fresh, _held(known), left, searched, remaining, removed)
+
+
+def _names(record: str, found: Whereabouts) -> bool:
+    domain, _, rest = record.partition("#")
+    return domain == found.domain and found.id.endswith(rest)
+
+
+def _tombstone(found: Whereabouts, digests: Mapping[str, str], records: Sequence[str], reason: str) -> Tombstone:
+    """A family whose store of the domain is not built yet must not be built with the record either."""
+    record = next(record for record in records if _names(record, found))
+    return Tombstone(found.family, found.domain, found.id, digests[record], reason)
+
+
+def _held(known: Sequence[Whereabouts]) -> tuple[str, ...]:
+    """Labels of the stores that held a record, or its refusal."""
+    places: list[Found | NotHere] = []
+    for each in known:
+        places += [*each.found, *each.not_here]
+    return tuple(dict.fromkeys(f"{place.asset}[{place.partition}]" if place.partition else place.asset for place in places))
+
+
+def _stores(workspace: Workspace, concerned: set[tuple[str, str]]) -> Iterator[tuple[Asset, Place]]:
+    """The stores on disk that may hold a record of these families' domains, what feeds others first."""
+    for family in dict.fromkeys(family for family, _ in sorted(concerned)):
+        for asset in family_assets(workspace, family).values():
+            for partition in asset.partitions(workspace):
+                place = workspace.place(asset.name, partition)
+                if place.exists and (not partition or (family, partition) in concerned):
+                    yield asset, place
+
+
+def _built(workspace: Workspace, concerned: set[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(asset.name, place.partition) for asset, place in _stores(workspace, concerned)]
+
+
+def _left(
+    workspace: Workspace, concerned: set[tuple[str, str]], known: Sequence[Whereabouts], needles: Sequence[Sequence[str]]
+) -> tuple[dict[str, tuple[str, ...]], int]:
+    """What current stores still hold, by their indexes and by their text; and how many were searched."""
+    found: dict[str, list[str]] = {}
+    for each in known:
+        for again in where(workspace, f"{each.domain}#{each.id}"):
+            for here in again.found if again.family == each.family else ():
+                found.setdefault(here.asset, []).append(f"{each.domain}#{each.id}")
+            if any(gone.reason != f"records/{FORGOTTEN}" for gone in again.not_here) and again.family == each.family:
+                found.setdefault("quarantine", []).extend(f"{gone.asset}: {gone.reason}" for gone in again.not_here)
+    searched = 0
+    for asset, place in _stores(workspace, concerned):
+        published = place.current()
+        searched += 1
+        if published is None or is_export(asset.name):  # an export is current only where it was made from the store that is searched
+            _check_export(workspace, asset, place)
+            continue
+        if records := records_with(workspace, published, needles):
+            found.setdefault(place.label, []).extend(records)
+    return {label: tuple(dict.fromkeys(each)) for label, each in found.items()}, searched
+
+
+def _check_export(workspace: Workspace, asset: Asset, place: Place) -> None:
+    published = place.current()
+    source = workspace.published(asset.upstream[0], place.partition)
+    if published is None or source is None or published.manifest.recipe["source"] != source.manifest.content_hash:
+        raise StoreError(
+            f"{place.label} was not made from the current {asset.upstream[0]}, so it may hold what is forgotten. Build it again"
+        )
+
+
+def _old(workspace: Workspace, concerned: set[tuple[str, str]], needles: Sequence[Sequence[str]]) -> Iterator[Old]:
+    for asset, place in _stores(workspace, concerned):
+        current = place.current()
+        clean = _clean_sources(workspace, asset, place)
+        for version in versions(place):
+            if current is not None and version.directory.resolve() == current.directory.resolve():
+                continue
+            records = records_with(workspace, version, needles)
+            if is_export(asset.name) and version.manifest.recipe["source"] not in clean:
+                records = ["made from a version that is not current"]
+            if records:
+                yield Old(place.label, version, tuple(records))
+
+
+def _clean_sources(workspace: Workspace, asset: Asset, place: Place) -> set[str]:
+    source = workspace.published(asset.upstream[0], place.partition) if is_export(asset.name) else None
+    return {source.manifest.content_hash} if source else set()
+
+
+def _prune(workspace: Workspace, old: Old) -> list[str]:
+    """Delete the unused versions of a store."""
+    manifest = old.published.manifest
+    return [str(path) for path in workspace.place(manifest.asset, manifest.partition).remove_unused()]
