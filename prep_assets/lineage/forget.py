@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prep_assets.assets.graph import Asset, family_assets
+from prep_assets.assets.graph import family_assets
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.tombstones import Tombstone, add_tombstones, payload_digest
 from prep_assets.engine.building import build

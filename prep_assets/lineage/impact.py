@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prep_assets.assets.graph import Asset, assets_of, upstream_of
+from prep_assets.assets.graph import assets_of, upstream_of
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError
