@@ -11,7 +11,6 @@ import typer
 
 from prep_assets.cli.console import counted, err, near, out, size, table
 from prep_assets.cli.find import Partition, asset_and_partitions, one_store, reading
-from prep_assets.cli.opening import READ_BY, opening
 from prep_assets.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     from prep_assets.assets.exports import export_store, exporting
     from prep_assets.assets.graph import exported
     from prep_assets.assets.workspace import Workspace
+    from prep_assets.exports.opening import opening
     from prep_assets.exports.whole import check_folder
 
     check_folder(folder)
@@ -104,10 +104,11 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def _list() -> None:
     from prep_assets.exports import exports
+    from prep_assets.exports.opening import read_by
 
     shown = table("format", "takes", "read by", "options")
     for name, each in exports().items():
-        shown.add_row(name, ", ".join(_taken(each)), READ_BY[name], ", ".join(_described(each)))
+        shown.add_row(name, ", ".join(_taken(each)), read_by(name), ", ".join(_described(each)))
     console = out()
     console.print(shown)
     console.print("a page for each: docs/formats", style="dim")

@@ -1,1 +1,1 @@
-"""Cerebras Model Zoo's HDF5 files: ``output_chunk_0_<n>.h5`` with ``data`` int32 (N, rows, S), gzip, one sample a chunk."""
+"""Cerebras Model Zoo: the files are described in `write.py`."""

@@ -1,1 +1,1 @@
-"""Arrow data sets for trainers built on Hugging Face `datasets`: TRL, axolotl, LLaMA-Factory, open-instruct."""
+"""Hugging Face `datasets`: the files are described in `write.py`."""

@@ -1,1 +1,1 @@
-"""MosaicML's MDS shards, for `streaming.StreamingDataset` and LLM-Foundry. Labels are unshifted, -100 where there is no loss."""
+"""MosaicML streaming: the files are described in `write.py`."""

@@ -1,1 +1,1 @@
-"""Megatron's ``.bin`` / ``.idx`` (Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX), and ModelLink's sets of pairs for instruction tuning."""
+"""Megatron and ModelLink: the files are described in `write.py`."""

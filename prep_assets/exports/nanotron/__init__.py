@@ -1,1 +1,1 @@
-"""datatrove's ``.ds`` files, which nanotron's Nanoset reads."""
+"""nanotron and datatrove: the files are described in `write.py`."""

@@ -1,1 +1,1 @@
-"""OLMo-core's numpy files: headerless token ids, a label mask and document borders, in parts of at most 1 GB."""
+"""OLMo-core: the files are described in `write.py`."""

@@ -1,1 +1,1 @@
-"""Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`) and NeMo-RL."""
+"""packed Parquet: the files are described in `write.py`."""

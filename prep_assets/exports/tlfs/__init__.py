@@ -1,1 +1,1 @@
-"""train-llm-from-scratch's files: HDF5 for pretraining and SFT, JSONL for preferences and RL."""
+"""train-llm-from-scratch: the files are described in `write.py`."""

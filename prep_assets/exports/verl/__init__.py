@@ -1,1 +1,1 @@
-"""verl's Parquet files: RL prompts with what is right, and SFT messages."""
+"""verl: the files are described in `write.py`."""
