@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def materialize_command(asset: str, partition: str = "") -> str:
+def build_command(asset: str, partition: str = "") -> str:
     """The command that builds an asset."""
-    return f"dagster asset materialize --select {asset}" + (f" --partition {partition}" if partition else "")
+    return f"prep-assets build {asset}" + (f" --partition {partition}" if partition else "")

@@ -18,7 +18,7 @@ from typing import Any
 
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.read_back import compare
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Asset, Check, Store
 from prep_assets.assets.versions import EXPORT as VERSION
 from prep_assets.assets.workspace import Workspace
@@ -119,7 +119,7 @@ def export_store(each: Exporting, workspace: Workspace, published: Published, ou
     try:
         published.verify()
     except StoreError as error:
-        command = materialize_command(published.manifest.asset, published.manifest.partition)
+        command = build_command(published.manifest.asset, published.manifest.partition)
         raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
     source = open_export_source(each, published)
     export(source, each.format, out, progress=progress, **each.all_options(workspace))
@@ -144,7 +144,7 @@ def _depends(each: Exporting, workspace: Workspace, partition: str) -> dict[str,
 
 
 def _published(each: Exporting, workspace: Workspace, partition: str) -> Published:
-    return open_published(workspace.stores, each.source.name, partition, remedy=materialize_command(each.source.name, partition))
+    return open_published(workspace.stores, each.source.name, partition, remedy=build_command(each.source.name, partition))
 
 
 def _write(each: Exporting, workspace: Workspace, partition: str, payload: Path, quarantine: Path) -> Draft:
@@ -182,7 +182,7 @@ def _readable(each: Exporting, store: Store) -> Verdict:
     source = _published(each, workspace, partition)
     if source.manifest.content_hash != recipe["source"]:
         where = workspace.place(each.source.name, partition).label
-        raise StoreError(f"{where} was built again since. Export it again: {materialize_command(store.asset.name, partition)}")
+        raise StoreError(f"{where} was built again since. Export it again: {build_command(store.asset.name, partition)}")
     return compare(store.directory, open_export_source(each, source), each.format, recipe["options"])
 
 

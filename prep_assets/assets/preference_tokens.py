@@ -17,7 +17,7 @@ from prep_assets.assets.checks.preferences import preference_identity, preferenc
 from prep_assets.assets.checks.selection import LINE_SELECTION
 from prep_assets.assets.checks.token_rows import token_rows
 from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.preferences import TRAIN
 from prep_assets.assets.previews.tokens import record_preview
@@ -57,7 +57,7 @@ def _write(workspace: Workspace, _: str, payload: Path, quarantine_path: Path) -
     """Tokenize both sides of every training pair through the chat template; loss on the answer and its stop token only."""
     family = workspace.family(Preference)
     vocabulary = workspace.vocabulary(family)
-    directory = open_published(workspace.stores, PAIRS, remedy=materialize_command(PAIRS)).directory
+    directory = open_published(workspace.stores, PAIRS, remedy=build_command(PAIRS)).directory
     lines, encoder = open_lines(directory, TRAIN), pair_encoder(workspace)
     dtype, shard = ids_dtype(family, vocabulary), family.output.max_tokens_per_shard
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}

@@ -16,7 +16,7 @@ from prep_assets.assets.checks.prompts import prompt_identity
 from prep_assets.assets.checks.selection import LINE_SELECTION
 from prep_assets.assets.checks.token_rows import token_rows
 from prep_assets.assets.columns import TOKENS as COLUMNS
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.previews.tokens import record_preview
 from prep_assets.assets.reading.reasoning import inline_reasoning, reasoning_recipe
@@ -79,7 +79,7 @@ def _audit(workspace: Workspace, _: str, payload: Path) -> None:
 def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Quarantine) -> Iterator[tuple[Any, Any, list[int], int]]:
     family = workspace.family(Rl)
     template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
-    rows = enumerate(open_lines(open_published(workspace.stores, asset, remedy=materialize_command(asset)).directory, name))
+    rows = enumerate(open_lines(open_published(workspace.stores, asset, remedy=build_command(asset)).directory, name))
     while batch := list(islice(rows, BATCH)):
         rendered, at = [], []
         for row, content in batch:

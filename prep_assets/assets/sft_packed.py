@@ -12,7 +12,7 @@ import numpy.typing as npt
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.assets.columns import PACKED as COLUMNS
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.previews.tokens import packed_preview
 from prep_assets.assets.selftest.packed import packed_trials
 from prep_assets.assets.sft_tokens import splits
@@ -83,7 +83,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     family = workspace.family(Sft)
     options = family.packing
     stores = {
-        name: open_tokens(open_published(workspace.stores, TOKENS, name, remedy=materialize_command(TOKENS, name)).directory, split)
+        name: open_tokens(open_published(workspace.stores, TOKENS, name, remedy=build_command(TOKENS, name)).directory, split)
         for name in domains
     }
     mixture = mix(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.assets.build import Build
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Family
 from prep_assets.errors import ConfigError
@@ -225,7 +225,7 @@ class Store:
         Raises:
             StoreError: it is gone; the message has the command that builds it.
         """
-        return open_published(self.workspace.stores, asset, partition, remedy=materialize_command(asset, partition))
+        return open_published(self.workspace.stores, asset, partition, remedy=build_command(asset, partition))
 
     def preview(self, row: int, *, stream: str | None = None, limit: int = 4096) -> Preview | dict[str, Any]:
         """A row: a `Preview` of tokens, or the JSON object of a line. Of each sequence at most `limit` tokens.

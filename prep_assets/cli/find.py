@@ -48,11 +48,11 @@ def one_store(workspace: Workspace, name: str, partition: str | None) -> Publish
         ConfigError: no such asset or partition, or several of which none is chosen.
         StoreError: it is not built; the message has the command that builds it.
     """
-    from prep_assets.assets.commands import materialize_command
+    from prep_assets.assets.commands import build_command
     from prep_assets.stores.published import open_published
 
     asset, each = one_partition(workspace, name, partition)
-    return open_published(workspace.stores, asset.name, each, remedy=materialize_command(asset.name, each))
+    return open_published(workspace.stores, asset.name, each, remedy=build_command(asset.name, each))
 
 
 def one_partition(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, str]:
@@ -103,9 +103,9 @@ def built(workspace: Workspace) -> dict[str, list[Published]]:
 
 def build_commands(stores: Sequence[tuple[str, str]]) -> str:
     """The command that builds each asset and partition, indented, one a line."""
-    from prep_assets.assets.commands import materialize_command
+    from prep_assets.assets.commands import build_command
 
-    return "\n".join(f"  {materialize_command(asset, partition)}" for asset, partition in stores)
+    return "\n".join(f"  {build_command(asset, partition)}" for asset, partition in stores)
 
 
 def folder_size(directory: Path) -> int:
@@ -153,7 +153,7 @@ def reading(published: Published) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        if "dagster asset materialize" in str(error):  # it says already what to do
+        if "prep-assets build" in str(error):  # it says already what to do
             raise
         raise StoreError(f"{error}. See what is wrong with it:\n  {_verify_command(published)}") from error
     except PrepAssetsError:

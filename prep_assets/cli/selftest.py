@@ -48,7 +48,7 @@ def selftest(
                 shown.add_row(label, trial.check, caught, trial.shown[:72], style=style)
             console.print(shown)
     if not stores:
-        raise StoreError("no store with tokens or lines is built. Build one with:\n  dagster asset materialize --select sft_packed")
+        raise StoreError("no store with tokens or lines is built. Build one with:\n  prep-assets build sft_packed")
     if missed:
         console.print(f"{missed} corruptions were not caught", style="bold red")
         raise typer.Exit(1)

@@ -84,7 +84,7 @@ def _as_json(asset: str, partition: str, standing: Standing) -> dict[str, Any]:
 def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
     from rich.text import Text
 
-    from prep_assets.assets.commands import materialize_command
+    from prep_assets.assets.commands import build_command
 
     shown = table("asset", "partition", "state", "rows", "tokens", numbers=("rows", "tokens"))
     for asset, partition, standing in found:
@@ -94,7 +94,7 @@ def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
     console.print(shown)
     # below the table, where no column folds them and they can be copied
     for state in ("missing", "stale", "failed", "unchecked"):
-        commands = [materialize_command(asset, partition) for asset, partition, standing in found if standing.state == state]
+        commands = [build_command(asset, partition) for asset, partition, standing in found if standing.state == state]
         if commands:
             console.print(f"to build what is {state}:", *commands, sep="\n  ", soft_wrap=True)
     for asset, partition, standing in found:

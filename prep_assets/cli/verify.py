@@ -103,10 +103,10 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
 
 def _unreadable(refused: Refused) -> Verdict:
     """A store of which not even the manifest can be read fails every check."""
-    from prep_assets.assets.commands import materialize_command
+    from prep_assets.assets.commands import build_command
     from prep_assets.proofs.verdict import Verdict, Worst
 
-    detail = f"{refused.reason}\nBuild it again: {materialize_command(refused.step.asset.name, refused.step.partition)}"
+    detail = f"{refused.reason}\nBuild it again: {build_command(refused.step.asset.name, refused.step.partition)}"
     return Verdict(False, detail, {}, Worst(refused.step.label, detail))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.graph import family_assets
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
@@ -45,6 +45,6 @@ def _failure(site: Site, asset: Asset, partition: str, directory: str) -> dg.Ass
         asset_key=site.key(asset.name),
         check_name=INTEGRITY.name,
         passed=False,
-        description=f"the store is gone: {directory} was built and is no longer there. Build it with:\n  {materialize_command(asset.name, partition)}",
+        description=f"the store is gone: {directory} was built and is no longer there. Build it with:\n  {build_command(asset.name, partition)}",
         partition=partition or None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.graph import upstream_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
@@ -102,5 +102,5 @@ def _check_on_missing(workspace: Workspace, steps: list[Step]) -> None:
     if behind:
         named = ", ".join(f"{step.label} ({step.why})" for step in behind)
         asked = ", ".join(dict.fromkeys(step.asset.name for step in steps if step.asked))
-        commands = "\n".join(f"  {materialize_command(step.asset.name, step.partition)}" for step in behind)
+        commands = "\n".join(f"  {build_command(step.asset.name, step.partition)}" for step in behind)
         raise ConfigError(f"{asked} is made from {named}, and on_missing is fail. Build that first:\n{commands}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.exports import Exporting, family_of_export, open_export_source
 from prep_assets.assets.graph import EVERY, asset_named, upstream_of
 from prep_assets.assets.workspace import Workspace
@@ -66,7 +66,7 @@ class Opened:
             StoreError: there is none, or it is not what the configuration and the sources give; the message says what changed.
         """
         found, place = asset_named(asset, self.workspace), self.workspace.place(asset, partition)
-        command = materialize_command(asset, partition)
+        command = build_command(asset, partition)
         for above, key in upstream_of(self.workspace, found, partition):
             try:
                 self.published(above.name, key)

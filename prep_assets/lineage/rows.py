@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.read_back import row_fault
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.exports import Exporting
 from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import ConfigError, StoreError, nearest
@@ -210,9 +210,7 @@ def _exported(opened: Opened, place: Place) -> Row:
         found = read_row(opened, Place(each.source.name, place.partition, export.streams[0], place.row))
     pieces = tuple(replace(piece, path=(place, *piece.path)) for piece in found.pieces)
     if fault := row_fault(read, source, place.row, each.options):
-        raise StoreError(
-            f"{place.asset}: row {place.row:,}: {fault}. Export it again:\n  {materialize_command(place.asset, place.partition)}"
-        )
+        raise StoreError(f"{place.asset}: row {place.row:,}: {fault}. Export it again:\n  {build_command(place.asset, place.partition)}")
     return replace(found, place=place, count=read.count, pieces=pieces)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.errors import StoreError
 from prep_assets.stores.detect import payload_folders, read_manifests
 from prep_assets.stores.open import open_store
@@ -74,7 +74,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
 def _find(path: Path, name: str | None) -> tuple[Path, str]:
     if not path.exists():
         asset = path.parent.name if path.name == "current" else path.name
-        raise StoreError(f"{path}: there is no store. Where it is the place of an asset, build it with:\n  {materialize_command(asset)}")
+        raise StoreError(f"{path}: there is no store. Where it is the place of an asset, build it with:\n  {build_command(asset)}")
     folders = payload_folders(path)
     tables = [(folder, each.stem) for folder in folders for each in sorted(folder.glob("*.documents")) if name in (None, each.stem)]
     if len(tables) > 1 and len({folder for folder, _ in tables}) > 1:

@@ -198,9 +198,7 @@ def test_a_source_that_changes_after_it_was_pinned_stops_the_build(make: Make, t
     workspace = pretrain(make, file)
     build(workspace, "pretrain_raw", "a")
     file.write_bytes(GOOD + GOOD)
-    with pytest.raises(
-        SourceError, match=r"a\.jsonl: expected 25 bytes.*found 50 bytes.*\n +dagster asset materialize --select pretrain_raw"
-    ):
+    with pytest.raises(SourceError, match=r"a\.jsonl: expected 25 bytes.*found 50 bytes.*\n +prep-assets build pretrain_raw"):
         build(workspace, "pretrain_tokens", "a")
     assert_nothing_published(workspace, "pretrain_tokens")
 
@@ -221,5 +219,5 @@ def test_a_missing_input_is_named_with_the_command_that_builds_it(
     (tmp_path / "a.jsonl").write_bytes(GOOD)
     schema = {"preference": "preference", "rl": "gsm8k"}.get(family, "text")
     workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", schema)}))
-    with pytest.raises(PrepAssetsError, match=rf"(?s)no store in.*Build it with:.*--select {needs}"):
+    with pytest.raises(PrepAssetsError, match=rf"(?s)no store in.*Build it with:.*prep-assets build {needs}"):
         build(workspace, asset, partition)

@@ -216,13 +216,13 @@ def test_a_changed_source_makes_it_stale_and_its_check_says_so(mine: Workspace) 
     verdict = readable(changed, stores_of(changed, "sft_export_trl")[0])
     assert not verdict.passed
     assert "sft_packed was built again since" in verdict.summary
-    assert "dagster asset materialize --select sft_export_trl" in verdict.summary
+    assert "prep-assets build sft_export_trl" in verdict.summary
     assert readable(changed, build_export(changed, "sft_export_trl")[0]).passed
 
 
 def test_a_source_that_is_not_built_comes_with_its_command(mine: Workspace) -> None:
     shutil.rmtree(mine.stores / "sft_packed")
-    with pytest.raises(StoreError, match="dagster asset materialize --select sft_packed"):
+    with pytest.raises(StoreError, match="prep-assets build sft_packed"):
         build_export(mine, "sft_export_trl")
 
 

@@ -175,7 +175,7 @@ def test_a_damaged_store_comes_with_the_command_that_builds_it(mine: Any, run: A
     folder = mine.stores / "sft_tokens" / "chats" / "current"
     path = next(path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json")
     path.write_bytes(path.read_bytes()[:-1])
-    command = "Build it again:\n  dagster asset materialize --select sft_tokens --partition chats"
+    command = "Build it again:\n  prep-assets build sft_tokens --partition chats"
     words = ("export", "sft_tokens", "-p", "chats", "-t", "mds", "-o", tmp_path / "a")
     result = run(*words)
     assert result.exit_code == 1 and "is not what its manifest says" in result.stderr and command in result.stderr
@@ -199,7 +199,7 @@ def test_the_trainer_that_is_named_reads_the_lines(tmp_path: Path, name: str, tr
 def test_a_store_that_is_not_built_comes_with_its_command(empty: Any, run: Any, tmp_path: Path) -> None:
     result = run("export", "sft_packed", "-t", "mds", "-o", tmp_path / "a")
     assert result.exit_code == 1
-    assert "dagster asset materialize --select sft_packed" in result.stderr
+    assert "prep-assets build sft_packed" in result.stderr
 
 
 def test_configured_exports_are_assets_like_the_others(mine: Any, run: Any) -> None:
@@ -208,8 +208,8 @@ def test_configured_exports_are_assets_like_the_others(mine: Any, run: Any) -> N
     config["exports"] = {"trl": {"from": "sft_packed", "to": "hf_arrow"}, "by_domain": {"from": "sft_tokens", "to": "mds"}}
     path.write_text(yaml.safe_dump(config), "utf-8")
     shown = run("status").stdout
-    assert "dagster asset materialize --select sft_export_trl" in shown
-    assert "dagster asset materialize --select sft_export_by_domain --partition chats" in shown
+    assert "prep-assets build sft_export_trl" in shown
+    assert "prep-assets build sft_export_by_domain --partition chats" in shown
 
     workspace = Workspace(mine.configs, mine.stores)
     make(workspace, asset_named("sft_export_trl", workspace))

@@ -32,7 +32,7 @@ def test_several_partitions_must_be_chosen_from(built: Any, run: Any) -> None:
 def test_a_missing_store_comes_with_its_command(empty: Any, run: Any) -> None:
     result = run("path", "sft_tokens", "-p", "dolly")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.endswith("\n  dagster asset materialize --select sft_tokens --partition dolly\n")
+    assert result.stderr.endswith("\n  prep-assets build sft_tokens --partition dolly\n")
 
 
 def test_a_pointer_file_in_place_of_a_link(mine: Any, run: Any) -> None:

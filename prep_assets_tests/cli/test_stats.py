@@ -101,4 +101,4 @@ def test_partitions_that_are_not_built(mine: Any, run: Any) -> None:
 def test_nothing_built(empty: Any, run: Any) -> None:
     result = run("stats", "sft_tokens", "--json")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "dagster asset materialize --select sft_tokens --partition dolly" in result.stderr
+    assert "prep-assets build sft_tokens --partition dolly" in result.stderr

@@ -22,7 +22,7 @@ def states(output: str) -> dict[tuple[str, str], str]:
 
 def commands(output: str) -> list[str]:
     """The commands that are offered."""
-    return [line.strip() for line in output.splitlines() if line.startswith("  dagster")]
+    return [line.strip() for line in output.splitlines() if line.startswith("  prep-assets")]
 
 
 def test_everything_is_current(built: Any, run: Any) -> None:
@@ -38,7 +38,7 @@ def test_everything_is_missing(empty: Any, run: Any) -> None:
     shown = run("status").stdout
     assert set(states(shown).values()) == {"missing"}
     assert len(commands(shown)) == len(states(shown))
-    assert "dagster asset materialize --select sft_tokens --partition dolly" in commands(shown)
+    assert "prep-assets build sft_tokens --partition dolly" in commands(shown)
 
 
 def test_a_changed_option_makes_stale_what_depends_on_it(mine: Any, run: Any) -> None:
@@ -48,7 +48,7 @@ def test_a_changed_option_makes_stale_what_depends_on_it(mine: Any, run: Any) ->
     stale = [key for key, state in states(shown).items() if state == "stale"]
     assert stale == [("sft_tokens", "dolly"), ("sft_tokens", "chats"), ("sft_packed", "")]
     arguments = ("sft_tokens --partition dolly", "sft_tokens --partition chats", "sft_packed")
-    assert commands(shown) == [f"dagster asset materialize --select {each}" for each in arguments]
+    assert commands(shown) == [f"prep-assets build {each}" for each in arguments]
 
 
 def test_a_store_that_cannot_be_judged(mine: Any, run: Any) -> None:

@@ -100,14 +100,14 @@ def test_no_store_at_all(empty: Any, run: Any) -> None:
     result = run("verify")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there is no store in" in result.stderr
-    assert "dagster asset materialize --select sft_packed" in result.stderr
+    assert "prep-assets build sft_packed" in result.stderr
 
 
 def test_no_store_of_this_asset(empty: Any, run: Any) -> None:
     result = run("verify", "sft_tokens", "-p", "dolly")
     assert result.exit_code == 1
     assert "there is no store of sft_tokens[dolly]" in result.stderr
-    assert "dagster asset materialize --select sft_tokens --partition dolly" in result.stderr
+    assert "prep-assets build sft_tokens --partition dolly" in result.stderr
 
 
 def test_what_is_not_built_is_said(mine: Any, run: Any) -> None:

@@ -78,8 +78,8 @@ def test_on_missing_fail_stops_with_the_commands(built: Path, instance: dg.Dagst
     assert len(instance.get_runs()) == 1
     message = failures(result)
     assert all(f"sft_tokens[{partition}] (no store yet)" in message for partition in missing)
-    commands = [line.strip() for line in message.splitlines() if "dagster asset materialize" in line]
-    assert commands == [f"dagster asset materialize --select sft_tokens --partition {partition}" for partition in missing]
+    commands = [line.strip() for line in message.splitlines() if "prep-assets build" in line]
+    assert commands == [f"prep-assets build sft_tokens --partition {partition}" for partition in missing]
     for partition in missing:
         assert run(instance, "sft_tokens", partition=partition).success
     assert run(instance, "sft_packed", options={"sft_packed": {"on_missing": "fail"}}).success
@@ -87,8 +87,8 @@ def test_on_missing_fail_stops_with_the_commands(built: Path, instance: dg.Dagst
 
 def test_on_missing_fail_lists_all_layers_in_the_order_to_build_them(stores: Path, instance: dg.DagsterInstance) -> None:
     result = run(instance, "preference_tokens", options={"preference_tokens": {"on_missing": "fail"}})
-    commands = [line.strip() for line in failures(result).splitlines() if "dagster asset materialize" in line]
-    assert [command.removeprefix("dagster asset materialize --select ") for command in commands] == [
+    commands = [line.strip() for line in failures(result).splitlines() if "prep-assets build" in line]
+    assert [command.removeprefix("prep-assets build ") for command in commands] == [
         "preference_raw --partition hh",
         "preference_raw --partition ultrafeedback",
         "preferences",

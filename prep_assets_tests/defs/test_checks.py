@@ -87,7 +87,7 @@ def test_a_file_that_was_altered_fails_the_check_of_hashes_and_names_it(
     [evaluation] = evaluations(instance, "sft_tokens", "file_hashes")
     assert not evaluation.passed
     assert "loss_mask.bin: content altered" in evaluation.description
-    assert "dagster asset materialize --select sft_tokens --partition dolly" in evaluation.description
+    assert "prep-assets build sft_tokens --partition dolly" in evaluation.description
     assert "loss_mask.bin" in evaluation.metadata["worst_row"].value
 
 

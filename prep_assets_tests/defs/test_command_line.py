@@ -103,7 +103,7 @@ def test_on_missing_fail_in_the_file_stops_with_the_command(tmp_path: Path) -> N
     said = materialize(tmp_path, "rl_prompts", env)
     assert said.returncode == 1
     assert "rl_prompts is made from rl_raw[sums] (no store yet), and on_missing is fail. Build that first:" in said.stderr
-    assert "  dagster asset materialize --select rl_raw --partition sums" in said.stderr
+    assert "  prep-assets build rl_raw --partition sums" in said.stderr
     assert not (tmp_path / "stores" / "rl_raw").exists()
 
 

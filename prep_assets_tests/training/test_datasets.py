@@ -224,7 +224,7 @@ def test_packed_table_by_name(table: Path) -> None:
 
 @pytest.mark.parametrize("place", ["sft_packed", "sft_packed/current"])
 def test_a_packed_table_that_is_not_built_comes_with_its_command(tmp_path: Path, place: str) -> None:
-    with pytest.raises(StoreError, match=r"dagster asset materialize --select sft_packed$"):
+    with pytest.raises(StoreError, match=r"prep-assets build sft_packed$"):
         PackedDataset(tmp_path / place)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Check, Store
 from prep_assets.errors import StoreError
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -26,7 +26,7 @@ def integrity(store: Store) -> Verdict:
         if build_key(manifest.recipe) != manifest.build_key or store.directory.name.partition("-")[0] != key:
             raise StoreError(f"{store.directory}/manifest.json: its recipe is not what its build key {key} was made of")
     except StoreError as error:
-        remedy = f"Build it again: {materialize_command(manifest.asset, manifest.partition)}"
+        remedy = f"Build it again: {build_command(manifest.asset, manifest.partition)}"
         return Verdict(False, f"{error}\n{remedy}", numbers, Worst("files", str(error)))
     return Verdict(True, f"{len(manifest.files):,} files have the size and sha256 of the manifest", numbers)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of, pinned
@@ -194,7 +194,7 @@ def _pairs(store: Store, side: str, stream: TokenStore, only: Sequence[int] | No
     """Number in the stream of one side, id and conversation of each of its records."""
     pairs, template = store.above("preferences"), store.workspace.template(store.workspace.family(Preference))
     if pairs.manifest.content_hash != store.recipe["pairs"]:
-        raise StoreError(f"preferences was built again since these tokens. Build them again: {materialize_command(store.asset.name)}")
+        raise StoreError(f"preferences was built again since these tokens. Build them again: {build_command(store.asset.name)}")
     wanted = {int(row): number for number, row in enumerate(stream.row) if only is None or number in only}
     for line, content in enumerate(open_lines(pairs.directory, "preferences")):
         if line in wanted:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.token_rows import image_verdicts
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Store
 from prep_assets.errors import StoreError
 from prep_assets.proofs.images import check_packed_images
@@ -77,7 +77,7 @@ def _domains_of(store: Store, name: str) -> dict[str, TokenStore]:
         tokens = store.above("sft_tokens", domain)
         if tokens.manifest.content_hash != content:
             raise StoreError(
-                f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {materialize_command('sft_packed')}"
+                f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {build_command('sft_packed')}"
             )
         if (tokens.directory / f"{split}.index").is_dir():
             stores[domain] = open_tokens(tokens.directory, split)

@@ -10,7 +10,7 @@ import numpy as np
 
 from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.expected import fresh_render
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.stage import FromLines, Store
@@ -93,7 +93,7 @@ def prompt_conversations(store: Store, stream: str) -> Iterator[Conversation]:
     asset, name = store.asset.source.files[stream]
     upstream, template, tokens = store.above(asset), store.workspace.template(store.workspace.family(Rl)), store.streams()[stream]
     if upstream.manifest.content_hash != store.recipe["prompts"][asset]:
-        raise StoreError(f"{asset} was built again since these tokens. Build them again: {materialize_command(store.asset.name)}")
+        raise StoreError(f"{asset} was built again since these tokens. Build them again: {build_command(store.asset.name)}")
     wanted = {int(row): number for number, row in enumerate(tokens.row)}
     for line, content in enumerate(open_lines(upstream.directory, name)):
         if line in wanted:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prep_assets.assets.commands import materialize_command
+from prep_assets.assets.commands import build_command
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain, Family
 from prep_assets.errors import ConfigError, SourceError, nearest
@@ -56,7 +56,7 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
         SourceError: a file changed since; the message says which and how to go on.
     """
     family = workspace.family(kind)
-    domain, remedy = domain_of(family, name), materialize_command(asset, name)
+    domain, remedy = domain_of(family, name), build_command(asset, name)
     raw = open_published(workspace.stores, asset, name, remedy=remedy)
     files, test_files = workspace.files(domain), workspace.test_files(domain)
     listed = read_sources(raw)
