@@ -104,6 +104,22 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainChat:
+    """A sample of which each turn is one text, with nothing beside: the form of most rows, in two columns.
+
+    Attributes:
+        roles, texts: of each turn.
+    """
+
+    roles: tuple[str, ...]
+    texts: tuple[str, ...]
+
+    def sample(self) -> Sample:
+        """The sample that it is."""
+        return Sample(tuple(turn(role, text) for role, text in zip(self.roles, self.texts, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """A preference pair: two answers to one prompt.
 

@@ -129,7 +129,7 @@ def encode_chats(
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     conversations = conversations_of(workspace, reading.domain, quarantine)
     images = examples = 0
-    for items, in_test in reading.examples("tokenize", quarantine):
+    for items, in_test in reading.examples("tokenize", quarantine, plain=True):
         kept, encoded = conversations.encode(items)
         if loss_dtype != "float32" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
             raise _FractionalWeights

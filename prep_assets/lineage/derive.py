@@ -29,7 +29,8 @@ from prep_assets.records.files import SourceFile, record_id
 from prep_assets.samples import ASSISTANT, DOCUMENT, TEXT, USER, Group, Pair, Prompt, Record, Sample
 from prep_assets.schemas.registry import apply
 from prep_assets.stores.published import Published
-from prep_assets.tokenization.encode import Encoder, characters
+from prep_assets.tokenization.cuts import characters
+from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.ends import ends_of
 from prep_assets.tokenization.fill_in_the_middle import Cut, cut_of
 from prep_assets.tokenization.vocabulary import Vocabulary

@@ -13,6 +13,7 @@ from prep_assets.schemas.columns import chat_sample, tools_of, with_system_of
 from prep_assets.schemas.field_names import TOOLS
 from prep_assets.schemas.fields import value_at
 from prep_assets.schemas.images import Images
+from prep_assets.schemas.plain_rows import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import OPENAI_ROLES, require_alternation, require_answer
 
@@ -47,17 +48,20 @@ def messages(
     """
     form = ChatFormat(role_key, content_key, {**OPENAI_ROLES, **(roles or {})})
 
+    def check(turns: Sequence[Turn]) -> None:
+        require_answer(turns)
+        if order == "alternate":
+            require_alternation(turns, ends_with_answer=True)
+
     def convert(row: Mapping[str, Any]) -> Sample:
         images = Images(row, images_key, image_token)
         turns = with_system_of(row, form.turns(value_at(row, messages_key), messages_key, images))
         images.require_all_taken()
-        require_answer(turns)
-        if order == "alternate":
-            require_alternation(turns, ends_with_answer=True)
+        check(turns)
         sample = chat_sample(row, turns, tools_key)
         return replace(sample, tools=_with_own_tools(row[messages_key], sample.tools, messages_key))
 
-    return convert
+    return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles), check))
 
 
 def _with_own_tools(messages: Sequence[Mapping[str, Any]], tools: Tools, where: str) -> Tools:

@@ -21,10 +21,14 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import Example, Group, Pair, Sample
+from prep_assets.samples import Example, Group, Pair, PlainChat, Sample
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
-from prep_assets.schemas.view import whole
+from prep_assets.schemas.plain_rows import plain_messages_of
+from prep_assets.schemas.view import View, whole
+
+MOST_COLUMNS = 1024
+"""Sets of columns that a reader remembers."""
 
 Convert = Callable[[Mapping[str, Any]], Example | None]
 Factory = TypeVar("Factory", bound=Callable[..., Convert])
@@ -195,6 +199,7 @@ class Reader:
 
     convert: Convert
     account: Account
+    _columns: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     def __call__(self, payload: Mapping[str, Any]) -> Example | None:
         row = self.account.view(payload)
@@ -202,7 +207,29 @@ class Reader:
         if example is not None:
             example = _without_views(example)
             self.account.settle(row)
+            self._note(payload, row)
         return example
+
+    def _note(self, payload: Mapping[str, Any], row: View) -> None:
+        """Note whether, of rows with these columns, the messages alone are read."""
+        plain, columns = plain_messages_of(self.convert), tuple(payload)
+        if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
+            inside = any(path.startswith(f"{plain.messages_key}.") for path in self.account.ignore)
+            self._columns[columns] = not inside and {*columns} - row.left == {plain.messages_key}
+
+    def plain(self, payload: Mapping[str, Any]) -> PlainChat | None:
+        """The chat of a row that is nothing but messages of a role and a text; `None` where `convert` has to read it.
+
+        Raises:
+            Refused: as `Account.settle` says.
+        """
+        plain = plain_messages_of(self.convert)
+        if plain is None or not self._columns.get(tuple(payload)):
+            return None
+        chat = plain.read(payload)
+        if chat is not None:
+            self.account.skim(payload, plain.messages_key)
+        return chat
 
 
 def _without_views(example: Example) -> Example:

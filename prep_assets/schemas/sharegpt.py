@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, SYSTEM, TOOL, USER, Sample
+from prep_assets.samples import ASSISTANT, SYSTEM, TOOL, USER, Sample, Turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import chat_sample, with_system_of
 from prep_assets.schemas.fields import value_at
 from prep_assets.schemas.images import Images
+from prep_assets.schemas.plain_rows import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_alternation
 
@@ -63,18 +64,21 @@ def sharegpt(
     form = ChatFormat(role_tag, content_tag, tags, function_tag)
     both = form == ChatFormat("from", "value", TAG_ROLES, "function_call")
 
+    def check(turns: Sequence[Turn]) -> None:
+        if not any(turn.role == ASSISTANT for turn in turns):
+            raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {assistant_tag!r} or {function_tag!r}")
+        require_alternation(turns, ends_with_answer=True)
+
     def convert(row: Mapping[str, Any]) -> Sample:
         images = Images(row, images_key, image_token)
         messages = value_at(row, messages_key)
         turns = (ChatFormat() if both and _in_roles(messages) else form).turns(messages, messages_key, images)
         images.require_all_taken()
         turns = with_system_of(row, turns, system_key)
-        if not any(turn.role == ASSISTANT for turn in turns):
-            raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {assistant_tag!r} or {function_tag!r}")
-        require_alternation(turns, ends_with_answer=True)
+        check(turns)
         return chat_sample(row, turns, tools_key)
 
-    return convert
+    return reads_plain(convert, PlainMessages(messages_key, role_tag, content_tag, plain_roles(tags, function_tag), check))
 
 
 TAG_ROLES = {"human": USER, "gpt": ASSISTANT, "observation": TOOL, "function_call": ASSISTANT, "system": SYSTEM}

@@ -14,7 +14,7 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.templates.borders import Borders
@@ -22,8 +22,12 @@ from prep_assets.templates.clock import FROZEN_CLOCK
 from prep_assets.templates.form import MessageForm, find_form
 from prep_assets.templates.prompt_types import load_prompt_type
 from prep_assets.templates.stops import Ends
+from prep_assets.templates.watching import Questions, Watched
 from prep_assets.templates.written import marks, probe_renders
 from prep_assets.tokenization.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from prep_assets.templates.layouts import Layouts
 
 Message = Mapping[str, Any]
 _PROBED: dict[str, tuple[str, ...]] = {}
@@ -186,18 +190,40 @@ class ChatTemplate:
         """
         from jinja2 import TemplateError as JinjaError
 
-        variables = {**self.special, **self.options, "strftime_now": FROZEN_CLOCK.strftime}
         try:
-            rendered = self._compiled.render(
-                messages=messages,
-                tools=list(tools) or None,
-                documents=list(documents) or None,
-                add_generation_prompt=generation_prompt,
-                **variables,
-            )
+            rendered = self._compiled.render(**self._given(messages, tools, documents, generation_prompt))
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             raise Refused("template_refuses", f"template {self.name}: {_line(error)}{error}", stage="render") from error
         return str(rendered)
+
+    def _given(
+        self, messages: Sequence[Message], tools: Sequence[Any] = (), documents: Sequence[Any] = (), generation_prompt: bool = False
+    ) -> dict[str, Any]:
+        """Every variable that a render has."""
+        return {
+            **self.special,
+            **self.options,
+            "strftime_now": FROZEN_CLOCK.strftime,
+            "messages": messages,
+            "tools": list(tools) or None,
+            "documents": list(documents) or None,
+            "add_generation_prompt": generation_prompt,
+        }
+
+    @cached_property
+    def layouts(self) -> Layouts:
+        """How it writes plain chats, as far as it is known."""
+        from prep_assets.templates.layouts import Layouts
+
+        return Layouts(self)
+
+    @cached_property
+    def _watched(self) -> Watched:
+        return Watched(self._compiled, self.source)
+
+    def watched(self, messages: Sequence[Message]) -> tuple[str, Questions]:
+        """The text of a conversation of invented words, and what the template asks about them."""
+        return self._watched.render(self._given(messages))
 
 
 def _line(error: Exception) -> str:

@@ -22,7 +22,7 @@ from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.records.where import MISSED, conditions, filter_blocks
-from prep_assets.samples import Example, Record
+from prep_assets.samples import Example, PlainChat, Record
 from prep_assets.schemas.registry import Reader, apply
 
 
@@ -106,6 +106,15 @@ class Reading:
         self.admit(file, record)
         return apply(self.reader, record.payload)
 
+    def chat(self, file: SourceFile, record: Record) -> Example | PlainChat:
+        """What a row is; in columns where it is nothing but messages of a role and a text.
+
+        Raises:
+            Refused: as `example` says.
+        """
+        self.admit(file, record)
+        return self.reader.plain(record.payload) or apply(self.reader, record.payload)
+
     def admit(self, file: SourceFile, record: Record) -> None:
         """Refuse a row that came before, or that holds a passage of a benchmark."""
         if self.deduplicator is not None:
@@ -117,12 +126,16 @@ class Reading:
         """Stop where the rows read so far have fields of which nobody knows what they mean; see `Account.check`."""
         self.reader.account.check(f"domain {self.name}: schema {self.domain.schema_name!r}")
 
-    def examples(self, doing: str, quarantine: Quarantine, *, block_bytes: int = 4 << 20) -> Iterator[tuple[list[Item], bool]]:
+    def examples(
+        self, doing: str, quarantine: Quarantine, *, block_bytes: int = 4 << 20, plain: bool = False
+    ) -> Iterator[tuple[list[Item], bool]]:
         """Blocks of examples in the order of the files, and whether they are held out. What is not yielded is in quarantine.
 
         Args:
             doing: what progress is about.
+            plain: whether plain chats are given in columns, see `PlainChat`.
         """
+        read = self.chat if plain else self.example
         for block in self.rows(block_bytes):
             items = []
             for row in block.rows:
@@ -130,7 +143,7 @@ class Reading:
                     quarantine.add_unreadable(block.file, row)
                     continue
                 try:
-                    items.append(Item(block.file, row, self.example(block.file, row)))
+                    items.append(Item(block.file, row, read(block.file, row)))
                 except Refused as refusal:
                     quarantine.add(record_id(block.file, row.row), refusal.stage, refusal.reason, refusal.detail, row.payload)
             self.check_fields()

@@ -14,7 +14,7 @@ from prep_assets.config.models import Domain, Family
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import Example, Pair, Record
+from prep_assets.samples import Example, Pair, PlainChat, Record
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.schemas.registry import Reader, convert_with
@@ -25,11 +25,16 @@ _PACKED = msgspec.msgpack.Encoder(order="sorted")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An example on its way, with the record it came from."""
+    """An example on its way, with the record it came from; `given` is the example, or a plain chat in columns."""
 
     file: SourceFile
     record: Record
-    example: Example
+    given: Example | PlainChat
+
+    @property
+    def example(self) -> Example:
+        """The example."""
+        return self.given.sample() if isinstance(self.given, PlainChat) else self.given
 
     @property
     def id(self) -> str:

@@ -15,17 +15,20 @@ import numpy.typing as npt
 from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.block import Block
 from prep_assets.assets.writing.images import ImageFiles, shown_images
+from prep_assets.assets.writing.plain_chats import PlainChats
 from prep_assets.config.models import Domain, Sft
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.agreement import disagreement
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import IMAGE, Sample
+from prep_assets.samples import IMAGE, Example, PlainChat, Sample
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.templates.answers import left_out, one_per_answer
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
+from prep_assets.templates.plain import plain_chat
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder
@@ -67,36 +70,67 @@ class Conversations:
 
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; the others are in quarantine."""
-        kept, _, encoded = self.examples(items)
-        return kept, encoded
+        block, encoded = self._encoded(items)
+        return [block.at[position] for position in encoded.kept.tolist()], encoded
 
     def examples(self, items: Sequence[Item]) -> tuple[list[Item], list[Rendered], Encoded]:
         """As `encode`, with the render of each kept item."""
-        rendered: list[Rendered] = []
-        at: list[Item] = []
-        for item in items:
+        block, encoded = self._encoded(items)
+        kept = encoded.kept.tolist()
+        return [block.at[position] for position in kept], [block.rendered(position) for position in kept], encoded
+
+    def _encoded(self, items: Sequence[Item]) -> tuple[Block, Encoded]:
+        """The examples of a block, and the tokens of those that are kept."""
+        examples = self._examples(items)
+        encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
+        if self.encoder.truncation == "turns" and any(refusal.reason == "too_long" for _, refusal in encoded.refused):
+            for position, refusal in encoded.refused:
+                if refusal.reason == "too_long":
+                    examples.put(position, self._shortened(examples.at[position], examples.renders[position]))
+            encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
+        whole = self._refuse_records(examples.at, encoded)
+        if len(whole) != len(encoded.kept):
+            examples = examples.of(whole)
+            encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
+        kept = [examples.at[position] for position in encoded.kept.tolist()]
+        shown = (
+            sum(len(shown_images(item.example.turns)) for item in kept if isinstance(item.example, Sample)) if self.template.image else 0
+        )
+        self.images_cut_away += shown - len(encoded.images)
+        if not self.expand:
+            self.reasoning_left_out += sum(examples.left_out(position) for position in encoded.kept.tolist())
+        return examples, encoded
+
+    def _examples(self, items: Sequence[Item]) -> Block:
+        """The examples of a block: plain chats by their layouts, all others rendered one by one."""
+        chats = [self._plain(item.given) for item in items] if self.special_in_content != "allow" else [None] * len(items)
+        groups = self._plain_chats.cut(chats)
+        by_layout = {number for numbers, _ in groups for number in numbers}
+        examples = Block()
+        places: dict[int, int] = {}
+        for number, item in enumerate(items):
+            if number in by_layout:
+                places[number] = len(examples.at)
+                examples.add(item, None)
+                continue
             try:
                 renders = self._renders(item)
             except Refused as refusal:
                 item.refuse(self.quarantine, refusal)
             else:
-                rendered += [each for _, each in renders]
-                at += [replace(item, example=sample) for sample, _ in renders]
-        encoded = self.encoder.encode(rendered)
-        if self.encoder.truncation == "turns" and any(refusal.reason == "too_long" for _, refusal in encoded.refused):
-            rendered = [self._shortened(item, whole) for item, whole in zip(at, self._marked_long(rendered, encoded), strict=True)]
-            encoded = self.encoder.encode(rendered)
-        whole = self._refuse_records(at, encoded)
-        if len(whole) != len(encoded.kept):
-            rendered, at = [rendered[i] for i in whole], [at[i] for i in whole]
-            encoded = self.encoder.encode(rendered)
-        kept = [at[int(position)] for position in encoded.kept]
-        shown = sum(len(shown_images(item.example.turns)) for item in kept if isinstance(item.example, Sample))
-        self.images_cut_away += shown - len(encoded.images)
-        for position in encoded.kept if not self.expand else ():
-            example = at[int(position)].example
-            self.reasoning_left_out += left_out(example, rendered[int(position)]) if isinstance(example, Sample) else 0
-        return kept, [rendered[int(position)] for position in encoded.kept], encoded
+                for sample, rendered in renders:
+                    examples.add(replace(item, given=sample), rendered)
+        examples.groups = [([places[number] for number in numbers], cut) for numbers, cut in groups]
+        return examples
+
+    @staticmethod
+    def _plain(example: Example | PlainChat) -> PlainChat | None:
+        return example if isinstance(example, PlainChat) else plain_chat(example) if isinstance(example, Sample) else None
+
+    @cached_property
+    def _plain_chats(self) -> PlainChats:
+        tags = [tag for pair in self.reasoning.tags for tag in pair]
+        return PlainChats(self.template, self.encoder, self._options, (*self.encoder.vocabulary.control, *tags))
 
     def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:
         """The examples of a record, each with its render: one, or with `expand` one for each answer where the template drops reasoning."""
@@ -115,15 +149,16 @@ class Conversations:
         return [position for position, item in enumerate(at) if id(item.record) not in faults]
 
     def _sample(self, item: Item) -> Sample:
-        if not isinstance(item.example, Sample):
-            raise Refused("not_a_sample", f"the schema gives {type(item.example).__name__}, SFT needs a Sample", stage="render")
-        if item.example.label is False:
+        example = item.example
+        if not isinstance(example, Sample):
+            raise Refused("not_a_sample", f"the schema gives {type(example).__name__}, SFT needs a Sample", stage="render")
+        if example.label is False:
             raise Refused("undesirable", "its label says that the answer is a bad one; SFT would teach it", stage="render")
         # without an image token rendering refuses the record, whatever its images are
-        for image in shown_images(item.example.turns) if self.template.image else ():
+        for image in shown_images(example.turns) if self.template.image else ():
             # pictures are never decoded; one that is not there would be trained on as if it were
             self.files.digest(image.text)
-        return self.reasoning.read(item.example)
+        return self.reasoning.read(example)
 
     def _render(self, sample: Sample) -> Rendered:
         rendered = render(sample, self.template)
@@ -164,18 +199,11 @@ class Conversations:
     def _pattern(self) -> re.Pattern[str] | None:
         return control_pattern(self.encoder.vocabulary.control)
 
-    @staticmethod
-    def _marked_long(rendered: list[Rendered], encoded: Encoded) -> list[tuple[Rendered, bool]]:
-        long = {position for position, refusal in encoded.refused if refusal.reason == "too_long"}
-        return [(each, position in long) for position, each in enumerate(rendered)]
-
-    def _shortened(self, item: Item, whole: tuple[Rendered, bool]) -> Rendered:
+    def _shortened(self, item: Item, whole: Rendered | None) -> Rendered:
         """The render with as few of the oldest rounds left out as makes it fit; the whole one where nothing does."""
-        rendered, is_long = whole
-        if not is_long:
-            return rendered
-        assert isinstance(item.example, Sample)
         sample = item.example
+        assert isinstance(sample, Sample)
+        rendered = whole or self._render(sample)
         few, many = 1, len(rounds(sample)) - 1
         found = rendered
         while few <= many:

@@ -1,0 +1,80 @@
+"""The examples of one block: some with renders of their own, some written by the layouts of their forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from prep_assets.assets.reading.examples import Item
+from prep_assets.samples import PlainChat, Sample
+from prep_assets.templates.answers import left_out
+from prep_assets.templates.plain import plain_chat
+from prep_assets.templates.rendered import Rendered
+from prep_assets.tokenization.batch import merged
+from prep_assets.tokenization.cuts import Cuts, Cutter
+from prep_assets.tokenization.forms import FormCuts
+
+
+@dataclass
+class Block:
+    """Examples in the order of their records.
+
+    Attributes:
+        at: the item of each.
+        renders: the render of each; `None` for those in `groups`.
+        groups: which examples are of one form, and how these are cut.
+    """
+
+    at: list[Item] = field(default_factory=list)
+    renders: list[Rendered | None] = field(default_factory=list)
+    groups: list[tuple[Sequence[int], FormCuts]] = field(default_factory=list)
+
+    def add(self, item: Item, rendered: Rendered | None) -> None:
+        """One more example."""
+        self.at.append(item)
+        self.renders.append(rendered)
+
+    def cuts(self, cutter: Cutter) -> Cuts:
+        """All of them, cut."""
+        rows = {number: cutter.row(rendered) for number, rendered in enumerate(self.renders) if rendered is not None}
+        return merged(len(self.at), rows, [(np.array(numbers, np.int64), cut) for numbers, cut in self.groups])
+
+    def put(self, number: int, rendered: Rendered) -> None:
+        """Give an example another render."""
+        self.renders[number] = rendered
+        self._without({number})
+
+    def _without(self, gone: set[int]) -> None:
+        left = []
+        for numbers, cut in self.groups:
+            keep = [at for at, number in enumerate(numbers) if number not in gone]
+            if len(keep) == len(numbers):
+                left.append((numbers, cut))
+            elif keep:
+                left.append(([numbers[at] for at in keep], cut.of(keep)))
+        self.groups = left
+
+    def of(self, chosen: Sequence[int]) -> Block:
+        """Only the chosen examples."""
+        self._without(set(range(len(self.at))) - set(chosen))
+        number = {old: new for new, old in enumerate(chosen)}
+        groups = [([number[old] for old in numbers], cut) for numbers, cut in self.groups]
+        return Block([self.at[old] for old in chosen], [self.renders[old] for old in chosen], list(groups))
+
+    def rendered(self, number: int) -> Rendered:
+        """The render of an example."""
+        rendered = self.renders[number]
+        if rendered is not None:
+            return rendered
+        given = self.at[number].given
+        chat = given if isinstance(given, PlainChat) else plain_chat(given) if isinstance(given, Sample) else None
+        cut = next(cut for numbers, cut in self.groups if number in numbers)
+        assert chat is not None
+        return cut.form.layout.render(chat)
+
+    def left_out(self, number: int) -> int:
+        """How many turns of an example lost their reasoning; a plain chat has none."""
+        example, rendered = self.at[number].given, self.renders[number]
+        return left_out(example, rendered) if rendered is not None and isinstance(example, Sample) else 0

@@ -1,0 +1,150 @@
+"""Plain chats of a block, cut by form without rendering each; what was derived of them a second time is compared for every one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import xxhash
+
+from prep_assets.errors import Refused, TemplateError
+from prep_assets.proofs.agreement import disagreement
+from prep_assets.proofs.plain_forms import PlainForm, PlainForms, derived_of
+from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.samples import PlainChat
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.plain import Search
+from prep_assets.templates.rendering import render
+from prep_assets.tokenization.encode import Encoder
+from prep_assets.tokenization.forms import Form, FormCuts
+
+ONE_IN = 256
+"""Share of the chats written by their layout that the template renders as well: one in so many, by a hash of their last texts, and the first of each
+form."""
+LEARN_AFTER = 3
+"""Chats of a form before its layout is learned, which takes the time of as many renders."""
+
+_Roles = tuple[str, ...]
+_Known = tuple[Form, PlainForm]
+"""How chats of one form are cut, and the same derived a second time."""
+
+
+@dataclass
+class PlainChats:
+    """Cuts the plain chats of one domain.
+
+    Attributes:
+        template, encoder: how they are rendered and tokenized.
+        options: the policy, for the second derivation.
+        looked_for: strings of which any text is rendered by the template.
+        by_layout: how many chats were written by their layout so far.
+        compared: how many of these the template rendered as well.
+    """
+
+    template: ChatTemplate
+    encoder: Encoder
+    options: MaskOptions
+    looked_for: tuple[str, ...]
+    by_layout: int = 0
+    compared: int = 0
+    _forms: dict[_Roles, _Known | None] = field(default_factory=dict)
+    _seen: dict[_Roles, int] = field(default_factory=dict)
+    _compared: set[_Roles] = field(default_factory=set)
+
+    def cut(self, chats: Sequence[PlainChat | None]) -> list[tuple[list[int], FormCuts]]:
+        """The chats that are cut by form, in groups: which they are, and how they are cut. All others are for the template."""
+        by_roles: dict[_Roles, list[int]] = {}
+        for number, chat in enumerate(chats):
+            if chat is not None:
+                by_roles.setdefault(chat.roles, []).append(number)
+        groups: list[tuple[_Known, list[int]]] = []
+        for roles, numbers in by_roles.items():
+            known = self._form(roles, len(numbers))
+            if known is not None and (good := _unsuspicious(known, chats, numbers)):
+                groups.append((known, good))
+        # layouts that were learned just now may have brought further needles
+        suspects = self._search().suspects(chats)
+        cuts = []
+        for known, good in groups:
+            left = [number for number in good if number not in suspects] if suspects else good
+            if left:
+                cuts.append((left, self._cut(*known, [chat for number in left if (chat := chats[number])])))
+        return cuts
+
+    def _form(self, roles: _Roles, count: int) -> _Known | None:
+        """How chats with these roles are cut, once there are enough of them to learn it."""
+        self._seen[roles] = self._seen.get(roles, 0) + count
+        if roles not in self._forms and self._seen[roles] >= LEARN_AFTER:
+            self._forms[roles] = self._learned(roles)
+        return self._forms.get(roles)
+
+    def _learned(self, roles: _Roles) -> _Known | None:
+        layout, derived = self.template.layouts.of(roles), self._plain_forms.of(roles)
+        if layout is None or derived is None:
+            return None
+        try:
+            self.encoder.policy.check_stops(layout.words)
+        except Refused:
+            return None
+        words = [layout.words.text[layout.start(number) : end] for number, end in enumerate(layout.ends)]
+        expected = derived_of(derived, words)
+        if derived.turns != layout.order or disagreement(expected, layout.words.text, self.encoder.trained(layout.words)) is not None:
+            return None
+        return Form.of(layout, self.encoder.cutter), derived
+
+    @cached_property
+    def _plain_forms(self) -> PlainForms:
+        return PlainForms(self.template, self.options)
+
+    def _search(self) -> Search:
+        return Search((*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written))
+
+    def _cut(self, form: Form, derived: PlainForm, chats: Sequence[PlainChat]) -> FormCuts:
+        found = form.cut([chat.texts for chat in chats])
+        shown = list(zip(*found.columns, strict=True))
+        wrong = derived.frames != form.layout.frames
+        for number, chat in enumerate(chats):
+            if wrong or tuple(derived.shown(chat.texts)) != shown[number]:
+                raise TemplateError(
+                    f"the layout of template {self.template.name} gives {found.text(number)[:300]!r}, which its second derivation does not. "
+                    "This is a fault of prep-assets; please report it"
+                )
+        self._compare(form, chats)
+        self.by_layout += len(chats)
+        return found
+
+    def _compare(self, form: Form, chats: Sequence[PlainChat]) -> None:
+        """Stop where the template itself renders one of a sample of the chats otherwise."""
+        for chat in chats:
+            if xxhash.xxh3_64_intdigest(chat.texts[-1].encode()) % ONE_IN and chat.roles in self._compared:
+                continue
+            self._compared.add(chat.roles)
+            self.compared += 1
+            found = form.layout.render(chat)
+            try:
+                rendered = render(chat.sample(), self.template)
+            except Refused as refusal:
+                raise TemplateError(
+                    f"template {self.template.name} refuses {found.text[:300]!r} ({refusal}), which its layout gives"
+                ) from refusal
+            if (rendered.text, rendered.spans, rendered.stops) != (found.text, found.spans, found.stops):
+                raise TemplateError(
+                    f"chat template {self.template.name} renders {rendered.text[:300]!r} where its layout, learned from other chats with the "
+                    f"roles {', '.join(chat.roles)}, gives {found.text[:300]!r}. This is a fault of prep-assets; please report it"
+                )
+
+
+def _unsuspicious(known: _Known, chats: Sequence[PlainChat | None], numbers: list[int]) -> list[int]:
+    """Of the chats of a form those whose texts are not blank, and end in no white space of which nobody knows what becomes."""
+    form, derived = known
+    keeps, good = form.layout.keeps_edges and derived.keeps_edges, []
+    for number in numbers:
+        chat = chats[number]
+        for text in chat.texts if chat else ():
+            words = text.strip()
+            if not words or not (keeps or len(words) == len(text)):
+                break
+        else:
+            good.append(number)
+    return good

@@ -1,0 +1,155 @@
+"""Plain chats derived a second time, by form: what each turn's text must have become, for every chat with the same roles at once.
+
+`derive` takes the render of one chat of invented texts apart. What it finds there is kept as so many texts before, so many characters after, and holds
+for every chat with these roles whose texts the template cannot tell from others. A text that holds a string of the template's own source may be
+one that it looks for; a chat with such a text is derived by itself. No code of the layouts that builds write with is used.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.stretches import Derived, MaskOptions
+from prep_assets.proofs.trained_texts import derive
+from prep_assets.samples import PlainChat
+
+if TYPE_CHECKING:
+    from prep_assets.templates.chat_template import ChatTemplate
+
+MOST_KNOWN = 4096
+_BLANKS = ("\n", " ", "\t", "\r\n", "\t \u3000\n")
+"""White space put around words. A template may strip all of it, or line breaks only."""
+
+Edge = tuple[int, int]
+"""A place: how many texts end before it, and so many characters after the last of these."""
+
+
+@dataclass(frozen=True)
+class PlainForm:
+    """What chats with the same roles must have become.
+
+    Attributes:
+        frames: what the template writes before the first text, between neighbours and after the last.
+        turns: whose text stands in each gap.
+        strips: of each of these texts, whether white space at its beginning and at its end is left away.
+        keeps_edges: whether this holds for texts with white space at their ends.
+        stretches: what must be trained: where it begins and ends, its weight, and the control tokens at its end.
+        controls: where the control tokens stand that the template wrote.
+    """
+
+    frames: tuple[str, ...]
+    turns: tuple[int, ...]
+    strips: tuple[tuple[bool, bool], ...]
+    keeps_edges: bool
+    stretches: tuple[tuple[Edge, Edge, float, str], ...]
+    controls: tuple[tuple[Edge, Edge], ...]
+
+    def shown(self, texts: Sequence[str]) -> list[str]:
+        """The texts of a chat as its render shows them, in its order."""
+        return [_stripped(texts[turn], *strips) for turn, strips in zip(self.turns, self.strips, strict=True)]
+
+
+def _stripped(text: str, lead: bool, trail: bool) -> str:
+    text = text.lstrip() if lead else text
+    return text.rstrip() if trail else text
+
+
+@dataclass
+class PlainForms:
+    """Forms of one template under one policy."""
+
+    template: ChatTemplate
+    options: MaskOptions
+    _known: dict[tuple[str, ...], PlainForm | None] = field(default_factory=dict)
+
+    @cached_property
+    def written(self) -> tuple[str, ...]:
+        """The strings of the template's source that a text may be compared with or searched for."""
+        from jinja2 import nodes
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+
+        tree = _compile_jinja_template(self.template.source).environment.parse(self.template.source)
+        found = {each.value for each in tree.find_all(nodes.Const) if isinstance(each.value, str)}
+        return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
+
+    def of(self, roles: tuple[str, ...]) -> PlainForm | None:
+        """What chats with these roles must have become; `None` where each has to be derived by itself."""
+        if roles not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[roles] = self._found(roles)
+        return self._known[roles]
+
+    def _derived(self, roles: tuple[str, ...], texts: Sequence[str]) -> Derived:
+        return derive(PlainChat(roles, tuple(texts)).sample(), self.options, self.template)
+
+    def _found(self, roles: tuple[str, ...]) -> PlainForm | None:
+        names = [f"Qz{number:05d}zQ" for number in range(len(roles))]
+        try:
+            bare = self._derived(roles, names)
+        except CheckFailed:
+            return None
+        if any(bare.text.count(name) != 1 for name in names):
+            return None
+        form = _taken(bare, names, sorted(range(len(names)), key=lambda number: bare.text.index(names[number])))
+        try:
+            spaced = [self._derived(roles, [f"{blank}{name}{blank}" for name in names]) for blank in _BLANKS]
+        except CheckFailed:
+            return form
+        return _with_edges(form, spaced, names)
+
+
+def _taken(derived: Derived, names: Sequence[str], turns: Sequence[int]) -> PlainForm:
+    starts = [derived.text.index(names[turn]) for turn in turns]
+    ends = [start + len(names[turn]) for start, turn in zip(starts, turns, strict=True)]
+
+    def edge(position: int) -> Edge:
+        before = bisect_right(ends, position)
+        return before, position - (ends[before - 1] if before else 0)
+
+    return PlainForm(
+        tuple(derived.text[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True)),
+        tuple(turns),
+        ((False, False),) * len(names),
+        False,
+        tuple((edge(each.start), edge(each.end), each.weight, each.stop) for each in derived.expected),
+        tuple((edge(start), edge(end)) for start, end in derived.controls),
+    )
+
+
+def _with_edges(form: PlainForm, spaced: Sequence[Derived], names: Sequence[str]) -> PlainForm:
+    """The form with what becomes of white space at the ends of texts; the form itself where that is not the same for all white space."""
+    first, blank = spaced[0].text, _BLANKS[0]
+    strips = []
+    for turn, before, after in zip(form.turns, form.frames, form.frames[1:], strict=False):
+        at = first.find(names[turn])
+        lead = not first.endswith(before + blank, 0, at)
+        strips.append((lead, not first.startswith(blank + after, at + len(names[turn]))))
+    full = PlainForm(form.frames, form.turns, tuple(strips), True, form.stretches, form.controls)
+    for blank, derived in zip(_BLANKS, spaced, strict=True):
+        again = derived_of(full, full.shown([f"{blank}{name}{blank}" for name in names]))
+        if (again.text, again.controls, again.expected) != (derived.text, derived.controls, derived.expected):
+            return form
+    return full
+
+
+def derived_of(form: PlainForm, shown: Sequence[str]) -> Derived:
+    """What `derive` finds of one chat of a form, from its texts as the render shows them."""
+    from prep_assets.proofs.stretches import Expected
+
+    text, ends = form.frames[0], [0]
+    for own, frame in zip(shown, form.frames[1:], strict=True):
+        text += own
+        ends.append(len(text))
+        text += frame
+
+    def at(edge: Edge) -> int:
+        return ends[edge[0]] + edge[1]
+
+    expected = tuple(Expected(text[at(start) : at(end)], weight, stop, at(start), at(end)) for start, end, weight, stop in form.stretches)
+    return Derived(text, expected, tuple((at(start), at(end)) for start, end in form.controls), 0, ())

@@ -1,0 +1,179 @@
+"""How a template writes plain chats, learned once for each form, so that whole batches are written without it.
+
+The form of a plain chat is the roles of its turns. Its layout is what stands before, between and after the texts, and where the spans and stops of
+its turns lie among them:
+
+    render   <|user|>\\nHi<|end|><|assistant|>\\nHello!<|end|>
+    frames   <|user|>\\n  <|end|><|assistant|>\\n      <|end|>
+
+A layout is known where the template, run on invented words under watch (see `watching`), asks nothing that other texts may answer otherwise, and
+where chats of three kinds (words, words amid white space, texts of every sort) are laid out as `render` has them. All other chats, and those that
+hold one of the strings that the template looks for, are rendered by the template.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING
+
+from prep_assets.errors import Refused
+from prep_assets.samples import PlainChat
+from prep_assets.templates.conversation import messages, pieces
+from prep_assets.templates.rendered import Rendered, Span, Stop
+from prep_assets.templates.rendering import UNTEMPLATED, render
+from prep_assets.templates.watching import Questions, word
+
+if TYPE_CHECKING:
+    from prep_assets.templates.chat_template import ChatTemplate
+
+MOST_KNOWN = 4096
+_LEAD, _TRAIL = " \n\t", "\t\n "
+_SORTS = 'It’s 5 o\'clock;\n\n* {{a}} <b>&amp; "q" \\n 中文 😀'
+
+Place = tuple[int, int]
+"""A place in a layout: how many texts end before it, and so many characters after the last of these."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of one form.
+
+    Attributes:
+        frames: what stands before the first text, between neighbours and after the last: one more than texts.
+        order: the turn whose text stands in each gap between frames.
+        trims: of each of these texts, whether white space is taken from its beginning and from its end.
+        keeps_edges: whether texts with white space at their ends are laid out so as well.
+        words: the render of invented words, from which all places come.
+        ends: where their words end in it.
+    """
+
+    frames: tuple[str, ...]
+    order: tuple[int, ...]
+    trims: tuple[tuple[bool, bool], ...]
+    keeps_edges: bool
+    words: Rendered
+    ends: tuple[int, ...]
+
+    def place(self, position: int) -> Place:
+        """The place of a character of `words`."""
+        before = bisect_right(self.ends, position)
+        return before, position - (self.ends[before - 1] if before else 0)
+
+    def start(self, number: int) -> int:
+        """Where a word begins in `words`."""
+        return (self.ends[number - 1] if number else 0) + len(self.frames[number])
+
+    def columns(self, texts: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        """The texts of several chats as they stand in their renders: a column for each, in the order of the render."""
+        columns = list(zip(*texts, strict=True))
+        return [
+            [_trimmed(text, *trims) for text in columns[turn]] if any(trims) else columns[turn]
+            for turn, trims in zip(self.order, self.trims, strict=True)
+        ]
+
+    def render(self, chat: PlainChat) -> Rendered:
+        """What `rendering.render` gives for a chat of this form that holds no needle. White space at the ends of a text counts as content here."""
+        written = [column[0] for column in self.columns([chat.texts])]
+        lengths = [len(frame) + len(text) for frame, text in zip(self.frames, written, strict=False)]
+        base = [0, *accumulate(lengths)]
+
+        def at(position: int) -> int:
+            gap, offset = self.place(position)
+            return base[gap] + offset
+
+        sample = chat.sample()
+        spans = tuple(
+            Span(at(span.start), at(span.end), span.turn, span.role, sample.turns[span.turn].regions[0]) for span in self.words.spans
+        )
+        stops = tuple(Stop(stop.turn, at(stop.start), at(stop.end)) for stop in self.words.stops)
+        text = "".join(chain.from_iterable(zip(self.frames, written, strict=False))) + self.frames[-1]
+        return Rendered(text, spans, tuple((end - len(each), end) for each, end in zip(written, base[1:], strict=True)), stops)
+
+
+def _trimmed(text: str, lead: bool, trail: bool) -> str:
+    text = text.lstrip() if lead else text
+    return text.rstrip() if trail else text
+
+
+@dataclass
+class Layouts:
+    """What is known of the layouts of one template.
+
+    Attributes:
+        needles: strings that the template looks for in texts.
+    """
+
+    template: ChatTemplate
+    needles: set[str] = field(default_factory=set)
+    _known: dict[tuple[str, ...], Layout | None] = field(default_factory=dict)
+
+    def of(self, roles: tuple[str, ...]) -> Layout | None:
+        """The layout of chats with these roles; `None` where the template has to render them."""
+        if roles not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[roles] = self._learned(roles)
+        return self._known[roles]
+
+    def _learned(self, roles: tuple[str, ...]) -> Layout | None:
+        if self.template.image:
+            return None
+        words = [word(number) for number in range(len(roles))]
+        try:
+            rendered = render(PlainChat(roles, tuple(words)).sample(), self.template)
+        except Refused:
+            return None
+        asked = self._asked(roles, words, rendered.text)
+        if asked.open or any(rendered.text.count(each) != 1 for each in words):
+            return None
+        order = tuple(sorted(range(len(words)), key=lambda turn: rendered.text.index(words[turn])))
+        starts = [rendered.text.index(words[turn]) for turn in order]
+        ends = tuple(start + len(words[turn]) for start, turn in zip(starts, order, strict=True))
+        frames = tuple(rendered.text[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True))
+        bare = Layout(frames, order, ((False, False),) * len(roles), False, rendered, ends)
+        if not _between_words(bare) or not self._right(bare, roles, [f"{each}{_SORTS}{each}" for each in words]):
+            return None
+        self.needles |= asked.needles
+        amid_space = any(control != control.strip() for control in self.template.control)
+        return bare if asked.trims_some or amid_space else self._with_edges(bare, roles, words)
+
+    def _asked(self, roles: tuple[str, ...], words: Sequence[str], text: str) -> Questions:
+        """What the template asks while it renders the words; open where it then renders otherwise."""
+        if all(role in UNTEMPLATED for role in roles):
+            return Questions()
+        sample = PlainChat(roles, tuple(words)).sample()
+        found, asked = self.template.watched(messages(sample, pieces(sample, form=self.template.form), "none", self.template.form))
+        if found != text:
+            asked.cannot_tell("another render under watch")
+        return asked
+
+    def _with_edges(self, bare: Layout, roles: tuple[str, ...], words: Sequence[str]) -> Layout:
+        """The layout with what becomes of white space at the ends of texts, where that is known."""
+        texts = [f"{_LEAD}{each}{_TRAIL}" for each in words]
+        try:
+            text = render(PlainChat(roles, tuple(texts)).sample(), self.template).text
+        except Refused:
+            return bare
+        places = [(text.find(words[turn]), len(words[turn])) for turn in bare.order]
+        trims = tuple((not text.endswith(_LEAD, 0, at), not text.startswith(_TRAIL, at + length)) for at, length in places)
+        full = Layout(bare.frames, bare.order, trims, True, bare.words, bare.ends)
+        return full if self._right(full, roles, texts) else bare
+
+    def _right(self, layout: Layout, roles: tuple[str, ...], texts: Sequence[str]) -> bool:
+        chat = PlainChat(roles, tuple(texts))
+        try:
+            found, expected = layout.render(chat), render(chat.sample(), self.template)
+        except Refused:
+            return False
+        return (found.text, found.spans, found.stops) == (expected.text, expected.spans, expected.stops)
+
+
+def _between_words(layout: Layout) -> bool:
+    """Whether all spans and stops begin and end between the words, none amid one."""
+    where = [(each.start, each.end) for each in layout.words.spans] + [(each.start, each.end) for each in layout.words.stops]
+    edges = [edge for each in where for edge in each]
+    places = [layout.place(edge) for edge in edges]
+    return all(offset <= len(layout.frames[gap]) for gap, offset in places)

@@ -1,0 +1,160 @@
+"""Plain chats of one form, cut all at once: their layout says where control tokens, texts and changes of the loss weight stand in every one of them.
+
+Everything comes from the render of invented words of a `Layout`: it is cut like any other render, and each place in it is kept as so many texts before,
+so many bytes after. With the lengths of real texts these places become those of real renders, for a whole batch in a few additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.templates.layouts import Layout
+from prep_assets.tokenization.cuts import Cutter, Ints
+from prep_assets.tokenization.steps import steps
+
+Places = tuple[Ints, Ints]
+"""For each of several places: how many texts end before it, and bytes after these."""
+Part = str | int
+"""A stretch of a segment: template text, or the number of a text in the order of the layout."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How chats of one layout are cut.
+
+    Attributes:
+        layout: the layout.
+        items: int64[i], the id of a control token, or -1 for the next segment.
+        item_bytes: int64[i], bytes of each item without its texts.
+        item_of: for each text, in which item it stands.
+        segments: what each segment consists of.
+        is_first: whether the first segment is the very beginning.
+        breaks: for each change of the loss weight: how many texts end before it, bytes after these.
+        weights: float32, the weight from there on.
+        prompts: where each untrained content starts and ends, one after the other, as `breaks`; none where truncation does not ask for them.
+    """
+
+    layout: Layout
+    items: Ints
+    item_bytes: Ints
+    item_of: tuple[int, ...]
+    segments: tuple[tuple[Part, ...], ...]
+    is_first: bool
+    breaks: Places
+    weights: npt.NDArray[np.float32]
+    prompts: Places
+
+    @classmethod
+    def of(cls, layout: Layout, cutter: Cutter) -> Form:
+        """How chats of a layout are cut."""
+        rendered = layout.words
+        controls = cutter.controls(rendered)
+        items: list[int] = []
+        item_bytes: list[int] = []
+        item_of: list[int] = []
+        segments: list[tuple[Part, ...]] = []
+        last = 0
+        for start, end, token in [*controls, (len(rendered.text), len(rendered.text), -1)]:
+            if start > last:
+                parts = _parts(layout, last, start)
+                item_of += [len(items)] * sum(isinstance(part, int) for part in parts)
+                segments.append(parts)
+                items.append(-1)
+                item_bytes.append(sum(len(part.encode()) for part in parts if isinstance(part, str)))
+            if token >= 0:
+                items.append(token)
+                item_bytes.append(len(rendered.text[start:end].encode()))
+            last = end
+        changes = steps(rendered, cutter.policy)
+        prompts = [position for each in cutter.prompts_of(rendered) for position in each]
+        return cls(
+            layout,
+            np.array(items, np.int64),
+            np.array(item_bytes, np.int64),
+            tuple(item_of),
+            tuple(segments),
+            not controls or controls[0][0] > 0,
+            _places(layout, [position for position, _ in changes]),
+            np.array([weight for _, weight in changes], np.float32),
+            _places(layout, prompts),
+        )
+
+    def cut(self, texts: Sequence[Sequence[str]]) -> FormCuts:
+        """Chats of this form, given by the texts of their turns."""
+        columns = self.layout.columns(texts)
+        lengths = np.array([[len(text) if text.isascii() else len(text.encode()) for text in column] for column in columns], np.int64)
+        item_bytes = np.repeat(self.item_bytes[None], len(texts), axis=0)
+        for item, column in zip(self.item_of, lengths, strict=True):
+            item_bytes[:, item] += column
+        frames = np.array([len(frame.encode()) for frame in self.layout.frames], np.int64)
+        ends = np.zeros((len(texts), len(columns) + 1), np.int64)
+        np.cumsum(lengths.T + frames[:-1], axis=1, out=ends[:, 1:])
+        breaks, prompts = (ends[:, gap] + after for gap, after in (self.breaks, self.prompts))
+        return FormCuts(self, columns, np.cumsum(item_bytes, axis=1), breaks, prompts)
+
+
+def _places(layout: Layout, positions: Sequence[int]) -> Places:
+    """For each character of the render of words: how many texts end before it, and bytes after these."""
+    places = [layout.place(position) for position in positions]
+    after = [len(layout.frames[gap][:offset].encode()) for gap, offset in places]
+    return np.array([gap for gap, _ in places], np.int64), np.array(after, np.int64)
+
+
+def _parts(layout: Layout, start: int, end: int) -> tuple[Part, ...]:
+    """What stands between two characters of the render of words."""
+    parts: list[Part] = []
+    text, at = layout.words.text, start
+    for number, word_end in enumerate(layout.ends):
+        word_start = layout.start(number)
+        if start <= word_start and word_end <= end:
+            parts += [text[at:word_start], number]
+            at = word_end
+    return tuple(part for part in (*parts, text[at:end]) if part != "")
+
+
+@dataclass(frozen=True)
+class FormCuts:
+    """A group of chats of one form, cut.
+
+    Attributes:
+        form: their form.
+        columns: the texts as they stand in the render: one column for each, in its order.
+        item_ends: int64[n, i], where each item of each chat ends, in its own bytes.
+        breaks: int64[n, b], bytes of each chat where its loss weight changes.
+        prompts: int64[n, 2 p], where each untrained content of each chat starts and ends; none where truncation does not ask for them.
+    """
+
+    form: Form
+    columns: list[Sequence[str]]
+    item_ends: Ints
+    breaks: Ints
+    prompts: Ints
+
+    def of(self, chosen: Sequence[int]) -> FormCuts:
+        """Only the chosen chats."""
+        columns = [[column[number] for number in chosen] for column in self.columns]
+        return FormCuts(self.form, list(columns), self.item_ends[chosen], self.breaks[chosen], self.prompts[chosen])
+
+    def segments(self) -> list[list[str]]:
+        """The ordinary texts: a column for each segment."""
+        return [self._joined(parts) for parts in self.form.segments]
+
+    def _joined(self, parts: Sequence[Part]) -> list[str]:
+        count = len(self.item_ends)
+        if len(parts) == 1 and isinstance(parts[0], int):
+            return list(self.columns[parts[0]])
+        if len(parts) == 2 and isinstance(parts[0], str) and isinstance(parts[1], int):
+            return [parts[0] + text for text in self.columns[parts[1]]]
+        listed = [[part] * count if isinstance(part, str) else self.columns[part] for part in parts]
+        return ["".join(each) for each in zip(*listed, strict=True)]
+
+    def text(self, number: int) -> str:
+        """The render of one chat."""
+        texts = [column[number] for column in self.columns]
+        frames = self.form.layout.frames
+        return "".join(chain.from_iterable(zip(frames, texts, strict=False))) + frames[-1]

@@ -1,0 +1,116 @@
+"""Chats cut by form, in batches, are those that are rendered one by one: the same tokens, weights and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.assets.writing import plain_chats
+from prep_assets.assets.writing.plain_chats import PlainChats
+from prep_assets.errors import TemplateError
+from prep_assets.proofs.plain_forms import PlainForms, derived_of
+from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
+from prep_assets.templates.certify import certify
+from prep_assets.templates.plain import Search
+from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run
+from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
+
+TEXTS = st.text("aé中 \n<|>.", max_size=6) | st.sampled_from(
+    ["Hi", "<|im_end|>", "</think>", "x</s>", " Hello! ", "\n\nWell.", "a\ufdd0", "\udc80"]
+)
+ROLES = st.sampled_from([(USER, ASSISTANT), (SYSTEM, USER, ASSISTANT), (USER, ASSISTANT, USER, ASSISTANT)])
+
+
+@st.composite
+def chats(draw: st.DrawFn) -> Sample:
+    made = PlainChat(roles := draw(ROLES), tuple(draw(TEXTS) for _ in roles)).sample()
+    if draw(st.integers(0, 5)):
+        return made
+    thoughtful = Turn(ASSISTANT, (Region(THINKING, "Hm."), Region("text", "So it is.")))
+    return Sample((*made.turns, turn(USER, "Why?"), thoughtful))
+
+
+def outcome(bound: Bound, samples: list[Sample], options: MaskOptions, **limits: Any) -> list[Any]:
+    found = run(bound, samples, options, **limits)
+    return [
+        found.kept,
+        found.encoded.ids.tolist(),
+        found.encoded.loss.tolist(),
+        found.encoded.offsets.tolist(),
+        found.refused,
+        found.control_tokens,
+    ]
+
+
+@pytest.mark.parametrize("name", ["alpaca", "chatml", "llama3", "mistral", "plain", "qwen3"])
+def test_in_batches_and_one_by_one(name: str) -> None:
+    bound = bind(SHIPPED, name)
+    assert name in CONTROL
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.lists(chats(), max_size=12),
+        st.sampled_from(sorted(POLICIES)),
+        st.sampled_from([None, 12, 40]),
+        st.sampled_from(["drop", "end", "start", "prompt", "turns"]),
+    )
+    def check(samples: list[Sample], policy: str, limit: int | None, truncation: str) -> None:
+        options = POLICIES[policy]
+        if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
+            options = MaskOptions()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(plain_chats, "LEARN_AFTER", 1)
+            batched = outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
+            patched.setattr(PlainChats, "cut", lambda self, chats: [])
+            assert batched == outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
+
+    check()
+
+
+@pytest.mark.parametrize("truncation", ["drop", "end", "start", "prompt", "turns"])
+def test_cut_to_length_in_batches_and_one_by_one(truncation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = bind(SHIPPED, "chatml")
+    said = ["Short.", "One two three four five six seven. " * 6, "Éé 中文 eins zwei drei. " * 5, "Hm? " * 60]
+    samples = [Sample((turn(SYSTEM, "Be kind."), *(turn(role, text) for _ in range(2) for role in (USER, ASSISTANT)))) for text in said]
+    samples += [Sample((turn(USER, text), turn(ASSISTANT, "Yes."))) for text in said]
+    monkeypatch.setattr(plain_chats, "LEARN_AFTER", 1)
+    batched = outcome(bound, samples, MaskOptions(), max_seq_len=70, truncation=truncation)
+    assert len(batched[0]) > 2
+    monkeypatch.setattr(PlainChats, "cut", lambda self, chats: [])
+    assert batched == outcome(bound, samples, MaskOptions(), max_seq_len=70, truncation=truncation)
+
+
+@pytest.mark.parametrize("name", sorted(CONTROL))
+def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
+    bound = bind(SHIPPED, name)
+    forms = PlainForms(bound.template, MaskOptions(train_on_eos="all"))
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(ROLES, st.data())
+    def check(roles: tuple[str, ...], data: st.DataObject) -> None:
+        texts = [data.draw(st.text(" a\né.", min_size=1).filter(str.strip)) for _ in roles]
+        form = forms.of(roles)
+        if form is None or not (form.keeps_edges or all(text == text.strip() for text in texts)):
+            return
+        found = derived_of(form, form.shown(texts))
+        expected = derive(PlainChat(roles, tuple(texts)).sample(), forms.options, bound.template)
+        assert (found.text, found.expected, found.controls) == (expected.text, expected.expected, expected.controls)
+
+    check()
+    assert forms.of((USER, ASSISTANT)) is not None
+
+
+LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.replace('needle', 'pin') }}<|im_end|>\n{% endfor %}"
+
+
+def test_a_text_that_the_template_looks_into_unseen_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
+    assert run(bind_source(LOOKS), samples).kept == [0, 1, 3]
+    monkeypatch.setattr(Search, "suspects", lambda self, chats: set())
+    monkeypatch.setattr(plain_chats, "ONE_IN", 1)
+    with pytest.raises(TemplateError, match=r"refuses .*a needle"):
+        run(bind_source(LOOKS), samples)
