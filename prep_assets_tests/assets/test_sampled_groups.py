@@ -11,8 +11,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.assets.graph import assets_of
+from prep_assets.assets.selftest.run import selftest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.proofs.sampled_mutations import ROLLOUT_MUTATIONS
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import (
@@ -139,3 +141,11 @@ def test_exports_carry_them_or_refuse(tmp_path: Path) -> None:
     assert pa.ipc.open_stream(file.read_bytes()).read_all()["logprobs"].to_pylist() == [row["logprobs"] for row in rows]
     with pytest.raises(PrepAssetsError, match="no place for log-probabilities"):
         make(workspace, astrai)
+
+
+def test_every_corruption_of_sampled_ids_is_caught(tmp_path: Path) -> None:
+    workspace, published = built(tmp_path, [rollout(number) for number in range(6)])
+    trials = [trial for trial in selftest(workspace, published) if trial.check == "sampled_ids" and trial.mutation]
+    assert {trial.mutation for trial in trials} == {mutation.name for mutation in ROLLOUT_MUTATIONS}
+    assert [trial for trial in trials if not trial.passed or trial.tried != trial.caught] == []
+    assert [trial.mutation for trial in trials if not trial.caught] == ["another prompt than was sampled from"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prep_assets.assets.checks.expected_groups import group_conversations, group_prompts, group_rows, group_scores
+from prep_assets.assets.checks.expected_groups import group_conversations, group_prompts, group_rows, group_samples, group_scores
 from prep_assets.assets.selftest.trials import ROWS, TRIES, Trial
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.groups import splits
@@ -19,6 +19,8 @@ from prep_assets.proofs.mutations import MUTATIONS, Mutation
 from prep_assets.proofs.reward_mutations import REWARD_MUTATIONS
 from prep_assets.proofs.rewards import check_rewards
 from prep_assets.proofs.rows import check_records
+from prep_assets.proofs.sampled import check_sampled
+from prep_assets.proofs.sampled_mutations import ROLLOUT_MUTATIONS
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -41,7 +43,7 @@ def masked_trials(
 
 def group_trials(store: Store) -> list[Trial]:
     """Corruptions of scored groups."""
-    return [trial for folder in splits(store.directory).values() for trial in _groups(store, folder)]
+    return [trial for folder in splits(store.directory).values() for trial in (*_groups(store, folder), *_rollouts(store, folder))]
 
 
 def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
@@ -77,6 +79,19 @@ def _groups(store: Store, folder: Path) -> list[Trial]:
         changed = [other for at in chosen if (other := mutation.change(scores[at])) is not None]
         trials.append(_trial(mutation.name, "rewards", [_said(check_rewards([other])) for other in changed]))
     return [*_rows(rows, renders, vocabulary), *trials]
+
+
+def _rollouts(store: Store, folder: Path) -> list[Trial]:
+    """Sampled ids spoiled, where the source has them."""
+    groups = list(islice(group_samples(store, folder), TRIES))
+    if not groups:
+        return []
+    clean = check_sampled(groups)
+    trials = [Trial("", "sampled_ids", 1, int(clean.passed), "" if clean.passed else clean.summary)]
+    for mutation in ROLLOUT_MUTATIONS:
+        changed = [other for group in groups if (other := mutation.change(group)) is not None]
+        trials.append(_trial(mutation.name, "sampled_ids", [_said(check_sampled([other])) for other in changed]))
+    return trials
 
 
 def _trial(name: str, check: str, said: Sequence[tuple[bool, str]]) -> Trial:
