@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prep_assets.cli.console import err, near, size
-from prep_assets.cli.find import Partition, built, reading, stores_of
+from prep_assets.cli.find import Partition, asset_and_partitions, built, reading, stores_of
+from prep_assets.errors import StoreError
+
+if TYPE_CHECKING:
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.stores.published import Published
 
 PAGES = Path("reports")
 """Where pages go, where nothing else is said."""
@@ -25,6 +30,9 @@ def report(
             "--out", "-o", metavar="PATH", help="The file to write, or with no asset the folder. [default: reports/]", show_default=False
         ),
     ] = None,
+    candidate: Annotated[
+        bool, typer.Option("--candidate", help="The store that was built last and is not published, because a check fails.")
+    ] = False,
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows a page holds at most.")] = 1000,
 ) -> None:
     """Write a page about an asset's stores: what they hold, rows with masks and both derivations, what was refused, lineage.
@@ -37,13 +45,15 @@ def report(
 
     workspace = Workspace.open()
     if asset is None:
+        if candidate:
+            raise typer.BadParameter("say of which asset: prep-assets report ASSET --candidate", param_hint="--candidate")
         if partition is not None:
             raise typer.BadParameter("say of which asset: prep-assets report ASSET --partition P", param_hint="--partition")
         folder = out or PAGES
         write_site(workspace, built(workspace), folder, rows=rows, written=_said)
         typer.echo(near(folder.absolute() / INDEX))
         return
-    stores, missing = stores_of(workspace, asset, partition)
+    stores, missing = (_candidates if candidate else stores_of)(workspace, asset, partition)
     path = out or PAGES / f"{asset}{f'-{partition}' if partition else ''}.html"
     path = path / f"{asset}.html" if path.is_dir() else path
     with reading(stores[0]):
@@ -52,6 +62,15 @@ def report(
         err().print(f"not built, and not on the page: {name}", style="yellow", soft_wrap=True)
     _said(path)
     typer.echo(near(path.absolute()))
+
+
+def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tuple[list[Published], list[str]]:
+    found, partitions = asset_and_partitions(workspace, asset, partition)
+    places = [workspace.place(found.name, each) for each in partitions]
+    stores = [store for store in (place.candidate() for place in places) if store is not None]
+    if not stores:
+        raise StoreError(f"{asset} has no store that waits for its checks: what was built last is published, or nothing was built")
+    return stores, []
 
 
 def _said(path: Path) -> None:

@@ -13,6 +13,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.materialize import check_only, materialize
 from prep_assets.defs.options import Nothing, options
+from prep_assets.defs.report import report_asset
 from prep_assets.defs.site import Site, domains
 from prep_assets.defs.versions import code_version
 from prep_assets.errors import PrepAssetsError
@@ -21,14 +22,15 @@ SINGLE_RUN = dg.BackfillPolicy.single_run()
 
 
 def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
-    """The assets of one family.
+    """The assets of one family, and their report.
 
     A configuration that means nothing gives the same assets, each of which says what is wrong: other families stand as they are.
     """
     workspace = site.workspace.open()
     try:
         partitions = domains(workspace, family)
-        return [_asset(site, workspace, asset, partitions) for asset in family_assets(workspace, family).values()]
+        assets = list(family_assets(workspace, family).values())
+        return [*(_asset(site, workspace, asset, partitions) for asset in assets), report_asset(site, family, assets)]
     except PrepAssetsError as error:
         logging.getLogger("prep_assets").error("%s", error)
         return [_broken(site, workspace, asset, str(error)) for asset in ASSETS.values() if asset.family == family]

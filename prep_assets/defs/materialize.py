@@ -162,7 +162,7 @@ class _Record:
                 passed=verdict.passed,
                 severity=dg.AssetCheckSeverity.ERROR,
                 description=verdict.summary[:SHOWN_SUMMARY],
-                metadata=check_metadata(self._workspace, step.asset, verdict),
+                metadata=check_metadata(self._workspace, step.asset, verdict, step.partition),
                 blocking=True,
                 partition=step.partition or None,
                 target_materialization_data=target,

@@ -72,6 +72,14 @@ def waterfall(steps: Sequence[tuple[str, str, int]]) -> Markup:
     return _svg(parts, WIDTH, 8 + _ROW * len(steps), f"Records: {said}")
 
 
+def standalone(picture: Markup) -> str:
+    """A picture as a file of its own, in the colours of a light page."""
+    style = "<style>text{font:13px sans-serif;fill:#24292f}.bar,.read{fill:#0969da}.kept{fill:#2da44e}.refused,.asked{fill:#cf222e}</style>"
+    head, _, rest = str(picture).partition(">")
+    width, height = head.split('viewBox="0 0 ')[1].split('"')[0].split()
+    return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{style}{rest}'
+
+
 def _bar(kind: str, x: float, y: float, width: float, height: int = 20) -> Markup:
     return Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="2"/>').format(kind, f"{x:.1f}", y, f"{width:.1f}", height)
 

@@ -20,7 +20,7 @@ from prep_assets.stores.published import open_published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.runs import DOMAINS, evaluations, materializations, plain
 from prep_assets_tests.defs.test_command_line import environment, materialize
-from prep_assets_tests.defs.test_graph import GRAPH, names
+from prep_assets_tests.defs.test_graph import GRAPH, REPORTS, names
 
 EXPORTS = {
     "sft.yaml": "exports:\n  trl: {from: sft_packed, to: hf_arrow}\n  by_domain: {from: sft_tokens, to: mds}\n",
@@ -64,12 +64,12 @@ def run(loaded: dg.Definitions, instance: dg.DagsterInstance, asset: str, partit
 
 
 def test_as_shipped_there_are_none() -> None:
-    assert names(defs.resolve_asset_graph().get_all_asset_keys()) == set(GRAPH)
+    assert names(defs.resolve_asset_graph().get_all_asset_keys()) == {*GRAPH, *REPORTS}
 
 
 def test_the_graph_grows_by_the_configured_exports(with_exports: dg.Definitions) -> None:
     graph = with_exports.resolve_asset_graph()
-    assert names(graph.get_all_asset_keys()) == {*GRAPH, *ADDED}
+    assert names(graph.get_all_asset_keys()) == {*GRAPH, *ADDED, *REPORTS}
     for name, (family, source, partitioned) in ADDED.items():
         found: Any = graph.get(dg.AssetKey(name))
         assert (found.group_name, names(found.parent_keys)) == (family, {source})

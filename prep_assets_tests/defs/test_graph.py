@@ -36,6 +36,8 @@ GRAPH: dict[str, tuple[str, set[str], bool, set[str]]] = {
     "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {*SOURCED, "row_integrity", "tokenization_identity"}),
 }
 
+REPORTS = {f"{family}_report" for family, *_ in GRAPH.values()}
+
 graph = defs.resolve_asset_graph()
 
 
@@ -52,7 +54,14 @@ def test_definitions_are_loadable() -> None:
 
 
 def test_the_graph_has_these_assets_and_no_other() -> None:
-    assert names(graph.get_all_asset_keys()) == set(GRAPH)
+    assert names(graph.get_all_asset_keys()) == {*GRAPH, *REPORTS}
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_a_report_shows_every_asset_of_its_family(name: str) -> None:
+    family = name.removesuffix("_report")
+    assert names(node(name).parent_keys) == {asset for asset, (of, *_) in GRAPH.items() if of == family}
+    assert (node(name).group_name, node(name).kinds >= {"html"}) == (family, True)
 
 
 @pytest.mark.parametrize("name", GRAPH)
@@ -114,7 +123,7 @@ def test_partitions_of_a_family_are_one_definition() -> None:
         ("*sft_packed", {"sft_raw", "sft_tokens", "sft_packed"}),
         ("+sft_packed", {"sft_tokens", "sft_packed"}),  # the older syntax: one layer only
         ("+key:rl_tokens", {"rl_raw", "rl_prompts", "arithmetic_prompts", "rl_tokens"}),
-        ("group:preference", {"preference_raw", "preferences", "preference_tokens"}),
+        ("group:preference", {"preference_raw", "preferences", "preference_tokens", "preference_report"}),
         ("sft_raw,sft_tokens", {"sft_raw", "sft_tokens"}),
     ],
 )

@@ -1,0 +1,59 @@
+"""The report of a family as an asset, and what asset pages show first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import dagster as dg
+import pytest
+
+from prep_assets.assets.graph import EVERY
+from prep_assets.assets.workspace import Workspace
+from prep_assets.defs.metadata import check_metadata, store_metadata
+from prep_assets.defs.report import report_asset
+from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.published import Published
+from prep_assets_tests.assets.workspaces import build_all
+from prep_assets_tests.reports.hostile import Read, hostile_workspace
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, Published]]:
+    workspace = hostile_workspace(tmp_path_factory.mktemp("report"))
+    return workspace, {asset: store for (asset, _), store in build_all(workspace, ["sft"]).items()}
+
+
+def test_the_asset_writes_a_page_for_each_store(built: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, stores = built
+    site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
+    asset = report_asset(site, "sft", [EVERY[name] for name in stores])
+    result = dg.materialize([asset], resources={"workspace": site.workspace})
+    metadata: Any = result.asset_materializations_for_node("sft_report")[0].metadata
+    index = Path(unquote(urlsplit(metadata["report"].value).path))
+    linked = Read(index.read_text("utf-8")).addresses
+    assert sorted(linked) == sorted(f"{name}.html" for name in stores)
+    assert metadata["pages"].value == len(stores)
+    assert all(stores[name].manifest.content_hash in Path(metadata[name].value).read_text("utf-8") for name in stores)
+
+
+def test_what_people_look_at_comes_first(built: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, stores = built
+    metadata = store_metadata(workspace, stores["sft_packed"])
+    assert list(metadata)[:3] == ["preview", "trained_share", "refused_records"]
+    assert not any(key.startswith("share_") for key in metadata)
+    [line] = metadata["by_domain"].records
+    assert (line.data["domain"], line.data["tokens"]) == ("evil", stores["sft_packed"].manifest.counts["tokens"])
+    assert "data:image/svg+xml;base64," in metadata["lengths"].value
+    refused = store_metadata(workspace, stores["sft_tokens"])
+    assert list(refused)[2:5] == ["refused_records", "refused_by_reason", "quarantine"]
+
+
+def test_a_failing_check_names_the_command_that_looks_closer(built: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, _ = built
+    worst = Worst("rows.jsonl:1", "trained 'x', the source says 'y'", (1, 2), (0.0, 1.0))
+    found = check_metadata(workspace, EVERY["sft_tokens"], Verdict(False, "1 of 2", {"rows_checked": 2}, worst), "evil")
+    assert found["look_closer"] == "prep-assets report sft_tokens -p evil --candidate"
+    assert check_metadata(workspace, EVERY["sft_tokens"], Verdict(True, "", {"rows_checked": 2}), "evil") == {"rows_checked": 2}
