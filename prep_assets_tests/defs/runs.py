@@ -89,7 +89,7 @@ def stale(instance: dg.DagsterInstance, asset: str, partition: str | None = None
 def plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:
     """Metadata as plain values."""
     tables = {key: [record.data for record in value.records] for key, value in metadata.items() if isinstance(value, dg.TableMetadataValue)}
-    return {key: tables[key] if key in tables else value.value for key, value in metadata.items()}
+    return {key: tables.get(key, value.value) for key, value in metadata.items()}
 
 
 def checks_of(asset: str) -> list[str]:
