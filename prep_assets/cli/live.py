@@ -21,11 +21,14 @@ class Live:
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+        from prep_assets.engine.tally import Tally
+
         self._console = console
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("", total=None, visible=False)
         self._began = time.monotonic()
+        self._tally = Tally()
 
     def __enter__(self) -> Live:
         self._bar.start()
@@ -33,10 +36,13 @@ class Live:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bar.stop()
+        if str(self._tally) and error is None:
+            self._console.print(str(self._tally), style="dim")
 
     def __call__(self, event: Event) -> None:
         from prep_assets.engine.events import Accepted, Checked, Planned, Progress, Refused, Skipped, Started, Written
 
+        self._tally.add(event)
         match event:
             case Planned(steps):
                 self._planned(steps)

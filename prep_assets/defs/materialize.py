@@ -18,6 +18,7 @@ from prep_assets.engine import plan, run
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
 from prep_assets.engine.planning import Step
 from prep_assets.engine.running import check
+from prep_assets.engine.tally import Tally
 from prep_assets.errors import PrepAssetsError
 from prep_assets.proofs.verdict import Verdict
 
@@ -37,12 +38,16 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
     record = _Record(context, site, workspace, asset, partitions)
     try:
         steps = plan(workspace, [(asset, partition) for partition in partitions])
+        tally = Tally()
         for event in run(workspace, steps, recheck=recheck, publish=publishes(config)):
+            tally.add(event)
             _log(context, event)
             yield from record.events(event)
     except PrepAssetsError as error:
         yield from record.unchanged()
         raise _failure(asset, str(error)) from None
+    if str(tally):
+        context.log.info(str(tally))
     yield from record.end()
     if record.reasons:
         raise _failure(asset, "\n".join(record.reasons))

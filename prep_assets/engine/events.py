@@ -13,9 +13,14 @@ from prep_assets.stores.published import Published
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What will be done, in this order."""
+    """What will be done, in this order.
+
+    Attributes:
+        domains: family and domain of all that the stores asked for are made from, those among them that nothing needs to be done for.
+    """
 
     steps: tuple[Step, ...]
+    domains: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

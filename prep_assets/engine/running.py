@@ -7,7 +7,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from prep_assets.assets.graph import run_check, upstream_of
-from prep_assets.assets.stage import Check
+from prep_assets.assets.stage import Asset, Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
 from prep_assets.engine.planning import Step
@@ -28,7 +28,7 @@ def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, p
         publish: make what this run's options give current; else it is a draft.
     """
     plan = tuple(steps)
-    yield Planned(plan)
+    yield Planned(plan, frozenset(_domains(workspace, ((step.asset, step.partition) for step in plan))))
     with nullcontext(workspace.pool) if workspace.pool else Pool() as pool:
         yield from _carried_out(replace(workspace, pool=pool), plan, recheck=recheck, publish=publish)
 
@@ -46,6 +46,14 @@ def _carried_out(workspace: Workspace, plan: tuple[Step, ...], *, recheck: bool,
             if isinstance(event, Refused):
                 failed[step.asset.name, step.partition] = step
             yield event
+
+
+def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Iterator[tuple[str, str]]:
+    """Family and domain of stores and of all that they are made from."""
+    for asset, partition in stores:
+        if partition:
+            yield asset.family, partition
+        yield from _domains(workspace, upstream_of(workspace, asset, partition))
 
 
 def _inputs(workspace: Workspace, step: Step) -> Iterator[tuple[str, str]]:
