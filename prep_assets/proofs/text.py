@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids
+from prep_assets.proofs.ids_again import IdsAgain
 from prep_assets.proofs.token_bytes import unproven_id
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.tokenization.engines import Engines
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 BATCH_CHARACTERS = 1 << 22
@@ -35,23 +36,26 @@ class Text:
     parts: tuple[str, ...] = ()
 
 
-def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, *, batch: int = 256) -> Verdict:
-    """Tokenize every document again with the reference library, and decode it.
+def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines | None = None, *, batch: int = 256) -> Verdict:
+    """Tokenize every document again, and decode it.
 
     The first documents are decoded by the tokenizer's own decoder. Once that would take longer than to decode each id of the vocabulary with
     it, this is done, and all other documents are compared with the bytes of their ids. A tokenizer that composes text (NFC) gives the composed
     text back; the documents of one that changes text in other ways are not decoded.
 
     Parts of a document that was cut follow a control token, so each is tokenized for itself.
+
+    Args:
+        engines: with them, all but a sample of the documents is tokenized by the fast engine, see `ids_again`; else all by the reference.
     """
     decoded = compared = cut = tokens = 0
     table: tuple[Any, ...] | None = None
-    reference = reference_ids(vocabulary)
+    again = IdsAgain(vocabulary, engines)
     for some in _batches(texts, batch):
-        for text, ids in zip(some, _again(some, reference), strict=True):
+        for text, ids in zip(some, _again(some, again), strict=True):
             compared += 1
             if not np.array_equal(ids, text.ids):
-                return _failed(text, f"{len(text.ids):,} ids differ from the reference's {len(ids):,}", decoded, compared)
+                return _failed(text, f"{len(text.ids):,} ids differ from the tokenizer's {len(ids):,}", decoded, compared)
         if vocabulary.token_bytes is not None:
             if table is None and tokens > vocabulary.size:
                 table = _byte_table(vocabulary)
@@ -61,10 +65,16 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, *, batch: int = 2
             decoded += len(some)
         cut += sum(bool(text.parts) for text in some)
         tokens += sum(len(text.ids) for text in some)
-    summary = f"{compared:,} documents have the reference tokenizer's ids, {decoded:,} decode to their text"
+    summary = f"{compared:,} documents have the tokenizer's ids, {decoded:,} decode to their text"
+    if engines is not None:
+        summary += f"; {again.by_reference:,} texts were tokenized by the reference library, the others by {engines.first.name}"
     if cut:
         summary += f"; {cut:,} are cut for fill-in-the-middle"
-    return Verdict(True, summary, {"documents_decoded": decoded, "documents_compared": compared, "documents_cut": cut})
+    return Verdict(
+        True,
+        summary,
+        {"documents_decoded": decoded, "documents_compared": compared, "documents_cut": cut, "texts_by_reference": again.by_reference},
+    )
 
 
 def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
@@ -81,12 +91,12 @@ def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
         yield some
 
 
-def _again(texts: Sequence[Text], reference: ReferenceIds) -> Iterator[npt.NDArray[np.integer]]:
-    """Each document's ids by the reference library."""
+def _again(texts: Sequence[Text], again: IdsAgain) -> Iterator[npt.NDArray[np.integer]]:
+    """Each document's ids once more."""
     parts = [text.parts or (text.text,) for text in texts]
     counts = np.fromiter(map(len, parts), np.int64, len(parts))
     whole = np.array([not text.parts for text in texts])
-    flat = reference.encode([part for each in parts for part in each], np.repeat(whole, counts))
+    flat = again.encode([part for each in parts for part in each], np.repeat(whole, counts))
     bounds = flat.offsets[np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])]
     for start, end in pairwise(bounds.tolist()):
         yield flat.ids[start:end]

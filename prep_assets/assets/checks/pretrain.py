@@ -70,7 +70,7 @@ def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> V
 def _all_trained(store: Store) -> Verdict:
     """A stream without a mask: no document has a region that weighs less than 1."""
     count, convert = 0, converter(domain_of(store.family, store.partition), Sample)
-    if isinstance(convert, TextField):
+    if isinstance(convert.convert, TextField):
         documents = sum(len(stream) for stream in store.streams().values())
         return Verdict(True, f"{documents:,} documents of one text each, every token of which is trained", {"documents": documents})
     for stream in store.streams().values():
@@ -91,7 +91,7 @@ def pretrain_texts(store: Store) -> Verdict:
     def prove(stream: TokenStore) -> Verdict:
         if len(stream.images):
             return prove_identity(document_conversations(store, stream), store.vocabulary)
-        return prove_texts(document_texts(store, stream), store.vocabulary)
+        return prove_texts(document_texts(store, stream), store.vocabulary, store.workspace.engines(store.workspace.family(Pretrain)))
 
     return together(prove(stream) for stream in store.streams().values())
 
@@ -100,9 +100,12 @@ def document_texts(store: Store, stream: TokenStore) -> Iterator[Text]:
     """Each document of a stream with the text of its source."""
     name, family, vocabulary = store.partition, store.workspace.family(Pretrain), store.vocabulary
     convert, fim = converter(domain_of(family, name), Sample), store.recipe["preprocessing"].get("fim")
+    as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     begin = int(documents_begin_with(vocabulary, family.bos) is not None)
     for number, identity, record in source_records(store, name, stream):
-        text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
+        text = as_it_is.plain(record.payload) if as_it_is is not None else None
+        if text is None:
+            text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
         yield _as_text(identity, text, stream.record(number, "tokens")[begin:-1], name, fim, vocabulary)
 
 

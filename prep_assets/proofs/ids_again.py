@@ -1,0 +1,77 @@
+"""The ids of documents once more: a sample by the reference library, all others by the fast engine, where the reference has admitted one.
+
+The fast engine finds what a store may have lost or mixed up: its ids are compared with those of every document. That the engine itself is right is for
+the reference: every code point was encoded by both when it was admitted, and of each store the reference encodes the first documents, and of the others
+those that the hash of their text picks. What is no text for the fast engine goes to the reference in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from prep_assets.proofs.reference_ids import reference_ids
+from prep_assets.tokenization.engines import Engines
+from prep_assets.tokenization.flat import Flat
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+FIRST = 1 << 17
+"""Characters at the beginning of a store that the reference encodes."""
+ONE_OF = 256
+"""Of so many documents after them, one is encoded by the reference."""
+
+
+class IdsAgain:
+    """Tokenizes documents for a comparison.
+
+    Attributes:
+        by_reference: how many texts the reference has encoded so far.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, engines: Engines | None) -> None:
+        self.by_reference = 0
+        self._vocabulary, self._characters = vocabulary, 0
+        self._engines = None if engines is None or engines.first is engines.reference else engines
+
+    def encode(self, texts: Sequence[str], first: npt.NDArray[np.bool_]) -> Flat:
+        """Ids of each text, in order; `first` says which of them begin a document. The others follow a control token."""
+        engines = self._engines
+        if engines is None:
+            self.by_reference += len(texts)
+            return reference_ids(self._vocabulary).encode(texts, first)
+        sample = np.array([self._in_sample(text) for text in texts], bool)
+        self.by_reference += int(sample.sum())
+        whole = _interleaved(
+            engines.reference.encode(_of(texts, sample & first)), engines.first.encode(_of(texts, ~sample & first)), sample[first]
+        )
+        if first.all():
+            return whole
+        rest = ~first
+        parts = _interleaved(
+            engines.rest_reference.encode(_of(texts, sample & rest)), engines.rest.encode(_of(texts, ~sample & rest)), sample[rest]
+        )
+        return _interleaved(whole, parts, first)
+
+    def _in_sample(self, text: str) -> bool:
+        self._characters += len(text)
+        return self._characters <= FIRST or xxhash.xxh3_64_intdigest(text.encode()) % ONE_OF == 0
+
+
+def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
+    return list(compress(texts, chosen))
+
+
+def _interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
+    """Two results as one, in the order of the texts; `chosen` says which are of the first."""
+    if not len(yes.ids) and not chosen.any():
+        return no
+    counts = np.empty(len(chosen), np.int64)
+    counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    ids, of_first = np.empty(int(offsets[-1]), np.uint32), np.repeat(chosen, counts)
+    ids[of_first], ids[~of_first] = yes.ids, no.ids
+    return Flat(ids, offsets)

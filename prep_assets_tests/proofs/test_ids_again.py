@@ -1,0 +1,83 @@
+"""Documents are tokenized again: a sample by the reference, the others by the fast engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prep_assets.proofs import ids_again
+from prep_assets.proofs.ids_again import IdsAgain
+from prep_assets.proofs.text import Text, prove_texts
+from prep_assets.tokenization.flat import Flat
+from prep_assets_tests.tokenization.loaded import CONFIGS, Loaded, load
+
+TEXTS = [f"Document {i}: the \u00e9 of caf\u00e9s, {i * 7} and \u4e2d\u6587." for i in range(400)]
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Loaded:
+    return load(CONFIGS / "tokenizer")
+
+
+def stored(loaded: Loaded) -> list[Text]:
+    flat = loaded.engines.reference.encode(TEXTS)
+    return [Text(f"{i}", text, flat.ids[flat.offsets[i] : flat.offsets[i + 1]]) for i, text in enumerate(TEXTS)]
+
+
+def test_ids_are_the_references_whoever_makes_them(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids_again, "FIRST", 200)
+    monkeypatch.setattr(ids_again, "ONE_OF", 16)
+    again = IdsAgain(loaded.vocabulary, loaded.engines)
+    first = np.array([i % 3 != 0 for i in range(len(TEXTS))])
+    for begins in (np.ones(len(TEXTS), bool), first):
+        found, expected = again.encode(TEXTS, begins), loaded.engines.reference.encode(TEXTS)
+        assert found.ids.tolist() == expected.ids.tolist() and found.offsets.tolist() == expected.offsets.tolist()
+    assert 5 < again.by_reference < 2 * len(TEXTS) / 4
+
+
+@pytest.mark.parametrize("at", [0, 1, 57, 399])
+def test_one_other_id_of_any_document_is_found(loaded: Loaded, at: int) -> None:
+    texts = stored(loaded)
+    assert prove_texts(texts, loaded.vocabulary, loaded.engines).passed
+    table = loaded.vocabulary.token_bytes
+    assert table is not None
+    # the same text in other ids: each byte of one token for itself
+    single = {own: number for number, own in enumerate(table) if len(own) == 1}
+    ids = texts[at].ids.tolist()
+    long = next(place for place, token in enumerate(ids) if len(table[token]) > 1)
+    ids[long : long + 1] = [single[bytes([byte])] for byte in table[ids[long]]]
+    texts[at] = replace(texts[at], ids=np.array(ids, np.uint32))
+    verdict = prove_texts(texts, loaded.vocabulary, loaded.engines)
+    assert not verdict.passed and verdict.worst is not None and verdict.worst.where == f"{at}"
+
+
+def test_a_fast_engine_that_is_wrong_is_found_by_the_sample(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ids are in the store, so that it agrees with itself."""
+    monkeypatch.setattr(ids_again, "FIRST", 0)
+    monkeypatch.setattr(ids_again, "ONE_OF", 8)
+
+    [the] = loaded.engines.rest.encode([" the"]).ids.tolist()
+    table = loaded.vocabulary.token_bytes
+    assert table is not None
+    pieces = table.index(b" "), table.index(b"the")
+
+    class Wrong:
+        name = "wrong"
+
+        def encode(self, texts: Sequence[str]) -> Flat:
+            """The reference's, but for a word that is left in two pieces."""
+            flat = loaded.engines.reference.encode(texts)
+            hits = flat.ids == the
+            ids = np.repeat(flat.ids, 1 + hits)
+            at = np.flatnonzero(hits) + np.arange(hits.sum())
+            ids[at], ids[at + 1] = pieces
+            return Flat(ids, flat.offsets + np.concatenate([[0], np.cumsum(hits)])[flat.offsets])
+
+    engines = replace(loaded.engines, first=Wrong(), rest=Wrong())
+    flat = engines.first.encode(TEXTS)
+    texts = [Text(f"{i}", text, flat.ids[flat.offsets[i] : flat.offsets[i + 1]]) for i, text in enumerate(TEXTS)]
+    verdict = prove_texts(texts, loaded.vocabulary, engines)
+    assert not verdict.passed and "ids differ" in verdict.summary
