@@ -46,23 +46,21 @@ class Build:
 
     def propose(self, *, draft: bool = False, again: bool = False) -> Published:
         """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
-        return self.place.propose(
-            self.key,
-            self._write,
-            config_key=build_key(self.plain_recipe),
-            recipe=dict(self.recipe),
-            audit=self.audit,
-            draft=draft,
-            again=again,
-        )
-
-    def _write(self, payload: Path, quarantine: Path) -> Draft:
         try:
-            return self._checked(self.write(payload, quarantine), quarantine)
+            return self.place.propose(
+                self.key,
+                self._write,
+                config_key=build_key(self.plain_recipe),
+                recipe=dict(self.recipe),
+                audit=self.audit,
+                draft=draft,
+                again=again,
+            )
         except PrepAssetsError as error:
             raise type(error)(f"{self.place.label}: {error}") from error
 
-    def _checked(self, draft: Draft, quarantine: Path) -> Draft:
+    def _write(self, payload: Path, quarantine: Path) -> Draft:
+        draft = self.write(payload, quarantine)
         if draft.counts.get("read") == 0 and not self.may_be_empty():
             raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
         if draft.counts.get("read") and not draft.counts.get("kept"):

@@ -51,7 +51,9 @@ class Live:
                 self._show(step.label)
             case Progress(what, done, total):
                 self._show(what, done, total or None)
-            case Written(step, _):
+            case Written(step, published):
+                for note in published.notes:
+                    self._line("!", f"{step.label}: {note}", "yellow")
                 self._show(f"{step.label} checks")
             case Checked(step, check, verdict):
                 self._show(f"{step.label} {check}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,10 +57,16 @@ def prune(
     for place in places:
         place.remove_unused()
     for place in gone if removed else ():
-        shutil.rmtree(place.directory)
+        place.remove()
     left = [each for each in doomed if each.path.exists()]
     freed = sum(each.size for each in doomed) - sum(each.size for each in left)
     out().print(f"{counted(len(doomed) - len(left), 'folder')}, {size(freed)}, deleted", soft_wrap=True)
+    for each in left:
+        out().print(
+            f"{each.label}: {each.path.name} is being read and stays. Prune again when its readers have ended",
+            style="yellow",
+            soft_wrap=True,
+        )
 
 
 def _doomed(place: Place) -> list[Doomed]:

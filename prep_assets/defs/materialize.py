@@ -213,6 +213,8 @@ def _log(context: dg.AssetExecutionContext, event: Event) -> None:
         case Written(step, published):
             what = "nothing to do, the store is there" if published.reused else "written"
             context.log.info(f"{step.label}: {what}: {published.directory}")
+            for note in published.notes:
+                context.log.warning(f"{step.label}: {note}")
         case Checked(step, name, verdict) if not verdict.passed:
             context.log.error(f"{step.label}: {name} does not hold: {verdict.summary}")
         case Accepted(step, published, _, overrides, True):

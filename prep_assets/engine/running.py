@@ -9,6 +9,7 @@ from dataclasses import replace
 from prep_assets.assets.graph import run_check, upstream_of
 from prep_assets.assets.stage import Asset, Check
 from prep_assets.assets.workspace import Workspace
+from prep_assets.disk.faults import in_words
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
 from prep_assets.engine.planning import Step
 from prep_assets.engine.standing import failures
@@ -94,7 +95,7 @@ class _Worker:
                 yield Checked(step, check.name, verdicts[check.name])
             yield self._conclude(step, published, verdicts, build.overrides, draft=draft)
         except (PrepAssetsError, OSError) as fault:
-            error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {type(fault).__name__}: {fault}")
+            error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {in_words(fault, workspace.stores)}")
             text = str(error)
             yield Refused(step, text if text.startswith(step.label) else f"{step.label}: {text}", verdicts, published, error)
 
@@ -161,7 +162,7 @@ def check(workspace: Workspace, step: Step) -> Iterator[Event]:
     for each in step.asset.checks:
         verdicts[each.name] = verdict_of(each, workspace, published)
         yield Checked(step, each.name, verdicts[each.name])
-    with suppress(OSError):  # a folder that can only be read
+    with suppress(StoreError):  # a folder that can only be read
         place.record(published, {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()})
     if all(verdict.passed for verdict in verdicts.values()):
         yield Accepted(step, _reused(published), verdicts)

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
+from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import StoreError
 from prep_assets.records.blocks import PAYLOAD_CHARACTERS, Unreadable
 from prep_assets.records.files import SourceFile, record_id
@@ -49,7 +50,7 @@ class Quarantine:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: IO[bytes] | None = None
+        self._file: WrittenFile | None = None
         self._counts: Counter[str] = Counter()
 
     def __enter__(self) -> Quarantine:
@@ -96,10 +97,10 @@ class Quarantine:
         self._opened().write(json.dumps(asdict(refusal), ensure_ascii=False).encode() + b"\n")
         self._counts[f"{refusal.stage}/{refusal.reason}"] += 1
 
-    def _opened(self) -> IO[bytes]:
+    def _opened(self) -> WrittenFile:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("wb")
+            self._file = WrittenFile(self._path)
         return self._file
 
 

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import Guards, map_array
 
 
 class RowShards:
     """Tables (N, row_len) of several shards, one below the other. Read by row number, or by slices in steps of 1."""
 
-    def __init__(self, tables: Sequence[npt.NDArray[Any]]) -> None:
+    def __init__(self, tables: Sequence[Any]) -> None:
         self._tables = list(tables)
         self._bounds = np.cumsum([0, *(len(table) for table in tables)])
         self.shape = (int(self._bounds[-1]), tables[0].shape[1])
@@ -38,7 +39,7 @@ class RowShards:
         return np.concatenate([part for part in parts if len(part)] or parts[:1])
 
 
-def bin_rows(folder: Path, key: str, row_len: int) -> Any:
+def bin_rows(folder: Path, key: str, row_len: int, guards: Guards | None = None) -> Any:
     """The rows of ``<folder>/shard_*/<key>.bin``, (N, row_len), memory-mapped.
 
     Raises:
@@ -48,15 +49,16 @@ def bin_rows(folder: Path, key: str, row_len: int) -> Any:
     shards = sorted(folder.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
     if not shards:
         raise FileNotFoundError(f"{folder} has no shard")
-    tables = [_rows_of(shard, key, row_len) for shard in shards]
+    guards = guards or Guards()
+    tables = [_rows_of(shard, key, row_len, guards) for shard in shards]
     return tables[0] if len(tables) == 1 else RowShards(tables)
 
 
-def _rows_of(shard: Path, key: str, row_len: int) -> npt.NDArray[Any]:
-    entry = json.loads((shard / "meta.json").read_text("utf-8"))[key]
+def _rows_of(shard: Path, key: str, row_len: int, guards: Guards) -> Any:
+    entry = json.loads(guards.whole(shard / "meta.json").read_text("utf-8"))[key]
     path, dtype, total = shard / f"{key}.bin", np.dtype(entry["dtype"]), int(entry["shape"][0])
     if path.stat().st_size != total * dtype.itemsize or total % row_len:
         raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {total:,} {dtype.name}, rows of {row_len:,}")
     if not total:
         return np.zeros((0, row_len), dtype)
-    return np.asarray(np.memmap(path, dtype, "r")).reshape(-1, row_len)
+    return map_array(path, dtype, guards).reshape(-1, row_len)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from prep_assets.disk.written import write_text
+
 CHECKS = ".checks.json"
 
 
@@ -44,7 +46,7 @@ def write_results(directory: Path, content_hash: str, results: Mapping[str, Resu
     path = _beside(directory)
     fresh = path.with_name(f".{path.name}-{os.getpid()}")
     text = json.dumps({"content_hash": content_hash, "checks": {name: list(result) for name, result in results.items()}}, indent=1)
-    fresh.write_text(text + "\n", "utf-8")
+    write_text(fresh, text + "\n")
     fresh.replace(path)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.manifest import MANIFEST, Manifest
+from prep_assets.stores.manifest import MANIFEST
 
 Format = Literal["h5", "bin", "jsonl", "parquet", "megatron"]
 PATTERNS: tuple[tuple[Format, str], ...] = (
@@ -95,18 +95,6 @@ def payload_folders(path: Path) -> list[Path]:
     return below if published else [_pinned(path)]
 
 
-def read_manifests(folders: Sequence[Path]) -> None:
-    """Read the manifest of each version that `folders` are, or are in; any other folder has none to read.
-
-    Raises:
-        StoreError: one was edited or cut short.
-    """
-    for folder in folders:
-        version = folder if (folder / MANIFEST).is_file() else _version(folder)
-        if version is not None:
-            Manifest.read(version)
-
-
 def _is_store(path: Path) -> bool:
     # is_symlink: a dangling link does not exist; a plain folder named `candidate` is someone's data
     current, candidate = path / "current", path / "candidate"
@@ -133,10 +121,10 @@ def _current(path: Path) -> Path:
 
 def _pinned(path: Path) -> Path:
     """`path` without links where it is in a version; elsewhere as it is, because the name of a link can say more than the file's."""
-    return path if _version(path) is None else path.resolve()
+    return path if version_of(path) is None else path.resolve()
 
 
-def _version(path: Path) -> Path | None:
+def version_of(path: Path) -> Path | None:
     """The version that `path` is, or is in."""
     real = path.resolve()
     return next((each for each in (real, *real.parents) if each.parent.name == VERSIONS and (each / MANIFEST).is_file()), None)

@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prep_assets.errors import PrepAssetsError
+from prep_assets.disk.faults import in_words
+from prep_assets.disk.folders import remove_tree, sync, sync_folders
+from prep_assets.disk.ledger import recording
+from prep_assets.disk.readback import prove
+from prep_assets.errors import PrepAssetsError, StoreError
 
 
 @contextmanager
 def whole_folder(place: Path, check: Callable[[], None], *, busy: PrepAssetsError, replace: bool = False) -> Iterator[Path]:
-    """A folder ``.<name>.writing`` beside `place` to write into. It becomes `place` when the block ends, and is removed when the block fails.
+    """A folder ``.<name>.writing`` beside `place` to write into. What the disk gives back of it is compared with what was written. It becomes
+    `place` when the block ends, and is removed when the block fails.
 
     Args:
         place: resolved; folders above it are made.
@@ -28,12 +33,18 @@ def whole_folder(place: Path, check: Callable[[], None], *, busy: PrepAssetsErro
         for left in work.iterdir():  # by a process that was killed
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         try:
-            yield work
-            sync_tree(work)
+            with recording(work) as ledger:
+                yield work
+                prove(work, ledger)
+            sync_folders(work)
             check()
             _rename(work, place, replace)
-        except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
+        except BaseException as error:
+            written = sum(path.stat().st_size for path in work.rglob("*") if path.is_file()) if work.exists() else 0
+            kept = remove_tree(work)
+            if isinstance(error, OSError) and not isinstance(error, PrepAssetsError):
+                named = f". What was written could not be deleted: {', '.join(kept[:3])}" if kept else ""
+                raise StoreError(f"{in_words(error, place.parent, written=written)}{named}") from error
             raise
 
 
@@ -77,19 +88,3 @@ def _is(path: Path, handle: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:
         return False
-
-
-def sync(path: Path) -> None:
-    """Have a file, or the list of names in a folder, on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_tree(directory: Path) -> None:
-    """`sync` everything below a folder, and the folder."""
-    for path in sorted(directory.rglob("*")):
-        sync(path)
-    sync(directory)

@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.written import save_array, write_json
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.tokens import StorageFormat, TokenStore, open_tokens, record_writer
 
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
@@ -85,8 +87,8 @@ class GroupWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.__exit__(kind, error, trace)
         if kind is None:
-            np.save(self._index / "source.npy", np.asarray(self._source, np.int32))
-            (self._index / "sources.json").write_text(json.dumps(self._sources) + "\n", "utf-8")
+            save_array(self._index / "source.npy", np.asarray(self._source, np.int32))
+            write_json(self._index / "sources.json", self._sources)
 
     def append(self, groups: Sequence[Scored]) -> None:
         """Write whole groups."""
@@ -155,7 +157,9 @@ def open_groups(directory: Path) -> GroupStore:
             f"{directory}: {len(prompts):,} prompts and {len(responses):,} responses, but {len(rewards):,} groups of {rewards.tokens:,} rewards"
         )
     index = directory / f"{PROMPTS}.index"
-    source, sources = np.load(index / "source.npy"), tuple(json.loads((index / "sources.json").read_text("utf-8")))
+    guards = Guards()
+    source = np.array(load_array(index / "source.npy", guards))
+    sources = tuple(json.loads(guards.whole(index / "sources.json").read_text("utf-8")))
     if len(source) != len(prompts) or (len(source) and not 0 <= int(source.min()) <= int(source.max()) < len(sources)):
         raise StoreError(f"{index}: {len(source):,} domain numbers of {len(prompts):,} groups, which must be below {len(sources)}")
     return GroupStore(prompts, responses, rewards, source, sources)

@@ -16,12 +16,14 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import Guards, load_array
 
 FIELDS = ("record", "start", "length", "end")
 LINES = "images.jsonl"
@@ -52,7 +54,7 @@ class ImageWriter:
     def __init__(self, directory: Path, name: str) -> None:
         self._folder = directory / f"{name}.images"
         self._columns: dict[str, _Column] = {}
-        self._lines: IO[bytes] | None = None
+        self._lines: WrittenFile | None = None
 
     def append(self, block: ImageBlock, first: int) -> None:
         """Append the images of a batch whose first record has the number `first`."""
@@ -61,10 +63,10 @@ class ImageWriter:
         if self._lines is None:
             self._folder.mkdir()
             self._columns = {field: _Column(self._folder / f"{field}.npy") for field in FIELDS}
-            self._lines = (self._folder / LINES).open("wb")
+            self._lines = WrittenFile(self._folder / LINES)
         lines = [json.dumps({"path": image.path, "sha256": image.sha256}).encode() + b"\n" for image in block.images]
         ends = self._lines.tell() + np.cumsum([len(line) for line in lines])
-        self._lines.writelines(lines)
+        self._lines.write(b"".join(lines))
         for field, values in zip(FIELDS, (block.record + first, block.start, block.length, ends), strict=True):
             self._columns[field].append(np.asarray(values, np.int64))
 
@@ -80,7 +82,7 @@ class _Column:
     """A ``.npy`` file that grows. NumPy leaves room in the header for a longer shape, so it is written again at the end."""
 
     def __init__(self, path: Path) -> None:
-        self._file, self._count = path.open("wb"), 0
+        self._file, self._count = WrittenFile(path), 0
         self._write_header()
         self._begin = self._file.tell()
 
@@ -89,14 +91,14 @@ class _Column:
         np.lib.format.write_array_header_1_0(self._file, about)
 
     def append(self, values: Ints) -> None:
-        values.astype("<i8").tofile(self._file)
+        self._file.write_array(values.astype("<i8"))
         self._count += len(values)
 
     def close(self) -> None:
         self._file.seek(0)
         self._write_header()
         if self._file.tell() != self._begin:
-            raise StoreError(f"{self._file.name}: the header of {self._count:,} entries has another size than that of none")
+            raise StoreError(f"{self._file.path}: the header of {self._count:,} entries has another size than that of none")
         self._file.close()
 
 
@@ -136,7 +138,7 @@ class Images:
 NO_IMAGES = Images(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def open_images(directory: Path, name: str) -> Images:
+def open_images(directory: Path, name: str, guards: Guards | None = None) -> Images:
     """The images of the stream or table `name` of a store; none where it has none.
 
     Raises:
@@ -145,9 +147,10 @@ def open_images(directory: Path, name: str) -> Images:
     folder = directory / f"{name}.images"
     if not folder.is_dir():
         return NO_IMAGES
-    columns: dict[str, Any] = {field: np.load(folder / f"{field}.npy", mmap_mode="r") for field in FIELDS}
+    guards = guards or Guards()
+    columns: dict[str, Any] = {field: load_array(folder / f"{field}.npy", guards) for field in FIELDS}
     counts = {field: len(column) for field, column in columns.items()}
-    lines = folder / LINES
+    lines = guards.whole(folder / LINES)
     if len(set(counts.values())) != 1 or not counts["end"] or int(columns["end"][-1]) != lines.stat().st_size:
         raise StoreError(f"{folder}: its parts do not fit together: {counts}, {LINES} has {lines.stat().st_size:,} bytes. Build it again")
     return Images(columns["record"], columns["start"], columns["length"], columns["end"], lines)

@@ -9,16 +9,20 @@ import json
 import random
 import shutil
 import tempfile
+from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
+from prep_assets.disk.written import WrittenFile, save_array, write_json
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import Guards, load_array
 
 INDEX_FIELDS = {"source": np.int32, "file": np.int32, "row": np.int64}
 
@@ -31,9 +35,9 @@ class LinesWriter:
 
     def __init__(self, directory: Path, name: str, sources: tuple[str, ...], *, shuffle_seed: int | None = None) -> None:
         self._directory, self._name, self._sources, self._seed = directory, name, sources, shuffle_seed
-        self._file: IO[bytes] = (directory / f"{name}.jsonl").open("wb")
-        self._lengths: list[int] = []
-        self._origin: dict[str, list[int]] = {field: [] for field in INDEX_FIELDS}
+        self._file = WrittenFile(directory / f"{name}.jsonl")
+        self._lengths, self._hashes = array("Q"), array("Q")
+        self._origin = {name: array("q") for name in INDEX_FIELDS}
 
     def __enter__(self) -> LinesWriter:
         return self
@@ -43,8 +47,10 @@ class LinesWriter:
         line = json.dumps(row).encode() + b"\n"
         self._file.write(line)
         self._lengths.append(len(line))
-        for field, value in (("source", source), ("file", file), ("row", at)):
-            self._origin[field].append(value)
+        if self._seed is not None:
+            self._hashes.append(xxh3_64_intdigest(line))
+        for column, value in (("source", source), ("file", file), ("row", at)):
+            self._origin[column].append(value)
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -53,26 +59,29 @@ class LinesWriter:
         self._file.close()
         if kind is not None:
             return
-        order = list(range(len(self._lengths)))
+        order = array("Q", range(len(self._lengths)))
         if self._seed is not None:
             random.Random(self._seed).shuffle(order)
             self._reorder(order)
         index = self._directory / f"{self._name}.index"
         index.mkdir()
-        for field, dtype in INDEX_FIELDS.items():
-            np.save(index / f"{field}.npy", np.asarray(self._origin[field], dtype)[order])
-        (index / "sources.json").write_text(json.dumps(list(self._sources)) + "\n", "utf-8")
+        for column, dtype in INDEX_FIELDS.items():
+            save_array(index / f"{column}.npy", np.asarray(self._origin[column]).astype(dtype)[np.asarray(order)])
+        write_json(index / "sources.json", list(self._sources))
 
-    def _reorder(self, order: list[int]) -> None:
+    def _reorder(self, order: array[int]) -> None:
         path = self._directory / f"{self._name}.jsonl"
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)])
         with tempfile.TemporaryFile(dir=self._directory) as spool:
             with path.open("rb") as written:
                 shutil.copyfileobj(written, spool)
-            with path.open("wb") as out:
-                for line in order:
-                    spool.seek(int(starts[line]))
-                    out.write(spool.read(self._lengths[line]))
+            with WrittenFile(path) as out:
+                for number in order:
+                    spool.seek(int(starts[number]))
+                    line = spool.read(self._lengths[number])
+                    if xxh3_64_intdigest(line) != self._hashes[number]:
+                        raise StoreError(f"{path}: line {number:,} read back is not what was written. The disk or the memory is faulty")
+                    out.write(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +91,13 @@ class Lines:
     path: Path
     sources: tuple[str, ...]
     index: Mapping[str, npt.NDArray[Any]]
+    guards: Guards = field(default_factory=Guards, compare=False)
 
     def __len__(self) -> int:
         return len(self.index["row"])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        with self.path.open("rb") as file:
+        with self.guards.open(self.path) as file:
             yield from map(json.loads, file)
 
 
@@ -100,10 +110,11 @@ def open_lines(directory: Path, name: str) -> Lines:
     path, index = directory / f"{name}.jsonl", directory / f"{name}.index"
     if not path.is_file() or not index.is_dir():
         raise StoreError(f"{directory} has no lines {name!r}")
-    fields = {field: np.load(index / f"{field}.npy") for field in INDEX_FIELDS}
-    with path.open("rb") as file:
+    guards = Guards()
+    fields = {column: np.array(load_array(index / f"{column}.npy", guards)) for column in INDEX_FIELDS}
+    with guards.open(path) as file:
         count = sum(1 for _ in file)
-    for field, values in fields.items():
+    for column, values in fields.items():
         if count != len(values):
-            raise StoreError(f"{path}: {count:,} lines, {field} in its index has {len(values):,}")
-    return Lines(path, tuple(json.loads((index / "sources.json").read_text("utf-8"))), fields)
+            raise StoreError(f"{path}: {count:,} lines, {column} in its index has {len(values):,}")
+    return Lines(path, tuple(json.loads(guards.whole(index / "sources.json").read_text("utf-8"))), fields, guards)

@@ -12,11 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from prep_assets.disk.blocks import BLOCK, first_difference, sums_of
+from prep_assets.disk.written import write_text
 from prep_assets.errors import StoreError
 
 MANIFEST = "manifest.json"
-FORMAT = 1
-"""Counts up when what stores look like changes, so that every store is built anew."""
+FORMAT = 2
+"""Counts up when what stores look like changes, so that every store is built anew. Stores of format 1, whose files have no hashes of blocks, are
+read as before, and are out of date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class Manifest:
         recipe: everything that went into the build key, readable.
         counts: records ``read``, ``kept`` and ``refused`` by ``stage/reason``; other whole numbers by name.
         metrics: further numbers, e.g. ``fill_rate``.
-        files: payload files: relative path → size in bytes and sha256.
+        files: payload files: relative path → size in bytes, sha256, and hashes of blocks (see `prep_assets.disk.blocks`); of HDF5 also a hash
+            of where its data lies.
         checks: structural checks that passed before publication.
         quarantine: sha256 of the quarantine file beside the store, ``""`` where nothing was refused.
     """
@@ -56,7 +60,7 @@ class Manifest:
         """Write ``manifest.json`` into `directory`, with a seal: the hash of everything else in it."""
         fields = asdict(self)
         text = json.dumps({**fields, "seal": digest(fields)}, indent=1, sort_keys=True, ensure_ascii=False)
-        (directory / MANIFEST).write_text(text + "\n", "utf-8")
+        write_text(directory / MANIFEST, text + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
@@ -109,12 +113,6 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def list_payload(directory: Path) -> dict[str, dict[str, Any]]:
-    """Size and sha256 of every payload file below `directory`, by relative path, sorted."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / MANIFEST)
-    return {path.relative_to(directory).as_posix(): {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in files}
-
-
 def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
     """What is wrong with the files of a store, one sentence each; empty when every file is there, whole and unaltered."""
     faults = []
@@ -124,13 +122,15 @@ def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
         path = directory / name
         if name not in present:
             faults.append(f"{name}: missing; the manifest lists it with {expected['bytes']:,} bytes")
-        elif (found := file_hash(path)) == expected["sha256"]:
+        elif (found := sums_of(path)).sha256 == expected["sha256"]:
             continue
-        elif found in listed:
-            faults.append(f"{name}: swapped: it holds what the manifest lists as {listed[found]}")
-        elif path.stat().st_size != expected["bytes"]:
-            faults.append(f"{name}: {path.stat().st_size:,} bytes, the manifest says {expected['bytes']:,}")
+        elif found.sha256 in listed:
+            faults.append(f"{name}: swapped: it holds what the manifest lists as {listed[found.sha256]}")
+        elif found.bytes != expected["bytes"]:
+            faults.append(f"{name}: {found.bytes:,} bytes, the manifest says {expected['bytes']:,}")
         else:
-            faults.append(f"{name}: content altered: sha256 is {found[:16]}…, the manifest says {expected['sha256'][:16]}…")
+            block = first_difference(found.blocks, expected)
+            where = "" if block is None else f" in bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, found.bytes):,}"
+            faults.append(f"{name}: content altered{where}: sha256 is {found.sha256[:16]}…, the manifest says {expected['sha256'][:16]}…")
     faults += [f"{name}: not in the manifest" for name in sorted(present - set(manifest.files))]
     return faults

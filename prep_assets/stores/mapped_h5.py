@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.stores.guards import Guard, GuardedArray, guarded
+
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
@@ -21,17 +23,20 @@ def map_file(path: Path) -> Bytes:
     return np.asarray(np.memmap(path, np.uint8, "r"))
 
 
-def map_dataset(memory: Bytes, dataset: Any) -> npt.NDArray[Any] | ChunkedArray | None:
-    """A dataset of one or two dimensions as a flat array, rows end to end; `None` where only HDF5 can read it."""
+def map_dataset(memory: Bytes, dataset: Any, guard: Guard | None = None) -> npt.NDArray[Any] | GuardedArray | ChunkedArray | None:
+    """A dataset of one or two dimensions as a flat array, rows end to end, under the guard of its file; `None` where only HDF5 can read it."""
     if not dataset.size or dataset.dtype.hasobject or dataset.file.userblock_size:
         return None
     if dataset.chunks is not None:
-        return _chunked(memory, dataset)
+        return _chunked(memory, dataset, guard)
     offset = dataset.id.get_offset()
-    return None if offset is None else memory[offset : offset + dataset.size * dataset.dtype.itemsize].view(dataset.dtype)
+    if offset is None:
+        return None
+    found: npt.NDArray[Any] | GuardedArray = guarded(memory[offset : offset + dataset.nbytes].view(dataset.dtype), guard, offset)
+    return found
 
 
-def _chunked(memory: Bytes, dataset: Any) -> ChunkedArray | None:
+def _chunked(memory: Bytes, dataset: Any, guard: Guard | None) -> ChunkedArray | None:
     plain = dataset.id.get_create_plist().get_nfilters() == 0
     rows, *width = dataset.chunks
     count = -(-dataset.shape[0] // rows)
@@ -48,7 +53,8 @@ def _chunked(memory: Bytes, dataset: Any) -> ChunkedArray | None:
         return None
     elements = memory[int(remainder[0]) :]
     elements = elements[: len(elements) // dataset.dtype.itemsize * dataset.dtype.itemsize].view(dataset.dtype)
-    return ChunkedArray(elements, first, int(np.prod(dataset.chunks)), dataset.size)
+    whole = elements if guard is None else GuardedArray(elements, guard, int(remainder[0]))
+    return ChunkedArray(whole, first, int(np.prod(dataset.chunks)), dataset.size)
 
 
 class ChunkedArray:
@@ -61,8 +67,14 @@ class ChunkedArray:
         size: elements in the array.
     """
 
-    def __init__(self, elements: npt.NDArray[Any], firsts: Int64s, chunk: int, size: int) -> None:
-        self._elements, self._firsts, self._chunk, self._size = elements, firsts.tolist(), chunk, size
+    def __init__(self, elements: npt.NDArray[Any] | GuardedArray, firsts: Int64s, chunk: int, size: int) -> None:
+        self._elements, self._chunk, self._size = elements, chunk, size
+        self._firsts: list[int] = firsts.tolist()
+
+    @property
+    def firsts(self) -> list[int]:
+        """Where each chunk begins, in elements of the file."""
+        return self._firsts
 
     @property
     def dtype(self) -> np.dtype[Any]:

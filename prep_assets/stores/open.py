@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.errors import ConfigError, StoreError, nearest
-from prep_assets.stores.detect import PATTERNS, Format, data_files, format_of, payload_folders, read_manifests
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
+from prep_assets.stores.detect import PATTERNS, Format, data_files, format_of, payload_folders
+from prep_assets.stores.guards import UNGUARDED, Guards, Verify
 from prep_assets.stores.read_bin import read_bin
 from prep_assets.stores.read_h5 import read_h5
 from prep_assets.stores.read_megatron import read_megatron
@@ -30,6 +31,7 @@ from prep_assets.stores.segments import Positions, Shard, joined
 from prep_assets.stores.streams import read_named, read_streams
 
 Keys = list[str] | tuple[str, ...]
+_TRIES = 5
 SYNONYMS = {"tokens": "sequence"}
 """Names under which a key is also found: train-llm-from-scratch's for AstrAI's."""
 
@@ -54,6 +56,8 @@ class Store:
         data: its arrays and records.
         chosen: the keys it was opened with, `None` for all.
         folders: the folders, or the file, that are read; of published stores the versions that were current.
+        verify: how what is read is compared with manifests, see `prep_assets.stores.guards`.
+        guards: what compares it, and the leases that keep these versions from being pruned.
     """
 
     path: Path
@@ -61,6 +65,8 @@ class Store:
     data: Shard
     chosen: tuple[str, ...] | None = None
     folders: tuple[Path, ...] = ()
+    verify: Verify = "lazy"
+    guards: Guards = UNGUARDED
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -89,7 +95,7 @@ class Store:
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self.path, self.folders, self.format, self.chosen)
+        return _opened, (self.path, self.folders, self.format, self.chosen, self.verify)
 
     def require(self, keys: Iterable[str]) -> None:
         """Raises:
@@ -206,7 +212,7 @@ class Windows:
         return self.store.fetch(*self[i], keys)
 
 
-def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None) -> Store:
+def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None, *, verify: Verify = "lazy") -> Store:
     """Open what is at `path`: a file, a folder of shards, or a published store (its current version).
 
     Shards are read in numeric order and checked against each other. Published stores below `path` are read one after another. Keys:
@@ -216,42 +222,63 @@ def open_store(path: Path | str, format: Format | None = None, keys: Sequence[st
     Args:
         format: instead of what `detect_format` finds.
         keys: open only these.
+        verify: compare what is read with the manifest: ``lazy``, each block of 1 MiB when something in it is first read; ``full``, every
+            file now; ``off``, never. Data that has no manifest is read as it is.
 
     Raises:
         NoData, UnsupportedFormat: as `detect_format`.
         StoreError: parts that do not fit together, the message says which and how; a store of which no version is published, or whose
-            manifest was edited.
+            manifest was edited, or whose files are not what it says.
     """
     path = Path(path)
-    return _opened(path, tuple(payload_folders(path)), format, keys)
+    for _ in range(_TRIES):
+        folders = tuple(payload_folders(path))
+        try:
+            return _opened(path, folders, format, keys, verify)
+        except PrepAssetsError:
+            if all(folder.exists() for folder in folders):
+                raise
+        except Exception as error:  # whatever libraries make of damaged bytes
+            if all(folder.exists() for folder in folders):
+                raise StoreError(
+                    f"{path} cannot be read ({type(error).__name__}: {str(error)[:200]}); a file is damaged. Build or copy it again"
+                ) from error
+    raise StoreError(
+        f"{path}: its version was removed {_TRIES} times while it was opened. Wait until nothing is pruned, then open it again"
+    )
 
 
-def _opened(path: Path, folders: tuple[Path, ...], format: Format | None, keys: Sequence[str] | None) -> Store:
-    read_manifests(folders)
+def _opened(path: Path, folders: tuple[Path, ...], format: Format | None, keys: Sequence[str] | None, verify: Verify) -> Store:
+    if verify not in get_args(Verify):
+        raise ConfigError(f"verify {verify!r} is not one of {', '.join(get_args(Verify))}{nearest(verify, get_args(Verify))}")
+    guards = Guards(verify)
+    for folder in folders:
+        guards.hold(folder)
     known = format_of(path, folders) if format is None else format
-    found = joined([_select(shard, keys) for shard in _shards(path, folders, known)])
-    return Store(path, known, found, None if keys is None else tuple(keys), folders)
+    found = joined([_select(shard, keys) for shard in _shards(path, folders, known, guards)])
+    return Store(path, known, found, None if keys is None else tuple(keys), folders, verify, guards)
 
 
-def _shards(path: Path, folders: tuple[Path, ...], format_: Format) -> list[Shard]:
+def _shards(path: Path, folders: tuple[Path, ...], format_: Format, guards: Guards) -> list[Shard]:
     readers = {"h5": read_h5, "bin": read_bin, "jsonl": read_jsonl, "parquet": read_parquet, "megatron": read_megatron}
     if format_ not in readers:
         _unknown(format_, readers)
-    named = read_named(folders[0]) if len(folders) == 1 and format_ in ("h5", "bin") else []
+    named = read_named(folders[0], guards) if len(folders) == 1 and format_ in ("h5", "bin") else []
     if named:
         return named
     if len(folders) == 1 and (file := folders[0]).is_file():
         return [
-            _with_positions(_renamed(shard)) for shard in readers[format_]([file.with_suffix(".idx") if format_ == "megatron" else file])
+            _with_positions(_renamed(shard))
+            for shard in readers[format_]([file.with_suffix(".idx") if format_ == "megatron" else file], guards)
         ]
-    ours = [read_streams(folder) for folder in folders]
+    ours = [read_streams(folder, guards) for folder in folders]
     if any(ours):
         return [shard for shards in ours for shard in shards]
     files = [file for kind, pattern in PATTERNS if kind == format_ for file in data_files(folders, pattern)]
     if not files:
         format_of(path, folders)
         raise StoreError(f"{path} has no {format_} files")
-    return [_with_positions(_renamed(shard)) for shard in readers[format_](files)]
+    return [_with_positions(_renamed(shard)) for shard in readers[format_](files, guards)]
 
 
 def _with_positions(shard: Shard) -> Shard:

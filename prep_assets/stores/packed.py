@@ -23,13 +23,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.h5 import FixedH5
+from prep_assets.disk.written import save_array, write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.bin_rows import bin_rows
+from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
+from prep_assets.stores.read_h5 import H5Array, read_h5
 from prep_assets.stores.shards import BinShard
 from prep_assets.stores.tokens import StorageFormat
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
+KEYS = ("tokens", "loss_mask")
 BIN_KEYS = {"tokens": "sequence", "loss_mask": "loss_mask", "position_ids": "position_ids"}
 
 
@@ -68,10 +73,8 @@ class PackedWriter:
 
     def _open(self) -> None:
         if self._storage == "h5":
-            import h5py
-
-            self._h5 = h5py.File(self._directory / f"{self._name}.h5", "w", libver="v108")
-            self._tables = {key: self._h5.create_dataset(key, self._shape, dtype, track_times=False) for key, dtype in self._dtypes.items()}
+            shapes = {key: (self._shape, dtype) for key, dtype in self._dtypes.items()}
+            self._h5 = FixedH5(self._directory / f"{self._name}.h5", shapes, libver="v108")
         else:
             folder = self._directory / self._name / f"shard_{self._begin // self._rows_per_shard:04d}"
             self._shard = BinShard(folder, {BIN_KEYS[key]: dtype for key, dtype in self._dtypes.items()})
@@ -93,7 +96,7 @@ class PackedWriter:
     def _write(self, block: Mapping[str, npt.NDArray[Any]], first: int, stop: int) -> None:
         for key in self._dtypes:
             if self._storage == "h5":
-                self._tables[key][self._at : self._at + stop - first] = block[key][first:stop]
+                self._h5.write(key, self._at * self._shape[1], block[key][first:stop])
             else:
                 self._shard.append(BIN_KEYS[key], block[key][first:stop])
         self._at += stop - first
@@ -112,8 +115,8 @@ def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray
     folder = directory / f"{name}.documents"
     folder.mkdir()
     for field, dtype in DOCUMENT_FIELDS.items():
-        np.save(folder / f"{field}.npy", np.asarray(fields[field], dtype))
-    (folder / "sources.json").write_text(json.dumps({"sources": list(sources), "row_len": row_len}) + "\n", "utf-8")
+        save_array(folder / f"{field}.npy", np.asarray(fields[field], dtype))
+    write_json(folder / "sources.json", {"sources": list(sources), "row_len": row_len})
 
 
 @dataclass(frozen=True)
@@ -149,25 +152,27 @@ class PackedStore:
             yield start, np.asarray(self.tokens[start : start + rows]), np.asarray(self.loss_mask[start : start + rows])
 
 
-def open_packed(directory: Path, name: str) -> PackedStore:
+def open_packed(directory: Path, name: str, guards: Guards | None = None) -> PackedStore:
     """Open the packed table `name` of a store, whichever its format.
 
     Raises:
         StoreError: it is not there, its parts do not fit together, or the documents of a row are not one after another from 0.
     """
-    documents, sources, row_len = open_documents(directory, name)
+    guards = guards or Guards()
+    documents, sources, row_len = open_documents(directory, name, guards)
     h5, folder = directory / f"{name}.h5", directory / name
     try:
-        tokens, loss_mask = _h5_rows(h5) if h5.is_file() else [bin_rows(folder, BIN_KEYS[key], row_len) for key in ("tokens", "loss_mask")]
+        rows = _h5_rows(h5, row_len, guards) if h5.is_file() else [bin_rows(folder, BIN_KEYS[key], row_len, guards) for key in KEYS]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{h5 if h5.is_file() else folder}: a file is missing or damaged ({error!r}). {_REMEDY}") from error
+    tokens, loss_mask = rows
     if tokens.shape != loss_mask.shape or tokens.shape[1] != row_len:
         raise StoreError(f"{directory}: tokens {tokens.shape}, loss_mask {loss_mask.shape}, row_len {row_len} do not fit together")
     _check_rows(directory / f"{name}.documents", documents, len(tokens))
-    return PackedStore(tokens, loss_mask, documents, sources, row_len, open_images(directory, name))
+    return PackedStore(tokens, loss_mask, documents, sources, row_len, open_images(directory, name, guards))
 
 
-def open_documents(directory: Path, name: str) -> tuple[Documents, tuple[str, ...], int]:
+def open_documents(directory: Path, name: str, guards: Guards | None = None) -> tuple[Documents, tuple[str, ...], int]:
     """What the rows of the packed table `name` are made of: the fields of `DOCUMENT_FIELDS`, the names of domains, and the row length.
 
     Raises:
@@ -176,13 +181,14 @@ def open_documents(directory: Path, name: str) -> tuple[Documents, tuple[str, ..
     folder = directory / f"{name}.documents"
     if not folder.is_dir():
         raise StoreError(f"{directory} has no packed table {name!r}: {folder.name} is missing")
-    documents = {field: _column(folder / f"{field}.npy") for field in DOCUMENT_FIELDS}
+    guards = guards or Guards()
+    documents = {field: _column(folder / f"{field}.npy", guards) for field in DOCUMENT_FIELDS}
     counts = {field: len(values) for field, values in documents.items()}
     if len(set(counts.values())) != 1:
         raise StoreError(f"{folder}: fields of different lengths: {counts}. {_REMEDY}")
     path = folder / "sources.json"
     try:
-        about = json.loads(path.read_text("utf-8"))
+        about = json.loads(guards.whole(path).read_text("utf-8"))
         sources, row_len = tuple(about["sources"]), int(about["row_len"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is missing or damaged ({error!r}). {_REMEDY}") from error
@@ -190,9 +196,9 @@ def open_documents(directory: Path, name: str) -> tuple[Documents, tuple[str, ..
     return documents, sources, row_len
 
 
-def _column(path: Path) -> npt.NDArray[Any]:
+def _column(path: Path, guards: Guards) -> npt.NDArray[Any]:
     try:
-        found: npt.NDArray[Any] = np.load(path, mmap_mode="r")
+        found: npt.NDArray[Any] = load_array(path, guards)
     except (OSError, ValueError, EOFError) as error:
         raise StoreError(f"{path} is missing or damaged ({error}). {_REMEDY}") from error
     if found.ndim != 1 or found.dtype != DOCUMENT_FIELDS[path.stem]:
@@ -223,8 +229,16 @@ def _check_rows(folder: Path, documents: Documents, rows: int) -> None:
         raise StoreError(f"{folder}: its last document is in row {last - 1:,} of a table of {rows:,} rows. {_REMEDY}")
 
 
-def _h5_rows(path: Path) -> tuple[Any, Any]:
-    import h5py
+def _h5_rows(path: Path, row_len: int, guards: Guards) -> list[Any]:
+    shard = read_h5([path], guards)[0]
+    if shard.row_len != row_len:
+        raise StoreError(f"{path}: rows of {shard.row_len:,} tokens, {path.stem}.documents says {row_len:,}. {_REMEDY}")
+    return [_as_rows(shard.arrays[key], row_len) for key in KEYS]
 
-    file = h5py.File(path, "r")
-    return file["tokens"], file["loss_mask"]
+
+def _as_rows(array: Any, row_len: int) -> Any:
+    if not len(array):
+        return np.zeros((0, row_len), array.dtype)
+    if isinstance(array, H5Array):
+        raise StoreError("a packed table is uncompressed and in one piece")
+    return array.reshape(-1, row_len)

@@ -12,26 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import UNGUARDED, Guards, map_array
 from prep_assets.stores.segments import Int64s, Shard
 
 
-def read_bin(metas: Sequence[Path]) -> list[Shard]:
+def read_bin(metas: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
     """One shard for each ``meta.json``.
 
     Raises:
         StoreError: a meta.json that cannot be read, or a file that is missing or has not the size it says.
     """
-    return [_shard(meta) for meta in metas]
+    return [_shard(meta, guards) for meta in metas]
 
 
-def _shard(meta: Path) -> Shard:
+def _shard(meta: Path, guards: Guards) -> Shard:
     try:
-        entries: dict[str, dict[str, Any]] = json.loads(meta.read_text("utf-8"))
+        entries: dict[str, dict[str, Any]] = json.loads(guards.whole(meta).read_text("utf-8"))
         arrays = {
-            key: _mapped(meta.parent / f"{key}.bin", tuple(entry["shape"]), np.dtype(entry["dtype"])) for key, entry in entries.items()
+            key: _mapped(meta.parent / f"{key}.bin", tuple(entry["shape"]), np.dtype(entry["dtype"]), guards)
+            for key, entry in entries.items()
         }
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{meta} is not {{key: {{shape, dtype}}}}: {error!r}") from error
@@ -63,13 +64,13 @@ def _whole(values: Any, what: str) -> Int64s:
     return array[1:].astype(np.int64)
 
 
-def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], guards: Guards) -> Any:
     count = int(np.prod(shape, dtype=np.int64))
     if not path.is_file():
         raise StoreError(f"{path} is missing; meta.json lists it with {count:,} elements of {dtype.name}")
     if path.stat().st_size != count * dtype.itemsize:
         raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {count * dtype.itemsize:,}: {count:,} of {dtype.name}")
-    return np.asarray(np.memmap(path, dtype, "r", shape=(count,))) if count else np.zeros(0, dtype)
+    return map_array(path, dtype, guards)
 
 
 def row_ends(shape: tuple[int, ...]) -> Int64s:

@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import UNGUARDED, Guard, Guards
+from prep_assets.stores.h5_layout import layout, readable
 from prep_assets.stores.mapped_h5 import Bytes, map_dataset, map_file
 from prep_assets.stores.read_bin import borders, row_ends
 from prep_assets.stores.segmented import Segmented
@@ -29,47 +31,45 @@ Identity = tuple[int, int, int, int]
 _HANDLES: dict[tuple[int, Path, Identity], Any] = {}
 
 
-def read_h5(files: Sequence[Path]) -> list[Shard]:
+def read_h5(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
     """One shard for each file.
 
     Raises:
         StoreError: a file that HDF5 cannot read, or a dataset of three and more dimensions.
     """
-    return [_shard(file) for file in files]
+    return [_shard(file, guards) for file in files]
 
 
-def _shard(path: Path) -> Shard:
+def _shard(path: Path, guards: Guards) -> Shard:
     import h5py
 
     arrays: dict[str, Any] = {}
     ends: dict[str, Int64s] = {}
     row_len = 0
-    try:
-        _close_outdated(path, _identity(path))
-        with h5py.File(path, "r") as file:
-            memory = map_file(path)
-            for key, node in file.items():
-                if isinstance(node, h5py.Group):
-                    parts = [_flat(path, memory, node[name]) for name in sorted(node, key=_number)]
-                    arrays[key] = Segmented(parts) if parts else np.zeros(0, np.int32)
-                    ends[key] = np.cumsum([len(part) for part in parts], dtype=np.int64)
-                else:
-                    arrays[key] = _flat(path, memory, node)
-                    if node.ndim == 2:
-                        ends[key] = row_ends(node.shape)
-                        row_len = node.shape[1] if key == "tokens" else row_len
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read as HDF5 ({error}); it was cut short or is still being written") from error
-    beside = _beside(path, arrays)
+    _close_outdated(path, _identity(path))
+    with readable(path), h5py.File(path, "r") as file:
+        memory = map_file(path)
+        guard = _guard(path, file, memory, guards)
+        for key, node in file.items():
+            if isinstance(node, h5py.Group):
+                parts = [_flat(path, memory, node[name], guard) for name in sorted(node, key=_number)]
+                arrays[key] = Segmented(parts) if parts else np.zeros(0, np.int32)
+                ends[key] = np.cumsum([len(part) for part in parts], dtype=np.int64)
+            else:
+                arrays[key] = _flat(path, memory, node, guard)
+                if node.ndim == 2:
+                    ends[key] = row_ends(node.shape)
+                    row_len = node.shape[1] if key == "tokens" else row_len
+    beside = _beside(path, arrays, guards)
     return Shard(str(path), arrays, ends | beside[0], elements=beside[1], row_len=row_len)
 
 
-def _beside(path: Path, arrays: Mapping[str, Any]) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
+def _beside(path: Path, arrays: Mapping[str, Any], guards: Guards) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
     offsets = path.with_name(f"{path.stem}.offsets.json")
     if not offsets.is_file():
         return {}, {}
     try:
-        entries = json.loads(offsets.read_text("utf-8"))
+        entries = json.loads(guards.whole(offsets).read_text("utf-8"))
         found = borders(entries, str(offsets))
     except (ValueError, TypeError, AttributeError) as error:
         raise StoreError(f"{offsets} is not {{key: {{offsets, element_offsets}}}}: {error!r}") from error
@@ -84,10 +84,21 @@ def _number(name: str) -> tuple[int, str]:
     return (int(digits), "") if digits.isdigit() else (-1, name)
 
 
-def _flat(path: Path, memory: Bytes, dataset: Any) -> Any:
+def _guard(path: Path, file: Any, memory: Bytes, guards: Guards) -> Guard | None:
+    """The guard of a file whose data lies where the manifest says; a file that only HDF5 can read is compared as a whole."""
+    guard = guards.guard(path)
+    if guard is None:
+        return None
+    if guard.layout is None or layout(file, memory) != guard.layout:
+        guard.over(memory).check_all()
+        return None
+    return guard.over(memory)
+
+
+def _flat(path: Path, memory: Bytes, dataset: Any, guard: Guard | None) -> Any:
     if dataset.ndim not in (1, 2):
         raise StoreError(f"{path}: {dataset.name} has shape {dataset.shape}; a store has flat datasets or tables of (rows, row length)")
-    mapped = map_dataset(memory, dataset)
+    mapped = map_dataset(memory, dataset, guard)
     return H5Array(path, dataset.name, dataset.shape, dataset.dtype) if mapped is None else mapped
 
 

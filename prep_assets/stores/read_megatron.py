@@ -11,27 +11,29 @@ import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.segments import Shard
+from prep_assets.stores.guards import UNGUARDED, Guards, map_array
+from prep_assets.stores.segments import Int64s, Shard
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<QBQQ")
 DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 
 
-def read_megatron(indices: Sequence[Path]) -> list[Shard]:
+def read_megatron(indices: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
     """One shard for each pair, or for each set of ModelLink's pairs.
 
     Raises:
         StoreError: an index that is none, or does not fit its ``.bin``.
     """
-    shards: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    shards: dict[str, dict[str, tuple[Any, Int64s]]] = {}
     for path in indices:
         name, key = _parts(path)
-        shards.setdefault(name, {})[key] = _pair(path)
+        shards.setdefault(name, {})[key] = _pair(path, guards)
     return [
         Shard(name, {key: data for key, (data, _) in pairs.items()}, {key: ends for key, (_, ends) in pairs.items()})
         for name, pairs in shards.items()
@@ -43,8 +45,8 @@ def _parts(path: Path) -> tuple[str, str]:
     return (str(path.with_name(found[1])), found[2]) if found else (str(path.with_suffix("")), "sequence")
 
 
-def _pair(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    raw = path.read_bytes()
+def _pair(path: Path, guards: Guards) -> tuple[Any, Int64s]:
+    raw = guards.whole(path).read_bytes()
     if raw[:9] != MAGIC or len(raw) < 9 + HEADER.size:
         raise StoreError(f"{path} is no Megatron index: it begins with {raw[:9]!r}, not {MAGIC!r}")
     version, code, sequences, documents = HEADER.unpack_from(raw, 9)
@@ -59,6 +61,6 @@ def _pair(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if not data.is_file() or data.stat().st_size != total * dtype.itemsize:
         found = f"{data.stat().st_size:,} bytes" if data.is_file() else "missing"
         raise StoreError(f"{data}: {found}; its index says {total:,} of {dtype.name}, {total * dtype.itemsize:,} bytes")
-    flat = np.asarray(np.memmap(data, dtype, "r", shape=(total,))) if total else np.zeros(0, dtype)
+    flat = map_array(data, dtype, guards)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     return flat, ends[borders[1:]]

@@ -11,24 +11,25 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import UNGUARDED, Guards
 from prep_assets.stores.segments import Shard
 
 
-def read_jsonl(files: Sequence[Path]) -> list[Shard]:
+def read_jsonl(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
     """One shard for each file. Every line is decoded once: memory holds the numbers, and for text the places of lines.
 
     Raises:
         StoreError: a line that is no JSON object, or that has other lists of numbers than the first. Any other key may be left out of a line, where
             its value is `None`.
     """
-    return [_jsonl(file) for file in files]
+    return [_jsonl(file, guards) for file in files]
 
 
-def _jsonl(path: Path) -> Shard:
+def _jsonl(path: Path, guards: Guards) -> Shard:
     places: list[int] = []
     lists: dict[str, list[npt.NDArray[Any]] | None] = {}
     at = 0
-    with path.open("rb") as file:
+    with guards.open(path) as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 places.append(at)
@@ -37,7 +38,7 @@ def _jsonl(path: Path) -> Shard:
     flat = {key: parts for key, parts in lists.items() if parts is not None}
     ends = {key: np.cumsum([len(part) for part in parts], dtype=np.int64) for key, parts in flat.items()}
     arrays = {key: _concatenated(parts) for key, parts in flat.items()}
-    objects = {key: _line_value(path, places, key) for key in lists if key not in flat}
+    objects = {key: _line_value(path, places, key, guards) for key in lists if key not in flat}
     return Shard(str(path), arrays, ends, objects, len(places))
 
 
@@ -75,22 +76,22 @@ def _concatenated(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate(filled) if filled else np.zeros(0, np.int64)
 
 
-def _line_value(path: Path, places: Sequence[int], key: str) -> Callable[[int], Any]:
+def _line_value(path: Path, places: Sequence[int], key: str, guards: Guards) -> Callable[[int], Any]:
     def value(i: int) -> Any:
-        with path.open("rb") as file:
+        with guards.open(path) as file:
             file.seek(places[i])
             return typed(_decoded(file.readline(), path, i + 1).get(key))
 
     return value
 
 
-def read_parquet(files: Sequence[Path]) -> list[Shard]:
+def read_parquet(files: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
     """One shard for each file, decoded into memory.
 
     Raises:
         StoreError: a file that is no Parquet, or a list column with nulls, for lists or inside them.
     """
-    return [_parquet(file) for file in files]
+    return [_parquet(guards.whole(file)) for file in files]
 
 
 def _parquet(path: Path) -> Shard:

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.h5 import FixedH5
+from prep_assets.disk.written import WrittenFile, write_text
+
 Borders = Mapping[str, Mapping[str, list[int]]]
 """``offsets`` of records, and ``element_offsets`` of the elements of lists in them, by key; both begin with 0."""
 
@@ -26,20 +29,20 @@ class BinShard:
         folder.mkdir(parents=True)
         self._folder = folder
         self._dtypes = {key: np.dtype(dtype).newbyteorder("<") for key, dtype in dtypes.items()}
-        self._files = {key: (folder / f"{key}.bin").open("wb") for key in dtypes}
+        self._files = {key: WrittenFile(folder / f"{key}.bin") for key in dtypes}
         self.sizes = dict.fromkeys(dtypes, 0)
         self.borders: Borders = {}
 
     def append(self, key: str, values: npt.NDArray[Any]) -> None:
         """Write further elements of a key, whatever their shape."""
-        np.ascontiguousarray(values, self._dtypes[key]).tofile(self._files[key])
+        self._files[key].write_array(np.asarray(values, self._dtypes[key]))
         self.sizes[key] += values.size
 
     def close(self) -> None:
         """Finish the files."""
         self._close()
         meta = {key: {"shape": [self.sizes[key]], "dtype": dtype.name, **self.borders.get(key, {})} for key, dtype in self._dtypes.items()}
-        (self._folder / "meta.json").write_text(json.dumps(meta), "utf-8")
+        write_text(self._folder / "meta.json", json.dumps(meta))
 
     def _close(self) -> None:
         for file in self._files.values():
@@ -66,15 +69,12 @@ def write_h5_shard(
 
     Borders go into ``<name>.offsets.json`` beside it, because readers take everything inside a key's group for data.
     """
-    import h5py
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "w") as file:
-        for key, dtype in dtypes.items():
-            dataset = file.create_group(key).create_dataset("data_0", (sizes[key],), dtype, track_times=False)
+    with FixedH5(path, {f"{key}/data_0": ((sizes[key],), dtype) for key, dtype in dtypes.items()}, in_turn=True) as file:
+        for key in dtypes:
             at = 0
             for block in blocks(key):
-                dataset[at : at + len(block)] = block
+                file.write(f"{key}/data_0", at, block)
                 at += len(block)
     if borders:
-        path.with_name(f"{path.stem}.offsets.json").write_text(json.dumps(borders), "utf-8")
+        write_text(path.with_name(f"{path.stem}.offsets.json"), json.dumps(borders))

@@ -20,9 +20,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.h5 import GrowingH5
+from prep_assets.disk.written import save_array
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
 from prep_assets.stores.read_bin import read_bin
+from prep_assets.stores.read_h5 import read_h5
 from prep_assets.stores.segmented import Segmented
 from prep_assets.stores.shards import BinShard
 
@@ -102,14 +106,10 @@ class H5Writer:
     """
 
     def __init__(self, path: Path, dtypes: Mapping[str, str]) -> None:
-        import h5py
-
-        self._file = h5py.File(path, "w", libver="v108")
         self._dtypes = dict(dtypes)
+        self._file = GrowingH5(path, self._dtypes, H5_CHUNK)
         self._pending: list[Block] = []
         self._waiting = 0
-        for key, dtype in self._dtypes.items():
-            self._file.create_dataset(key, shape=(0,), maxshape=(None,), dtype=dtype, chunks=(H5_CHUNK,), track_times=False)
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
         _check_block(block, self._dtypes, lengths)
@@ -119,17 +119,16 @@ class H5Writer:
             self._write(self._waiting - self._waiting % H5_PIECE)
 
     def close(self) -> None:
-        self._write(self._waiting)
-        self._file.close()
+        try:
+            self._write(self._waiting)
+        finally:
+            self._file.close()
 
     def _write(self, count: int) -> None:
         joined = {key: np.concatenate([block[key] for block in self._pending] or [np.zeros(0, self._dtypes[key])]) for key in self._dtypes}
         for at in range(0, count, H5_PIECE):
             for key, array in joined.items():
-                dataset, piece = self._file[key], array[at : min(at + H5_PIECE, count)]
-                start = dataset.shape[0]
-                dataset.resize(start + len(piece), axis=0)
-                dataset[start:] = piece
+                self._file.append(key, array[at : min(at + H5_PIECE, count)])
         # a copy, so that the rest does not hold all of what is written
         self._pending, self._waiting = [{key: array[count:].copy() for key, array in joined.items()}], self._waiting - count
 
@@ -159,9 +158,9 @@ class RecordWriter:
         self._images.close()
         if kind is None:
             self._index.mkdir()
-            np.save(self._index / "ends.npy", np.cumsum(_joined(self._lengths, np.int64)))
-            np.save(self._index / "file.npy", _joined(self._files, np.int32))
-            np.save(self._index / "row.npy", _joined(self._rows, np.int64))
+            save_array(self._index / "ends.npy", np.cumsum(_joined(self._lengths, np.int64)))
+            save_array(self._index / "file.npy", _joined(self._files, np.int32))
+            save_array(self._index / "row.npy", _joined(self._rows, np.int64))
 
     def append(
         self, block: Block, lengths: npt.NDArray[np.int64], file: Sequence[int], row: Sequence[int], images: ImageBlock | None = None
@@ -259,10 +258,11 @@ def open_tokens(directory: Path, name: str) -> TokenStore:
     index = directory / f"{name}.index"
     if not index.is_dir():
         raise StoreError(f"{directory} has no token stream {name!r}: {index.name} is missing")
-    ends, file, row = (np.load(index / f"{part}.npy", mmap_mode="r") for part in ("ends", "file", "row"))
+    guards = Guards()
+    ends, file, row = (np.asarray(load_array(index / f"{part}.npy", guards)) for part in ("ends", "file", "row"))
     h5 = directory / f"{name}.h5"
-    arrays = _open_h5(h5) if h5.is_file() else _open_bin(directory / name)
-    store = TokenStore(arrays, np.asarray(ends), np.asarray(file), np.asarray(row), open_images(directory, name))
+    arrays = dict(read_h5([h5], guards)[0].arrays) if h5.is_file() else _open_bin(directory / name, guards)
+    store = TokenStore(arrays, ends, file, row, open_images(directory, name, guards))
     if not len(ends) == len(file) == len(row):
         raise StoreError(f"{index}: {len(ends):,} ends, {len(file):,} files, {len(row):,} rows; there is one of each for every record")
     for key, array in arrays.items():
@@ -271,18 +271,11 @@ def open_tokens(directory: Path, name: str) -> TokenStore:
     return store
 
 
-def _open_h5(path: Path) -> dict[str, Any]:
-    import h5py
-
-    file = h5py.File(path, "r")
-    return {key: file[key] for key in file}
-
-
-def _open_bin(directory: Path) -> dict[str, Any]:
+def _open_bin(directory: Path, guards: Guards) -> dict[str, Any]:
     shards = sorted(directory.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
     ours = {theirs: key for key, theirs in BIN_NAMES.items()}
     parts: dict[str, list[npt.NDArray[Any]]] = {}
-    for shard in read_bin([folder / "meta.json" for folder in shards]):
+    for shard in read_bin([folder / "meta.json" for folder in shards], guards):
         for key, array in shard.arrays.items():
             parts.setdefault(ours.get(key, key), []).append(array)
     return {key: arrays[0] if len(arrays) == 1 else Segmented(arrays) for key, arrays in parts.items()}

@@ -22,6 +22,7 @@ from torch.utils.data import Dataset
 
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.detect import Format
+from prep_assets.stores.guards import Verify
 from prep_assets.stores.open import Store, open_store
 from prep_assets.training.shared import share_memory as shared
 from prep_assets.training.tensors import long, loss_weights
@@ -109,6 +110,7 @@ class DatasetFactory:
         *,
         offset: int = 0,
         share_memory: bool = False,
+        verify: Verify = "lazy",
     ) -> SequenceDataset | PairDataset | GroupDataset:
         """Open a store and make the data set of `train_type` over it.
 
@@ -118,6 +120,7 @@ class DatasetFactory:
             stride: tokens from one window to the next; `window_size` where it is not given.
             storage_type: instead of what `detect_format` finds.
             offset: tokens before the first window. Another one each epoch, drawn below `stride`, cuts the text at other places.
+            verify: compare what is read with the manifest of the store, see `open_store`.
             share_memory: copy the arrays into memory that worker processes share. Needless for files that are memory-mapped.
 
         Raises:
@@ -131,7 +134,7 @@ class DatasetFactory:
             raise ConfigError(f"train_type {train_type!r} gives whole records: window_size, stride and offset mean nothing. Leave them out")
         if train_type in cls.windowed and window_size is None:
             raise ConfigError(f"train_type {train_type!r} needs window_size, the number of tokens in an item")
-        store = open_store(load_path, storage_type)
+        store = open_store(load_path, storage_type, verify=verify)
         store = shared(store) if share_memory else store
         if train_type in cls.windowed:
             assert window_size is not None

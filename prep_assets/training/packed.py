@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from torch.utils.data import Dataset
 
 from prep_assets.assets.commands import build_command
 from prep_assets.errors import StoreError
-from prep_assets.stores.detect import payload_folders, read_manifests
+from prep_assets.stores.detect import payload_folders
+from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import open_packed
 from prep_assets.training.tensors import long
@@ -33,24 +35,24 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
     Args:
         path: folder of the table, e.g. ``stores/sft_packed`` or ``stores/sft_packed/current``.
         name: which table, where the folder has several, e.g. ``sft_dev_packed``.
+        verify: as `open_store` has it.
 
     Raises:
         StoreError: no table there, or several and no name; no published version; a manifest that was edited; parts that are damaged; loss
             weights that are neither 0 nor 1, which labels cannot express.
     """
 
-    def __init__(self, path: Path | str, name: str | None = None) -> None:
+    def __init__(self, path: Path | str, name: str | None = None, *, verify: Verify = "lazy") -> None:
         folder, name = _find(Path(path), name)
         # the version, not `current`: a worker that opens it later reads the same rows
-        self._args = (folder, name)
-        read_manifests([folder])
-        documents = open_packed(folder, name).documents
+        self._folder, self._name, self._verify = folder, name, verify
+        documents = open_packed(folder, name, Guards(verify)).documents
         h5 = folder / f"{name}.h5"
-        self._store = open_store(h5 if h5.is_file() else folder / name)
+        self._store = open_store(h5 if h5.is_file() else folder / name, verify=verify)
         self._row, self._offset, self._length = (documents[field] for field in ("row", "row_offset", "length"))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedDataset, self._args
+        return partial(PackedDataset, verify=self._verify), (self._folder, self._name)
 
     def __len__(self) -> int:
         return self._store.num_records

@@ -21,8 +21,11 @@ from prep_assets.engine.planning import Step
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.quarantine import Refusal, read_quarantine
-from prep_assets.stores.manifest import file_hash, list_payload
+from prep_assets.stores.manifest import file_hash
+from prep_assets.stores.pointers import POINTERS, point, target
 from prep_assets.stores.published import Published
+from prep_assets.stores.version_folders import name_of
+from prep_assets_tests.stores.payload import list_payload
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SAMPLES = CONFIGS / "samples"
@@ -159,7 +162,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def resealed(published: Published) -> Published:
-    """The store with a manifest that fits whatever now lies in its payload, so that hashes no longer give a corruption away."""
+    """The store with a manifest and a name that fit whatever now lies in its payload, so that hashes no longer give a corruption away."""
     quarantine = published.directory.with_name(published.directory.name + ".quarantine.jsonl")
     manifest = replace(
         published.manifest,
@@ -167,7 +170,16 @@ def resealed(published: Published) -> Published:
         quarantine=file_hash(quarantine) if quarantine.is_file() else "",
     )
     manifest.write(published.directory)
-    return Published(published.directory, manifest)
+    old, place = published.directory.resolve(), published.directory.resolve().parent.parent
+    new = old.with_name(name_of(manifest.build_key, manifest.content_hash))
+    pointing = [name for name in POINTERS if target(place, name) == old]
+    if new != old:
+        for suffix in ("", ".quarantine.jsonl", ".checks.json"):
+            if (beside := old.with_name(old.name + suffix)).exists():
+                beside.rename(new.with_name(new.name + suffix))
+        for name in pointing:
+            point(place, name, new)
+    return Published(new, manifest)
 
 
 def checks_of(asset: str, workspace: Workspace | None = None) -> tuple[Check, ...]:

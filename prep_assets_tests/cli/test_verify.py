@@ -11,7 +11,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.assets.graph import ASSETS, CHECKS
-from prep_assets.stores.manifest import Manifest, list_payload
+from prep_assets.stores.manifest import Manifest
+from prep_assets_tests.stores.payload import list_payload
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer" / "tokenizer.json"
 

@@ -37,7 +37,7 @@ def test_two_never_write_at_once_and_the_first_is_whole(tmp_path: Path) -> None:
 def test_what_is_there_gives_way_only_where_it_may_and_only_to_a_whole_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "old").write_text("")
-    with pytest.raises(OSError, match="not empty"), whole_folder(tmp_path / "a", nothing, busy=BUSY) as work:
+    with pytest.raises(StoreError, match="not empty"), whole_folder(tmp_path / "a", nothing, busy=BUSY) as work:
         (work / "x").write_text("")
     with pytest.raises(KeyError), whole_folder(tmp_path / "a", nothing, busy=BUSY, replace=True) as work:
         (work / "x").write_text("")

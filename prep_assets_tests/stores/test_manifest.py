@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xxhash import xxh3_64_hexdigest
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.manifest import Manifest, digest, list_payload, payload_faults
+from prep_assets.stores.manifest import Manifest, digest, payload_faults
 from prep_assets.stores.published import Published
+from prep_assets_tests.stores.payload import list_payload
 
 FILES = {"a.bin": bytes(range(200)), "sub/b.bin": b"x" * 1234, "sub/manifest.json": b"the payload's own", "empty": b""}
 
@@ -29,7 +31,10 @@ def store(tmp_path: Path) -> tuple[Path, Manifest]:
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    files = {name: {"bytes": len(content), "sha256": hash_of(content)} for name, content in FILES.items()}
+    files = {
+        name: {"bytes": len(content), "sha256": hash_of(content), "blocks": xxh3_64_hexdigest(content) if content else ""}
+        for name, content in FILES.items()
+    }
     manifest = Manifest("a", "p", "k", "c", {"x": [1, "é"]}, {"read": 1}, {"fill_rate": 0.5}, files, ("sound",), "")
     manifest.write(tmp_path)
     return tmp_path, manifest
@@ -63,7 +68,7 @@ def test_a_flipped_bit(store: tuple[Path, Manifest]) -> None:
     (directory / "sub/b.bin").write_bytes(content)
     (fault,) = payload_faults(directory, manifest)
     assert fault == (
-        f"sub/b.bin: content altered: sha256 is {hash_of(content)[:16]}…, the manifest says {hash_of(FILES['sub/b.bin'])[:16]}…"
+        f"sub/b.bin: content altered in bytes 0 to 1,234: sha256 is {hash_of(content)[:16]}…, the manifest says {hash_of(FILES['sub/b.bin'])[:16]}…"
     )
 
 

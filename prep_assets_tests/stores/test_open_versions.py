@@ -67,7 +67,7 @@ def test_a_current_that_leads_nowhere(tmp_path: Path, as_file: bool) -> None:
         (tmp_path / "t" / "current").unlink()
         (tmp_path / "t" / "current").write_text(f"versions/{gone.directory.name}\n")
     shutil.rmtree(gone.directory)
-    with pytest.raises(StoreError, match=r"no published store in .*points to .*a, which is not there"):
+    with pytest.raises(StoreError, match=r"no published store in .*points to .*a-\w+, which is not there"):
         open_store(tmp_path / "t")
 
 

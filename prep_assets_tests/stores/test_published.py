@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from hashlib import sha256
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 from prep_assets.errors import CheckFailed, StoreError
 from prep_assets.stores.checked import Result
@@ -25,19 +27,19 @@ def test_a_published_store_is_what_was_written(place: Place, publish: Publish, c
     found = contents(place.directory / "current")
     assert {name: found[name] for name in found if name != "manifest.json"} == {"sub/x.bin": b"\x00\x01", "y.txt": b"y"}
     assert published.manifest.files == {
-        "sub/x.bin": {"bytes": 2, "sha256": sha256(b"\x00\x01").hexdigest()},
-        "y.txt": {"bytes": 1, "sha256": sha256(b"y").hexdigest()},
+        "sub/x.bin": {"bytes": 2, "sha256": sha256(b"\x00\x01").hexdigest(), "blocks": xxh3_64_hexdigest(b"\x00\x01")},
+        "y.txt": {"bytes": 1, "sha256": sha256(b"y").hexdigest(), "blocks": xxh3_64_hexdigest(b"y")},
     }
-    assert published.directory == place.directory / "versions" / OLD[:20]
+    assert published.directory == place.directory / "versions" / f"{OLD[:20]}-{published.manifest.content_hash[:12]}"
     assert not published.reused
     published.verify()
 
 
 def test_nothing_but_the_store_is_left(place: Place, publish: Publish) -> None:
-    publish(refused=b"{}\n")
+    published = publish(refused=b"{}\n")
     entries = {path.relative_to(place.directory).as_posix() for path in place.directory.iterdir()}
     entries |= {path.relative_to(place.directory).as_posix() for path in (place.directory / "versions").iterdir()}
-    beside = {f"versions/{OLD[:20]}{suffix}" for suffix in ("", ".quarantine.jsonl", ".checks.json")}
+    beside = {f"versions/{published.directory.name}{suffix}" for suffix in ("", ".quarantine.jsonl", ".checks.json")}
     assert entries == {"current", "versions", "versions/.lock", *beside}
 
 
@@ -112,7 +114,7 @@ def test_a_damaged_current_store_is_replaced_only_when_its_successor_is_accepted
     place.accept(rebuilt, {})
     assert (place.directory / "current" / "x.bin").read_bytes() == b"12345"
     assert publish(files={"x.bin": b"never"}).directory.resolve() == rebuilt.directory.resolve()
-    assert [path.name for path in place.remove_unused()] == [OLD[:20]]
+    assert [path.name for path in place.remove_unused()] == [damaged.directory.name]
     assert publish(files={"x.bin": b"never"}).reused
 
 
@@ -230,8 +232,10 @@ def test_a_failing_first_build_leaves_no_store(place: Place, publish: Publish) -
         open_published(place.root, "sft_tokens", "gsm8k", remedy="make it")
 
 
-@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError])
-def test_an_interrupted_write_leaves_nothing(place: Place, publish: Publish, contents: Contents, failure: type[BaseException]) -> None:
+@pytest.mark.parametrize(("failure", "told"), [(KeyboardInterrupt, KeyboardInterrupt), (OSError, StoreError)])
+def test_an_interrupted_write_leaves_nothing(
+    place: Place, publish: Publish, contents: Contents, failure: type[BaseException], told: type[BaseException]
+) -> None:
     publish(OLD, {"x": b"old"})
     before = contents(place.directory)
 
@@ -239,7 +243,7 @@ def test_an_interrupted_write_leaves_nothing(place: Place, publish: Publish, con
         (payload / "x").write_bytes(b"half")
         raise failure
 
-    with pytest.raises(failure):
+    with pytest.raises(told):
         place.propose(NEW, write, config_key=NEW, recipe={}, audit=lambda payload: None)
     assert contents(place.directory) == before
 
@@ -287,7 +291,7 @@ def test_build_keys_with_one_prefix_are_not_confused(publish: Publish) -> None:
 
 def test_the_quarantine_is_beside_the_store(publish: Publish) -> None:
     published = publish(refused=b'{"id": "a"}\n')
-    assert published.quarantine == published.directory.parent / f"{OLD[:20]}.quarantine.jsonl"
+    assert published.quarantine == published.directory.parent / f"{published.directory.name}.quarantine.jsonl"
     assert published.quarantine is not None
     assert published.quarantine.read_bytes() == b'{"id": "a"}\n'
     assert published.manifest.quarantine == sha256(b'{"id": "a"}\n').hexdigest()
@@ -304,12 +308,12 @@ def test_nothing_refused_is_no_quarantine(publish: Publish) -> None:
 
 def test_without_links_a_pointer_file_does(place: Place, publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*args: Any, **options: Any) -> None:
-        raise OSError("no symbolic links here")
+        raise OSError(errno.EPERM, "no symbolic links here")
 
     linked = publish(OLD, {"x": b"old"})
     monkeypatch.setattr(os, "symlink", no_links)
     published = publish(NEW, {"x": b"new"})
-    assert (place.directory / "current").read_text() == f"versions/{NEW[:20]}\n"
+    assert (place.directory / "current").read_text() == f"versions/{published.directory.name}\n"
     assert not (place.directory / "current").is_symlink()
     assert place.current() == Published(published.directory, published.manifest)
     monkeypatch.undo()
@@ -331,9 +335,9 @@ def test_a_store_that_was_pruned_is_not_accepted(place: Place, publish: Publish)
     first = publish(OLD, accept=False)
     publish(NEW, accept=False)
     place.remove_unused()
-    with pytest.raises(StoreError, match=r"sft_tokens\[gsm8k\]: .*aaaa cannot be published.*Materialize the asset again"):
+    with pytest.raises(StoreError, match=r"sft_tokens\[gsm8k\]: .*aaaa-\w+ cannot be published.*Materialize the asset again"):
         place.accept(first, {})
     found = place.current()
     assert found is not None
     assert found.directory == old.directory.resolve()
-    assert (place.directory / "candidate").resolve().name == NEW[:20]
+    assert (place.directory / "candidate").resolve().name.startswith(NEW[:20])

@@ -8,8 +8,8 @@ from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Check, Store
 from prep_assets.errors import StoreError
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.manifest import build_key
-from prep_assets.stores.published import KEY_LENGTH
+from prep_assets.stores.manifest import MANIFEST, build_key
+from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 
 MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
 IDENTITY = "Every row's tokens decode to a fresh render of its source; its control tokens are those that the template wrote, none typed by anybody."
@@ -22,9 +22,7 @@ def integrity(store: Store) -> Verdict:
     numbers = {"files_checked": len(manifest.files), "bytes_checked": sum(entry["bytes"] for entry in manifest.files.values())}
     try:
         store.published.verify()
-        key = manifest.build_key[:KEY_LENGTH]
-        if build_key(manifest.recipe) != manifest.build_key or store.directory.name.partition("-")[0] != key:
-            raise StoreError(f"{store.directory}/manifest.json: its recipe is not what its build key {key} was made of")
+        _check_place(store)
     except StoreError as error:
         remedy = f"Build it again: {build_command(manifest.asset, manifest.partition)}"
         return Verdict(False, f"{error}\n{remedy}", numbers, Worst("files", str(error)))
@@ -34,6 +32,20 @@ def integrity(store: Store) -> Verdict:
 INTEGRITY = Check(
     "file_hashes", "Every file of the store has the size and sha256 that its manifest says, and there is no other.", integrity
 )
+
+
+def _check_place(store: Store) -> None:
+    """A store is what its recipe says, and stands where its manifest says."""
+    manifest, directory = store.manifest, store.directory.resolve()
+    where = f"{store.directory}/{MANIFEST}"
+    if build_key(manifest.recipe) != manifest.build_key:
+        raise StoreError(f"{where}: its recipe is not what its build key {manifest.build_key[:KEY_LENGTH]} was made of")
+    name = name_of(manifest.build_key, manifest.content_hash)
+    if directory.name != name and not directory.name.startswith(f"{name}-"):
+        raise StoreError(f"{where}: it is of version {name}, in the folder {directory.name}")
+    place = store.workspace.place(manifest.asset, manifest.partition)
+    if directory.parent != place.versions.resolve():
+        raise StoreError(f"{where}: it is a store of {place.label}, in {directory.parent}")
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:

@@ -1,0 +1,79 @@
+"""Hashes of a file: its sha256, and a short hash of each block of 1 MiB, so that a part of it can be checked by itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import xxhash
+
+BLOCK = 1 << 20
+"""Bytes in a block. A manifest holds 16 characters for each: a 65,536th of the data."""
+
+
+class Sums(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        bytes: its size.
+        sha256: of all of it, hex.
+        blocks: xxh3 of 64 bits of each block of `BLOCK` bytes, 16 hex digits each, one after another.
+    """
+
+    bytes: int
+    sha256: str
+    blocks: str
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """As a manifest has it."""
+        return self._asdict()
+
+
+class Summing:
+    """Sums of bytes that come in blocks, each of `BLOCK` bytes but the last."""
+
+    def __init__(self) -> None:
+        self._sha256, self._blocks, self._size = hashlib.sha256(), list[str](), 0
+
+    def add(self, block: bytes | memoryview) -> None:
+        """The next block."""
+        self._sha256.update(block)
+        self._blocks.append(xxhash.xxh3_64_hexdigest(block))
+        self._size += len(block)
+
+    @property
+    def sums(self) -> Sums:
+        """Of all that came."""
+        return Sums(self._size, self._sha256.hexdigest(), "".join(self._blocks))
+
+
+def sums_of(path: Path) -> Sums:
+    """The sums of a file as it can be read now."""
+    summing = Summing()
+    with path.open("rb", buffering=0) as file:
+        memory = memoryview(bytearray(BLOCK))
+        while size := _fill(file, memory):
+            summing.add(memory[:size])
+    return summing.sums
+
+
+def _fill(file: Any, memory: memoryview) -> int:
+    """Read until the memory is full or the file ends."""
+    size = 0
+    while size < len(memory) and (got := file.readinto(memory[size:])):
+        size += got
+    return size
+
+
+def first_difference(blocks: str, entry: Mapping[str, Any]) -> int | None:
+    """The number of the first block that is not as a manifest's entry says; `None` where the entry has no blocks or none differs."""
+    expected = str(entry.get("blocks", blocks))
+    pairs = zip(_each(blocks), _each(expected), strict=False)
+    return next((number for number, (found, meant) in enumerate(pairs) if found != meant), None)
+
+
+def _each(blocks: str) -> list[str]:
+    return [blocks[at : at + 16] for at in range(0, len(blocks), 16)]

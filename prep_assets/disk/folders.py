@@ -1,0 +1,46 @@
+"""Folders: made, brought to disk, removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from prep_assets.disk.faults import named
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the list of names in a folder, on disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        raise named(error, path) from error
+    finally:
+        os.close(handle)
+
+
+def sync_folders(directory: Path) -> None:
+    """`sync` a folder and every folder below it; their files are on disk already."""
+    for path, _, _ in os.walk(directory, topdown=False):
+        sync(Path(path))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing, each on disk before the next one."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        sync(each.parent)
+
+
+def remove_tree(path: Path) -> list[str]:
+    """Delete a folder with everything below it as far as that is possible; what could not be deleted, in words."""
+    left: list[str] = []
+
+    def note(_: object, name: str, info: tuple[object, BaseException, object]) -> None:
+        if not isinstance(error := info[1], FileNotFoundError):
+            left.append(f"{name} ({error.strerror if isinstance(error, OSError) else error})")
+
+    shutil.rmtree(path, onerror=note)  # `onexc` is Python 3.12's
+    return left

@@ -1,0 +1,181 @@
+"""HDF5 files of which every byte goes through `WrittenFile`.
+
+HDF5 loses the errors of chunks that it writes late, and a file that it cannot finish crashes the process. So it never sees an error: the file
+keeps it, and it is raised as soon as control is back.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.disk.written import WrittenFile, write_bytes
+
+_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where a file takes no more room than what is written to it, and no disk can be full."""
+
+Shapes = Mapping[str, tuple[Sequence[int], npt.DTypeLike]]
+
+
+class _Patient(WrittenFile):
+    """A file that keeps the first error and goes on as if nothing had happened; what could not be written is read from memory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._fault: BaseException | None = None
+        self._unwritten: list[tuple[int, bytes]] = []
+
+    def check(self) -> None:
+        """Raise what went wrong since the file was opened."""
+        if self._fault is not None:
+            raise self._fault
+
+    def _put(self, at: int, data: bytes) -> None:
+        if self._fault is None:
+            try:
+                super()._put(at, data)
+            except BaseException as error:  # also Ctrl-C: it would end inside HDF5
+                self._fault = error
+        if self._fault is not None:
+            self._unwritten.append((at, data))
+
+    def _resize(self, size: int) -> None:
+        if self._fault is None:
+            try:
+                super()._resize(size)
+            except BaseException as error:
+                self._fault = error
+
+    def _read_at(self, begin: int, end: int) -> bytes:
+        found = bytearray(end - begin)
+        try:
+            there = super()._read_at(begin, end)
+        except BaseException as error:
+            there, self._fault = b"", self._fault or error
+        found[: len(there)] = there
+        for at, data in self._unwritten:
+            low, high = max(at, begin), min(at + len(data), end)
+            if low < high:
+                found[low - begin : high - begin] = data[low - at : high - at]
+        return bytes(found)
+
+
+class GrowingH5:
+    """An HDF5 file with flat datasets that grow: ``v108``, chunks of `chunk` elements, uncompressed, without times."""
+
+    def __init__(self, path: Path, dtypes: Mapping[str, str], chunk: int) -> None:
+        import h5py
+
+        self._written = _Patient(path)
+        self._file = h5py.File(self._written, "w", libver="v108")
+        for key, dtype in dtypes.items():
+            self._file.create_dataset(key, shape=(0,), maxshape=(None,), dtype=dtype, chunks=(chunk,), track_times=False)
+        self._written.check()
+
+    def append(self, key: str, values: npt.NDArray[Any]) -> None:
+        """Further elements of a dataset."""
+        dataset = self._file[key]
+        start = dataset.shape[0]
+        dataset.resize(start + len(values), axis=0)
+        dataset[start:] = values
+        self._written.check()
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()
+        _close(self._written)
+
+
+@contextmanager
+def small_h5(path: Path, **how: Any) -> Iterator[Any]:
+    """An HDF5 file that is made in memory, with whatever h5py can write, and is then written whole."""
+    import h5py
+
+    with h5py.File(path.name, "w", driver="core", backing_store=False, **how) as file:
+        yield file
+        file.flush()
+        image = file.id.get_file_image()
+    write_bytes(path, image)
+
+
+def _close(written: _Patient) -> None:
+    try:
+        written.flush()
+        written.check()
+    except BaseException:
+        os.close(written._handle)
+        written.closed = True
+        raise
+    written.close()
+
+
+class FixedH5:
+    """An HDF5 file with datasets of known shape, each in one piece. HDF5 lays it out in memory, and its bytes are written without it.
+
+    Args:
+        shapes: by name, which may lead through groups: shape and type.
+        in_turn: each takes its place in the file before the next one is described; else all are described first.
+    """
+
+    def __init__(self, path: Path, shapes: Shapes, *, in_turn: bool = False, **how: Any) -> None:
+        self._dtypes = {name: np.dtype(dtype) for name, (_, dtype) in shapes.items()}
+        with tempfile.NamedTemporaryFile(dir=_MEMORY) as plan:
+            self._places = _lay_out(plan.name, shapes, in_turn, how)
+            self._written = WrittenFile(path)
+            self._write_frame(plan)
+
+    def _write_frame(self, plan: IO[bytes]) -> None:
+        """Everything that is not data."""
+        at, size = 0, plan.seek(0, os.SEEK_END)
+        for begin, end in [*sorted(self._places.values()), (size, size)]:
+            plan.seek(at)
+            self._written.seek(at)
+            self._written.write(plan.read(begin - at))
+            at = end
+        self._written.truncate(size)
+
+    def write(self, name: str, first: int, values: npt.NDArray[Any]) -> None:
+        """Elements of a dataset from number `first` on, rows end to end."""
+        if not len(values):
+            return
+        dtype = self._dtypes[name]
+        self._written.seek(self._places[name][0] + first * dtype.itemsize)
+        self._written.write_array(np.asarray(values, dtype))
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._written.close()
+
+    def __enter__(self) -> FixedH5:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _lay_out(plan: str, shapes: Shapes, in_turn: bool, how: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Where the bytes of each dataset begin and end. One element of each is written, so that HDF5 gives it its place."""
+    import h5py
+
+    with h5py.File(plan, "w", **how) as file:
+        for name, (shape, dtype) in shapes.items():
+            dataset = file.create_dataset(name, tuple(shape), dtype, track_times=False)
+            if in_turn:
+                _take_place(dataset)
+        found = {name: file[name] for name in shapes if file[name].size}
+        for dataset in found.values():
+            _take_place(dataset)
+        return {name: (each.id.get_offset(), each.id.get_offset() + each.nbytes) for name, each in found.items()}
+
+
+def _take_place(dataset: Any) -> None:
+    if dataset.size:
+        dataset[(0,) * dataset.ndim] = 0

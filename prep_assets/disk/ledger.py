@@ -1,0 +1,56 @@
+"""Ledgers: which files were written below a folder, and what each was meant to hold.
+
+    with recording(payload) as ledger:
+        …write files with `WrittenFile`, in any thread…
+    prove(payload, ledger)
+
+A process of its own that writes shards records below its folder too, and its ledger is taken over with `update`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prep_assets.disk.meant import Meant
+
+Ledger = dict[Path, Meant]
+"""By absolute path."""
+
+_OPEN: dict[Path, Ledger] = {}
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def recording(folder: Path) -> Iterator[Ledger]:
+    """A ledger of everything that is written below `folder` meanwhile."""
+    folder = folder.absolute()
+    ledger: Ledger = {}
+    with _LOCK:
+        _OPEN[folder] = ledger
+    try:
+        yield ledger
+    finally:
+        with _LOCK:
+            del _OPEN[folder]
+
+
+def note(path: Path, meant: Meant) -> None:
+    """A file was written; whoever records below a folder that it is in is told."""
+    path = path.absolute()
+    with _LOCK:
+        for folder in path.parents:
+            if folder in _OPEN:
+                _OPEN[folder][path] = meant
+                return
+
+
+def renamed(path: Path, target: Path) -> None:
+    """A file that was written got another name."""
+    path, target = path.absolute(), target.absolute()
+    with _LOCK:
+        for ledger in _OPEN.values():
+            if path in ledger:
+                ledger[target] = ledger.pop(path)

@@ -1,0 +1,52 @@
+"""`current`, `candidate`, `draft`: links in the folder of a store, each to one of its versions, replaced in one step.
+
+Where a file system has no links, a pointer is a file with the path in it.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from prep_assets.disk.folders import sync
+from prep_assets.disk.written import write_text
+
+POINTERS = ("current", "candidate", "draft")
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+"""What file systems without links answer; anything else is a fault."""
+
+
+def target(folder: Path, name: str) -> Path | None:
+    """Where a pointer leads, without links; `None` where it is not there or leads nowhere."""
+    pointer = folder / name
+    if not pointer.exists():
+        return None
+    return (folder / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
+
+
+def point(folder: Path, name: str, version: Path) -> None:
+    """Have a pointer lead to a version, on disk. A candidate that a crash forgets is found again by the next build."""
+    relative = version.resolve().relative_to(folder.resolve())
+    pointer, fresh = folder / name, folder / f".{name}-new"
+    fresh.unlink(missing_ok=True)
+    try:
+        fresh.symlink_to(relative, target_is_directory=True)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        write_text(fresh, relative.as_posix() + "\n")
+        sync(fresh)
+    fresh.replace(pointer)
+    if name != "candidate":
+        sync(folder)
+
+
+def unpoint(folder: Path, name: str) -> None:
+    """Remove a pointer, if it is there."""
+    (folder / name).unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what a process that was killed left of a pointer."""
+    for name in POINTERS:
+        (folder / f".{name}-new").unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+"""The versions of one store: folders that are written once and never changed.
+
+versions/<build key>-<content hash>/           payload and manifest.json
+versions/<build key>-<content hash>-2/         the same content again, beside one that is damaged
+versions/<version>.quarantine.jsonl, .checks.json
+versions/.writing-…                            a build under way, or what a killed one left
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prep_assets.disk.folders import remove_tree
+from prep_assets.errors import StoreError
+from prep_assets.stores.checked import CHECKS
+from prep_assets.stores.leases import alone
+
+KEY_LENGTH = 20
+CONTENT_LENGTH = 12
+QUARANTINE = ".quarantine.jsonl"
+
+
+def name_of(build_key: str, content_hash: str, number: int = 1) -> str:
+    """The folder of a version; a later `number` is for one whose name a damaged one has."""
+    return f"{build_key[:KEY_LENGTH]}-{content_hash[:CONTENT_LENGTH]}" + (f"-{number}" if number > 1 else "")
+
+
+def versions_in(folder: Path) -> list[Path]:
+    """Every version in a ``versions`` folder, sorted."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if path.is_dir() and not path.name.startswith("."))
+
+
+def of_key(folder: Path, build_key: str) -> list[Path]:
+    """The versions of one build key, sorted."""
+    return [path for path in versions_in(folder) if path.name.partition("-")[0] == build_key[:KEY_LENGTH]]
+
+
+def leftovers_in(folder: Path) -> tuple[Path, ...]:
+    """What killed builds left half-written, sorted. A build that is under way looks the same."""
+    return tuple(sorted(folder.glob(".writing-*")))
+
+
+def remove_version(path: Path) -> bool:
+    """Delete a version with what lies beside it; false where somebody reads it.
+
+    Raises:
+        StoreError: a part of it cannot be deleted.
+    """
+    with alone(path) as nobody:
+        if not nobody:
+            return False
+        # renamed first, so that a version that is half deleted is never taken for a store
+        doomed = path.with_name(f".writing-{path.name}-removed")
+        path.rename(doomed)
+    _remove(doomed)
+    for suffix in (QUARANTINE, CHECKS):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return True
+
+
+def clean(folder: Path) -> tuple[str, ...]:
+    """Delete what killed builds and removals left in a ``versions`` folder; the names of what was deleted."""
+    removed = []
+    for left in leftovers_in(folder):
+        _remove(left)
+        removed.append(left.name)
+    kept = {path.name for path in versions_in(folder)}
+    for suffix in (QUARANTINE, CHECKS):
+        for path in folder.glob(f"*{suffix}"):
+            if path.name.removesuffix(suffix) not in kept:
+                path.unlink()
+                removed.append(path.name)
+    for path in folder.glob(f".*{CHECKS}-*"):
+        path.unlink()
+    return tuple(removed)
+
+
+def _remove(path: Path) -> None:
+    if left := remove_tree(path):
+        raise StoreError(f"{path} cannot be deleted: {'; '.join(left[:3])}. Delete it by hand")

@@ -1,0 +1,94 @@
+"""Let a call on files fail: each one that a workload makes, with each error that the system has for it; and all from one call on.
+
+    python -m prep_assets_tests.harness.faults --seconds 600 --seed 0
+
+Each time: one sentence that names a file and a remedy, or success; `current` is the old store or the new one, whole; what was written is gone;
+the next run ends with the bytes of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+
+from prep_assets_tests.harness.ground import Figures, Ground, tree
+from prep_assets_tests.harness.shim import FAIL, FAIL_ON, under_shim
+from prep_assets_tests.harness.workloads import workloads
+
+ERRORS = ("ENOSPC", "EIO", "EMFILE", "EROFS", "EDQUOT")
+OURS = "prep_assets.errors."
+
+
+def struck(ground: Ground, figures: Figures, number: int, error: str, mode: int) -> None:
+    """Let one call fail, or all from one on, and compare."""
+    ground.reset()
+    was = ground.place.exists
+    figures.points += 1
+    outcome = ground.run(mode, number, getattr(errno, error))
+    faults = list(ground.faults(was))
+    if outcome.status < 0:
+        faults.append(f"ended by signal {-outcome.status}")
+    elif outcome.status:
+        faults += _untold(outcome.said, str(ground.place.root.parent))
+        if "could not be deleted" not in outcome.said and (left := ground.place.leftovers()):
+            faults.append(f"left {left[0].name} and did not say so")
+    last = ground.run()
+    if last.status:
+        faults.append(f"the next run fails: {last.said}")
+    elif (found := tree(ground.place.root)) != ground.end:
+        faults.append(f"the next run ends otherwise: {sorted(set(found.items()) ^ set(ground.end.items()))[:4]}")
+    how = "" if mode == FAIL else " and all after it"
+    figures.violations += [f"{ground.workload.name}, call {number}{how} fails with {error}: {fault}\n{outcome.trace}" for fault in faults]
+
+
+def _untold(said: str, root: str) -> list[str]:
+    """What is wrong with the words of an error."""
+    kind, _, text = said.partition(": ")
+    if not kind.startswith(OURS):
+        return [f"not in words: {said}"]
+    if root not in text or len(text) < 40 or "Traceback" in text:
+        return [f"does not name file and remedy: {said}"]
+    return []
+
+
+def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None) -> Figures:
+    """Every call of every workload with every error, in an order drawn by the seed, for so many seconds, or so many points."""
+    figures, chance, end = Figures(), random.Random(seed), time.monotonic() + seconds
+    grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(workloads())]
+    points = [
+        (ground, number, error, mode)
+        for ground in grounds
+        for number in range(1, ground.calls + 1)
+        for error in ERRORS
+        for mode in ((FAIL, FAIL_ON) if error in ("ENOSPC", "EROFS") else (FAIL,))
+    ]
+    chance.shuffle(points)
+    for ground, number, error, mode in points[:most]:
+        if time.monotonic() > end:
+            break
+        struck(ground, figures, number, error, mode)
+    return figures
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--points", type=int)
+    options = parser.parse_args()
+    under_shim()
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+        figures = harness(Path(folder), seconds=options.seconds, seed=options.seed, most=options.points)
+    print("\n".join(violation.partition("\nTraceback")[0] for violation in figures.violations[:40]))
+    print(f"faults: {figures.points:,}, violations: {len(figures.violations):,}, seed {options.seed}")
+    raise SystemExit(bool(figures.violations))
+
+
+if __name__ == "__main__":
+    main()

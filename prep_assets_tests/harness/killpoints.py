@@ -1,0 +1,83 @@
+"""Kill a process at every call on files that a workload makes, and once more while the next run recovers.
+
+    python -m prep_assets_tests.harness.killpoints --seconds 600 --seed 0
+
+After each: `current` is the old store or the new one, whole; a reader that was open reads on; the next run ends with the bytes of an
+undisturbed one; nothing else is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import tempfile
+import time
+from hashlib import sha256
+from pathlib import Path
+
+from prep_assets_tests.harness.ground import Figures, Ground, open_reader, tree
+from prep_assets_tests.harness.shim import KILL, under_shim
+from prep_assets_tests.harness.workloads import workloads
+
+SIGKILL = -9
+
+
+def struck(ground: Ground, figures: Figures, number: int, again: int | None) -> None:
+    """Kill at a call, and again while the next run recovers; then compare."""
+    ground.reset()
+    where = f"{ground.workload.name}, call {number}" + (f", then {again}" if again else "")
+    was = ground.place.exists
+    reader = open_reader(ground.place)
+    figures.points += 1
+    outcomes = [ground.run(KILL, number)]
+    faults = list(ground.faults(was))
+    if again:
+        outcomes.append(ground.run(KILL, again))
+        faults += ground.faults(was)
+    last = ground.run()
+    if last.status:
+        faults.append(f"the next run fails: {last.said}")
+    elif (found := tree(ground.place.root)) != ground.end:
+        faults.append(f"the next run ends otherwise: {sorted(set(found.items()) ^ set(ground.end.items()))[:4]}")
+    if reader is not None and sha256(reader[1]).hexdigest() != reader[0]:
+        faults.append("an open reader reads something else")
+    if outcomes[0].status not in (SIGKILL, 0):
+        faults.append(f"ended with {outcomes[0].status}: {outcomes[0].said}")
+    figures.violations += [f"{where}: {fault}" for fault in faults]
+
+
+def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None) -> Figures:
+    """Every call of every workload once, then pairs of calls drawn by the seed, for so many seconds, or so many points."""
+    figures, chance, end = Figures(), random.Random(seed), time.monotonic() + seconds
+    grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(workloads())]
+    points = [(ground, number, None) for ground in grounds for number in range(1, ground.calls + 1)]
+    if most is not None:
+        points = chance.sample(points, most)
+    for ground, number, _ in points:
+        if time.monotonic() > end:
+            break
+        struck(ground, figures, number, None)
+    while most is None and time.monotonic() < end:
+        ground = chance.choice(grounds)
+        struck(ground, figures, chance.randint(1, ground.calls), chance.randint(1, ground.calls))
+    return figures
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--points", type=int)
+    options = parser.parse_args()
+    under_shim()
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+        figures = harness(Path(folder), seconds=options.seconds, seed=options.seed, most=options.points)
+    print("\n".join(figures.violations[:20]))
+    print(f"kill points: {figures.points:,}, violations: {len(figures.violations):,}, seed {options.seed}")
+    raise SystemExit(bool(figures.violations))
+
+
+if __name__ == "__main__":
+    main()

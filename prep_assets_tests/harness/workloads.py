@@ -1,0 +1,163 @@
+"""What the harnesses disturb: everything that puts a store in its place, in every format, and what an asset family does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from prep_assets.disk.written import write_bytes
+from prep_assets.errors import StoreError
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.stores.checked import Result
+from prep_assets.stores.folders import whole_folder
+from prep_assets.stores.groups import GroupWriter, Scored
+from prep_assets.stores.images import Image, ImageBlock
+from prep_assets.stores.lines import LinesWriter
+from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, write_documents
+from prep_assets.stores.published import Draft, Place, Published
+from prep_assets.stores.shards import write_h5_shard
+from prep_assets.stores.tokens import record_writer
+
+OLD, NEW = "a" * 64, "b" * 64
+Payload = Callable[[Path, int], None]
+
+
+def _tokens(storage: str) -> Payload:
+    def write(payload: Path, seed: int) -> None:
+        ids = np.random.default_rng(seed).integers(0, 1000, 3000)
+        images = ImageBlock(np.array([1]), np.array([2]), np.array([3]), [Image("a.png", None)])
+        with record_writer(storage, payload, "train", {"tokens": "int32", "loss_mask": "uint8"}, max_tokens_per_shard=2000) as out:  # type: ignore[arg-type]
+            for _ in range(2):
+                out.append({"tokens": ids, "loss_mask": ids % 2}, np.array([1000, 2000]), [0, 0], [1, 2], images)
+
+    return write
+
+
+def _packed(storage: str) -> Payload:
+    def write(payload: Path, seed: int) -> None:
+        ids = np.random.default_rng(seed).integers(0, 1000, (4, 256))
+        with PackedWriter(storage, payload, "table", 8, 256, max_tokens_per_shard=1024) as out:  # type: ignore[arg-type]
+            for _ in range(2):
+                out.append({"tokens": ids, "loss_mask": ids % 2, "position_ids": ids})
+        write_documents(payload, "table", {field: np.arange(8) for field in DOCUMENT_FIELDS}, ("a",), 256)
+
+    return write
+
+
+def _lines(payload: Path, seed: int) -> None:
+    with LinesWriter(payload, "rows", ("a",), shuffle_seed=seed) as out:
+        for row in range(50):
+            out.append({"text": f"{seed} {row}"}, source=0, file=0, at=row)
+
+
+def _groups(payload: Path, seed: int) -> None:
+    ids, mask = np.arange(seed, seed + 9), np.ones(9, np.uint8)
+    with GroupWriter("bin", payload, "int32", ["a"]) as out:
+        out.append([Scored(ids, (ids, ids), (mask, mask), np.array([0.5, 1], np.float32), 0, 0, row) for row in range(3)])
+
+
+def _shard(payload: Path, seed: int) -> None:
+    values = np.arange(seed, seed + 500)
+    write_h5_shard(
+        payload / "shard_0.h5", {"sequence": "int32"}, {"sequence": 500}, lambda _: [values], {"sequence": {"offsets": [0, 500]}}
+    )
+
+
+FORMATS: Mapping[str, Payload] = {
+    **{f"tokens {storage}": _tokens(storage) for storage in ("bin", "h5")},
+    **{f"packed {storage}": _packed(storage) for storage in ("bin", "h5")},
+    "lines": _lines,
+    "groups": _groups,
+    "shard h5": _shard,
+}
+
+
+def publish(
+    place: Place, key: str, payload: Payload, *, seed: int = 1, accept: bool = True, again: bool = False, draft: bool = False
+) -> Published:
+    """Write, prove and publish a store, with a refused record beside it."""
+
+    def write(folder: Path, quarantine: Path) -> Draft:
+        payload(folder, seed)
+        with Quarantine(quarantine) as refused:
+            refused.add("a:1", "schema", "empty", "is empty", {})
+        return Draft({"read": 2, "kept": 1}, {}, ())
+
+    published = place.propose(key, write, config_key=key, recipe={}, audit=lambda _: None, again=again, draft=draft)
+    if accept:
+        place.accept(published, {"sound": Result(True, "")})
+    return published
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is disturbed.
+
+    Attributes:
+        name: how messages call it.
+        before: brings the place to where it begins.
+        work: what is killed, and done again.
+    """
+
+    name: str
+    before: Callable[[Place], None]
+    work: Callable[[Place], None]
+
+
+def _damage(place: Place) -> None:
+    current = place.current()
+    assert current is not None
+    path = next(
+        path for path in sorted(current.directory.rglob("*")) if path.is_file() and path.name != "manifest.json" and path.stat().st_size
+    )
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+
+
+def _export(place: Place) -> None:
+    target = place.directory / "export"
+    with whole_folder(target, lambda: None, busy=StoreError("busy"), replace=True) as work:
+        for name in ("a", "b"):
+            write_bytes(work / name, name.encode() * 3000)
+
+
+def workloads() -> list[Workload]:
+    """All of them, in a fixed order."""
+    found = [
+        Workload(f"first: {name}", lambda place: None, lambda place, each=payload: publish(place, NEW, each) and None)
+        for name, payload in FORMATS.items()
+    ]
+    plain = FORMATS["lines"]
+
+    def old(place: Place) -> None:
+        publish(place, OLD, plain)
+
+    def unused(place: Place) -> None:
+        for key in ("c" * 64, "d" * 64, OLD):
+            publish(place, key, plain)
+
+    def damaged(place: Place) -> None:
+        old(place)
+        _damage(place)
+
+    def candidate(place: Place) -> None:
+        old(place)
+        publish(place, NEW, plain, accept=False)
+
+    found += [
+        Workload(f"replace: {name}", old, lambda place, each=payload: publish(place, NEW, each, seed=2) and None)
+        for name, payload in FORMATS.items()
+    ]
+    found += [
+        Workload("candidate", old, lambda place: publish(place, NEW, plain, accept=False) and None),
+        Workload("candidate to current", candidate, lambda place: publish(place, NEW, plain) and None),
+        Workload("draft", old, lambda place: publish(place, NEW, plain, draft=True, accept=False) and None),
+        Workload("repair", damaged, lambda place: publish(place, OLD, plain) and None),
+        Workload("build again, equal", old, lambda place: publish(place, OLD, plain, again=True) and None),
+        Workload("reuse", old, lambda place: publish(place, OLD, plain) and None),
+        Workload("prune", unused, lambda place: place.remove_unused() and None),
+        Workload("export", lambda place: _export(place), _export),
+    ]
+    return found

@@ -1,0 +1,16 @@
+"""What a manifest says about the files of a store, worked out from the files: for tests that alter a store and make its manifest fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prep_assets.disk.blocks import sums_of
+from prep_assets.stores.h5_layout import h5_layout
+from prep_assets.stores.manifest import MANIFEST
+
+
+def list_payload(directory: Path) -> dict[str, dict[str, Any]]:
+    """The entry of every payload file below `directory`, by relative path, sorted."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / MANIFEST)
+    return {path.relative_to(directory).as_posix(): {**sums_of(path).entry, **h5_layout(path)} for path in files}
