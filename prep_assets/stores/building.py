@@ -59,9 +59,8 @@ def _written(work: Path, about: Manifest, write: Write, audit: Audit) -> Manifes
     payload, quarantine = work / PAYLOAD, work / "quarantine.jsonl"
     with recording(work) as ledger:
         draft = write(payload, quarantine)
-        proven = prove(work, ledger)
-        refused = proven.pop(quarantine.name).sha256 if quarantine.name in proven else ""
-        files = {name.removeprefix(f"{PAYLOAD}/"): {**sums.entry, **h5_layout(work / name)} for name, sums in proven.items()}
+        files = {name: {**sums.entry, **h5_layout(payload / name)} for name, sums in prove(payload, ledger).items()}
+        refused = read_back(quarantine, ledger.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
         audit(payload)
         manifest = replace(about, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=refused)
         manifest.write(payload)

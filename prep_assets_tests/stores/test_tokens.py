@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import tokens
-from prep_assets.stores.manifest import list_payload
 from prep_assets.stores.tokens import BinWriter, H5Writer, RecordWriter, StorageFormat, open_tokens, record_writer
+from prep_assets_tests.stores.payload import list_payload
 
 DTYPES = {"tokens": "int32", "loss_mask": "uint8"}
 STORAGE: list[StorageFormat] = ["bin", "h5"]
