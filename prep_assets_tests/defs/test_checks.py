@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from prep_assets.engine import state
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.published import Published
 from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, plain, run
+from prep_assets_tests.stores.payload import list_payload
 
 SFT = DOMAINS["sft"]
 Corrupt = Callable[[Published], None]
@@ -66,7 +68,12 @@ def test_a_failed_blocking_check_fails_the_run_and_skips_what_is_downstream(
 def test_a_failed_check_shows_the_worst_row_with_its_tokens(
     built: Path, instance: dg.DagsterInstance, corrupted: Callable[..., list[str]]
 ) -> None:
-    corrupted(flip_first_mask, "sft_tokens", "dolly")
+    def flip_and_seal(published: Published) -> None:
+        """So that only the check can tell."""
+        flip_first_mask(published)
+        replace(published.manifest, files=list_payload(published.directory)).write(published.directory)
+
+    corrupted(flip_and_seal, "sft_tokens", "dolly")
     run(instance, "sft_tokens", between=(SFT[0], SFT[-1]))
     [evaluation] = evaluations(instance, "sft_tokens", "mask_alignment", "dolly")
     assert not evaluation.passed
