@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-readers test-ui mutants grid setup lint ui clean
+.PHONY: killpoints faults powercut crashstates fuzz demo test test-readers test-ui mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -66,6 +66,18 @@ mutants: $(VENV)/.installed-mutants
 ROWS ?= 8
 grid: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.grid $(ROWS)
+
+# harnesses that try to break stores, for SECONDS each; see docs/reliability.md
+SECONDS ?= 600
+SEED ?= 0
+killpoints faults fuzz: $(VENV)/.installed-test
+	@$(BIN)/python -m prep_assets_tests.harness.$@ --seconds $(SECONDS) --seed $(SEED)
+
+powercut: $(VENV)/.installed-test
+	@$(BIN)/python -m prep_assets_tests.harness.powercut --cuts 300 --seconds $(SECONDS) --seed $(SEED)
+
+crashstates: $(VENV)/.installed-test
+	@$(BIN)/python -m prep_assets_tests.harness.crashstates --states 10000 --syncs --seed $(SEED)
 
 ui: setup
 	@$(BIN)/dagster dev

@@ -38,6 +38,13 @@ class _Patient(WrittenFile):
         if self._fault is not None:
             raise self._fault
 
+    def _intend(self, at: int, data: bytes) -> None:
+        if self._fault is None:
+            try:
+                super()._intend(at, data)
+            except BaseException as error:  # what is written over was not what had been written
+                self._fault = error
+
     def _put(self, at: int, data: bytes) -> None:
         if self._fault is None:
             try:

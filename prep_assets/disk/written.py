@@ -50,7 +50,7 @@ class WrittenFile:
         if self._gathered:
             data, at = bytes(self._gathered), self._at
             self._gathered, self._at = bytearray(), at + len(data)
-            self._meant.put(at, data, self._read_at)
+            self._intend(at, data)
             self._put(at, data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -84,7 +84,6 @@ class WrittenFile:
     def truncate(self, size: int) -> int:
         """Cut, or fill up with zeros."""
         self.flush()
-        self._meant.cut(size, self._read_at)
         self._resize(size)
         return size
 
@@ -114,6 +113,9 @@ class WrittenFile:
     def _end(self) -> int:
         return max(self._meant.size, self.tell())
 
+    def _intend(self, at: int, data: bytes) -> None:
+        self._meant.put(at, data, self._read_at)
+
     def _put(self, at: int, data: bytes) -> None:
         done = 0
         try:
@@ -123,6 +125,7 @@ class WrittenFile:
             raise named(error, self.path) from error
 
     def _resize(self, size: int) -> None:
+        self._meant.cut(size, self._read_at)
         try:
             os.ftruncate(self._handle, size)
         except OSError as error:

@@ -42,7 +42,8 @@ def _packed(storage: str) -> Payload:
         with PackedWriter(storage, payload, "table", 8, 256, max_tokens_per_shard=1024) as out:  # type: ignore[arg-type]
             for _ in range(2):
                 out.append({"tokens": ids, "loss_mask": ids % 2, "position_ids": ids})
-        write_documents(payload, "table", {field: np.arange(8) for field in DOCUMENT_FIELDS}, ("a",), 256)
+        fields = {field: np.zeros(8, np.int64) for field in DOCUMENT_FIELDS}
+        write_documents(payload, "table", {**fields, "row": np.arange(8), "length": np.full(8, 256)}, ("a",), 256)
 
     return write
 

@@ -1,0 +1,151 @@
+"""What is read of a store is compared with its manifest: lazily, wholly, or not."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.lines import open_lines
+from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.open import open_store
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.published import Draft, Place, Published
+from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
+from prep_assets_tests.harness.workloads import FORMATS, NEW, OLD, publish
+
+STORAGE: list[StorageFormat] = ["bin", "h5"]
+COUNT = 600_000
+REMEDY = r"Build it again:\n  prep-assets build asset --partition part --force"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, "asset", "part")
+
+
+def tokens(place: Place, storage: StorageFormat) -> Published:
+    """A stream of 2.4 MB, in three blocks and a bit."""
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        with record_writer(storage, payload, "train", {"tokens": "int32"}) as out:
+            out.append({"tokens": np.arange(COUNT, dtype=np.int32)}, np.full(6, COUNT // 6), [0] * 6, range(6))
+        return Draft({"read": 1, "kept": 1}, {}, ())
+
+    published = place.propose(OLD, write, config_key=OLD, recipe={}, audit=lambda _: None)
+    place.accept(published, {})
+    return published
+
+
+def flip(published: Published, byte: int) -> None:
+    """Change one byte of the largest file."""
+    name = max(published.manifest.files, key=lambda name: int(published.manifest.files[name]["bytes"]))
+    with (published.directory / name).open("r+b") as file:
+        file.seek(byte)
+        old = file.read(1)
+        file.seek(byte)
+        file.write(bytes([old[0] ^ 1]))
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_a_flipped_byte_is_seen_when_its_block_is_read_and_not_before(place: Place, storage: StorageFormat) -> None:
+    flip(tokens(place, storage), 2_000_000)
+    store = open_store(place.directory)
+    assert store.fetch(0, 1000, "sequence")[-1] == 999
+    with pytest.raises(StoreError, match=r"bytes 1,048,576 to 2,097,152 are not what the manifest says.*" + REMEDY):
+        store.fetch(499_000, 499_900, "sequence")
+    with pytest.raises(StoreError, match="are not what the manifest says"):
+        pickle.loads(pickle.dumps(store)).fetch(499_000, 499_900, "sequence")
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_full_sees_it_at_once_and_off_never(place: Place, storage: StorageFormat) -> None:
+    flip(tokens(place, storage), 2_000_000)
+    with pytest.raises(StoreError, match=r"(?s)content altered in bytes 1,048,576 to 2,097,152.*" + REMEDY):
+        open_store(place.directory, verify="full")
+    assert len(open_store(place.directory, verify="off").fetch(0, COUNT, "sequence")) == COUNT
+
+
+def test_another_word_is_refused(place: Place) -> None:
+    tokens(place, "bin")
+    with pytest.raises(StoreError.__base__, match="verify 'lazyy' is not one of lazy, full, off; did you mean 'lazy'"):
+        open_store(place.directory, verify="lazyy")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_what_a_build_reads_is_compared_too(place: Place, storage: StorageFormat) -> None:
+    """One flipped byte upstream was packed, published and verified downstream."""
+    published = tokens(place, storage)
+    flip(published, 2_000_000)
+    with pytest.raises(StoreError, match="are not what the manifest says"):
+        open_tokens(published.directory, "train").arrays["tokens"][:]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("lines", lambda at: list(open_lines(at, "rows"))),
+        ("packed h5", lambda at: open_packed(at, "table").tokens[:]),
+        ("packed bin", lambda at: open_packed(at, "table").tokens[:]),
+    ],
+)
+def test_every_byte_of_every_file_is_guarded(place: Place, name: str, read: Callable[[Path], object]) -> None:
+    """Also those of indexes, of metadata, and of HDF5's own."""
+    published = publish(place, OLD, FORMATS[name])
+    read(published.directory)
+    unread = ("position_ids.bin", "loss_mask.bin", "images/")
+    for file in sorted(published.manifest.files):
+        path = published.directory / file
+        whole = path.read_bytes()
+        for at in {0, len(whole) // 2, len(whole) - 1} if whole and not any(each in file for each in unread) else ():
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(StoreError):
+                read(published.directory)
+            path.write_bytes(whole)
+
+
+def test_a_store_of_the_first_format_is_read(place: Place) -> None:
+    """Its files have no hashes of blocks."""
+    published = tokens(place, "bin")
+    fields = {name: {key: entry[key] for key in ("bytes", "sha256")} for name, entry in published.manifest.files.items()}
+    manifest = published.manifest
+    Manifest(manifest.asset, manifest.partition, OLD, OLD, {}, manifest.counts, {}, fields, format=1).write(published.directory)
+    assert len(open_store(place.directory).fetch(0, COUNT, "sequence")) == COUNT
+
+
+def test_prune_leaves_what_is_read_and_deletes_it_afterwards(place: Place) -> None:
+    tokens(place, "bin")
+    reader = open_store(place.directory)
+    old = reader.folders[0]
+    publish(place, NEW, FORMATS["lines"])
+    assert place.remove_unused() == ()
+    assert reader.fetch(0, 3, "sequence").tolist() == [0, 1, 2]
+    del reader
+    assert place.remove_unused() == (old,)
+
+
+def test_a_version_that_goes_while_it_is_opened_is_looked_for_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prune gave readers a FileNotFoundError."""
+    import shutil
+
+    from prep_assets.stores import open as opening
+
+    tokens(place, "bin")
+    real, left = opening.payload_folders, [2]
+
+    def found(path: Path) -> list[Path]:
+        folders = real(path)
+        if left[0]:
+            left[0] -= 1
+            gone = folders[0].with_name("gone")
+            shutil.copytree(folders[0], gone)
+            shutil.rmtree(gone)
+            return [gone]
+        return folders
+
+    monkeypatch.setattr(opening, "payload_folders", found)
+    assert len(open_store(place.directory)) == COUNT

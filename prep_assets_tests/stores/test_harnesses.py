@@ -1,0 +1,51 @@
+"""Short versions of the harnesses, and that each sees what it is there for. The whole ones: docs/reliability.md."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prep_assets.stores import building, published
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.harness import crashstates, fuzz, powercut, shim
+
+
+@pytest.mark.parametrize("name", ["killpoints", "faults"])
+@pytest.mark.skipif(bool(shim.missing()), reason=shim.missing() or "never")
+def test_some_calls_are_killed_or_fail(name: str) -> None:
+    command = [sys.executable, "-m", f"prep_assets_tests.harness.{name}", "--points", "25", "--seconds", "60"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ": 25, violations: 0" in done.stdout
+
+
+def test_some_crash_states_hold(tmp_path: Path) -> None:
+    figures = crashstates.harness(tmp_path, states=60, seed=1)
+    assert (figures.points, figures.violations) == (60, [])
+
+
+@pytest.mark.parametrize(("module", "name"), [(building, "sync"), (building, "sync_folders"), (published, "make_folder")])
+def test_without_an_fsync_a_crash_loses_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> None:
+    monkeypatch.setattr(module, name, lambda path: path.mkdir(parents=True, exist_ok=True))
+    scene = crashstates.Scene(tmp_path, "publish")
+    upto = len(scene.operations)
+    assert [fault for lost, torn in scene.states(scene.operations, upto, random.Random(0), 0) for fault in scene.faults(upto, lost, torn)]
+
+
+def test_some_damaged_bytes_are_refused(tmp_path: Path) -> None:
+    figures, counts = fuzz.harness(tmp_path, inputs=900, seed=3, seconds=60, size=10)
+    assert figures.violations == []
+    assert len(counts) > 50
+
+
+@pytest.mark.skipif(bool(powercut.missing("ext4")), reason=powercut.missing("ext4") or "never")
+def test_a_power_cut_keeps_what_was_acknowledged() -> None:
+    try:
+        figures = powercut.harness("ext4", cuts=1, seed=0, seconds=30)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no loop devices here: {error}")
+    assert (figures.points, figures.violations) == (1, [])
