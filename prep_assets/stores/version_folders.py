@@ -78,4 +78,4 @@ def clean(folder: Path) -> tuple[str, ...]:
 
 def _remove(path: Path) -> None:
     if left := remove_tree(path):
-        raise StoreError(f"{path} cannot be deleted: {'; '.join(left[:3])}. Delete it by hand")
+        raise StoreError(f"{path} could not be deleted: {'; '.join(left[:3])}. Mend that; the next build or prune deletes it")

@@ -59,7 +59,8 @@ def _untold(said: str, root: str) -> list[str]:
 def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None) -> Figures:
     """Every call of every workload with every error, in an order drawn by the seed, for so many seconds, or so many points."""
     figures, chance, end = Figures(), random.Random(seed), time.monotonic() + seconds
-    grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(workloads())]
+    chosen = workloads() if most is None else chance.sample(workloads(), 3)
+    grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(chosen)]
     points = [
         (ground, number, error, mode)
         for ground in grounds

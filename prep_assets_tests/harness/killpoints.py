@@ -50,10 +50,11 @@ def struck(ground: Ground, figures: Figures, number: int, again: int | None) -> 
 def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None) -> Figures:
     """Every call of every workload once, then pairs of calls drawn by the seed, for so many seconds, or so many points."""
     figures, chance, end = Figures(), random.Random(seed), time.monotonic() + seconds
-    grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(workloads())]
+    chosen = workloads() if most is None else chance.sample(workloads(), 3)
+    grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(chosen)]
     points = [(ground, number, None) for ground in grounds for number in range(1, ground.calls + 1)]
     if most is not None:
-        points = chance.sample(points, most)
+        points = chance.sample(points, min(most, len(points)))
     for ground, number, _ in points:
         if time.monotonic() > end:
             break

@@ -17,15 +17,15 @@ from prep_assets_tests.harness import crashstates, fuzz, powercut, shim
 @pytest.mark.parametrize("name", ["killpoints", "faults"])
 @pytest.mark.skipif(bool(shim.missing()), reason=shim.missing() or "never")
 def test_some_calls_are_killed_or_fail(name: str) -> None:
-    command = [sys.executable, "-m", f"prep_assets_tests.harness.{name}", "--points", "25", "--seconds", "60"]
+    command = [sys.executable, "-m", f"prep_assets_tests.harness.{name}", "--points", "12", "--seconds", "60"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ": 25, violations: 0" in done.stdout
+    assert ": 12, violations: 0" in done.stdout
 
 
 def test_some_crash_states_hold(tmp_path: Path) -> None:
-    figures = crashstates.harness(tmp_path, states=60, seed=1)
-    assert (figures.points, figures.violations) == (60, [])
+    figures = crashstates.harness(tmp_path, states=25, seed=1)
+    assert (figures.points, figures.violations) == (25, [])
 
 
 @pytest.mark.parametrize(("module", "name"), [(building, "sync"), (building, "sync_folders"), (published, "make_folder")])
@@ -37,7 +37,7 @@ def test_without_an_fsync_a_crash_loses_something(tmp_path: Path, monkeypatch: p
 
 
 def test_some_damaged_bytes_are_refused(tmp_path: Path) -> None:
-    figures, counts = fuzz.harness(tmp_path, inputs=900, seed=3, seconds=60, size=10)
+    figures, counts = fuzz.harness(tmp_path, inputs=160, seed=3, seconds=60, size=2)
     assert figures.violations == []
     assert len(counts) > 50
 
