@@ -1,0 +1,76 @@
+"""A packed table against its records, in the words of the verdict; `test_rows` has the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prep_assets.proofs.packed_mask import check_pieces
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets_tests.proofs.test_rows import MASKS, PAD, TOKENS, store, table
+
+
+def proven(once: bool = True, **changes: list[Any]) -> Verdict:
+    return check_pieces(table(**changes), {"a": store(*TOKENS, masks=MASKS)}, once=once)
+
+
+def test_a_sound_table() -> None:
+    summary, numbers = "9 packed tokens equal their records, tokens and mask", {"tokens_checked": 9, "rows_checked": 2}
+    assert proven() == Verdict(True, summary, numbers) == proven(once=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "row", "what", "checked"),
+    [
+        ({"tokens": [[5, 6, 7, 9, 8], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 3 of the row", 3),
+        ({"tokens": [[5, 6, 7, 8, 8], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 4 of the row", 3),
+        ({"loss_mask": [[1, 1, 1, 0, 1], [1, 0, 0, 1, 0]]}, 0, "loss_mask differs from a record 0 at place 0 of the row", 0),
+        ({"loss_mask": [[0, 1, 1, 0, 1], [1, 0, 0, 0, 0]]}, 1, "loss_mask differs from a record 2 at place 3 of the row", 5),
+        ({"record": [0, 1, 3]}, 1, "a has no record 3", 5),
+        ({"record": [0, 1, -1]}, 1, "a has no record -1", 5),
+        ({"record": [0, 1, 1], "start": [0, 0, 0]}, 1, "a record 1 is shorter than its piece", 5),
+        ({"record": [1, 1, 2], "start": [-3, 0, 0]}, 0, "a piece starts before a record 1", 0),
+        ({"start": [0, 0, 1]}, 1, "a record 2 is shorter than its piece", 5),
+    ],
+)
+def test_pieces_that_are_not_their_records(changes: dict[str, list[Any]], row: int, what: str, checked: int) -> None:
+    packed = table(**changes)
+    ids, weights = packed.tokens[row].tolist(), packed.loss_mask[row].astype(float).tolist()
+    worst = Worst(f"row {row}", what, tuple(ids), tuple(weights))
+    assert proven(**changes) == Verdict(False, f"row {row}: {what}", {"tokens_checked": checked}, worst)
+
+
+TWICE: dict[str, list[Any]] = {
+    "tokens": [[8, 9, 8, 9, PAD], [5, 5, 5, 5, PAD]],
+    "loss_mask": [[0, 1, 0, 1, 0], [1, 0, 0, 1, 0]],
+    "row_offset": [0, 2, 0],
+    "length": [2, 2, 4],
+    "record": [1, 1, 2],
+}
+
+
+def test_a_record_that_is_used_twice() -> None:
+    what = "some record's tokens are in the table twice"
+    assert proven(**TWICE) == Verdict(False, what, {"tokens_checked": 8}, Worst("documents", "overlapping pieces"))
+    assert proven(once=False, **TWICE).passed
+
+
+def test_pieces_of_one_record_that_touch_are_one_use() -> None:
+    cut: dict[str, list[Any]] = {
+        "tokens": [[5, 5, 5, 5, PAD], [5, 6, 7, PAD, PAD]],
+        "loss_mask": [[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]],
+        "row": [0, 0, 1],
+        "row_offset": [0, 3, 0],
+        "length": [3, 1, 3],
+        "record": [2, 2, 0],
+        "start": [1, 0, 0],
+    }
+    assert proven(**cut).passed
+    overlapping = {
+        **cut,
+        "length": [3, 2, 3],
+        "loss_mask": [[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]],
+        "tokens": [[5, 5, 5, 5, 5], [5, 6, 7, PAD, PAD]],
+    }
+    assert not proven(**overlapping).passed
