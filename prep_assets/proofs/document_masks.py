@@ -76,7 +76,7 @@ def _found(document: MaskedDocument, vocabulary: Vocabulary, image: int | None) 
     ids, weights = document.ids[:-1], document.mask[:-1].astype(np.float32)
     pictures = np.zeros(len(ids), bool) if image is None else ids == image
     begins = np.flatnonzero(np.append(True, (np.diff(weights) != 0) | (np.diff(pictures.astype(np.int8)) != 0))[: len(ids)])
-    ends = np.append(begins[1:], len(ids))
+    ends = np.append(begins, len(ids))[1:]
     return _joined(
         [
             PICTURE if pictures[first] and not weights[first] else (float(weights[first]), vocabulary.decode(ids[first:stop].tolist()))
