@@ -42,7 +42,7 @@ def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512
     """Check every row; the verdict shows the first that fails."""
     checked = failed = trained = 0
     worst: Worst | None = None
-    stops: dict[str, int] = {}
+    stops: set[str] = set()
     for part in _batches(rows, batch):
         decoded = iter(_decode_runs(part, vocabulary))
         for row in part:
@@ -61,7 +61,7 @@ def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512
     return Verdict(False, f"{failed:,} of {checked:,} rows train the wrong tokens; first {worst.where}: {worst.note}", numbers, worst)
 
 
-def _ends(stops: dict[str, int]) -> str:
+def _ends(stops: set[str]) -> str:
     listed = ", ".join(map(repr, sorted(stops)))
     return f"their stop token{'s' if len(stops) > 1 else ''} {listed}" if stops else "no stop token"
 
@@ -90,7 +90,7 @@ def _decode_runs(rows: Sequence[Row], vocabulary: Vocabulary) -> list[str]:
 
 
 def _compare(
-    row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: dict[str, int]
+    row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]
 ) -> str | None:
     if len(row.ids) != len(row.mask):
         return f"{len(row.ids):,} tokens, {len(row.mask):,} mask values"
@@ -114,7 +114,7 @@ def _compare(
         if found.strip() != wanted.strip():
             return f"trained {_difference(found.strip(), wanted.strip())}"
         if expected.stop:
-            stops[expected.stop] = stops.get(expected.stop, 0) + 1
+            stops.add(expected.stop)
         blank = found[:1].isspace() and not expected.text[:1].isspace() and (i or row.cut != "start")
         if blank and vocabulary.decode(row.ids[start : start + 1]).isspace():
             return f"the template's white space before {expected.text[:40]!r} is trained"
