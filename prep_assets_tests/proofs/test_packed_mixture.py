@@ -13,7 +13,7 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import mix, pack
 from prep_assets.proofs.mixture import expected_order
 from prep_assets.proofs.packed_mixture import check_mixture
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict, Worst
 
 NAMES = ("beta", "alpha", "gamma")
 LENGTHS = {name: np.random.default_rng(number).integers(1, 30, 40 + 9 * number) for number, name in enumerate(NAMES)}
@@ -137,3 +137,111 @@ def test_another_order_is_seen(strategy: str) -> None:
 def test_a_domain_that_is_missing_is_seen() -> None:
     documents, _, claimed = table({name: LENGTHS[name] for name in ("alpha", "beta")}, PLAIN)
     assert "gamma" in checked(documents, ("alpha", "beta"), PLAIN, claimed).summary
+
+
+LONG = {"a": np.array([2000, 3, 4]), "b": np.array([5])}
+WHOLE = {"source": np.array([0, 0, 0, 1]), "record": np.array([0, 1, 2, 0]), "start": np.zeros(4, int), "length": np.array([2000, 3, 4, 5])}
+BOOKS = {"tokens_left_out": 0, "tokens_in_untrained_rows": 0, "share_a": 2007 / 2012, "share_b": 5 / 2012}
+INORDER = {**PLAIN, "shuffle": False, "row_len": 4000, "strategy": "simple"}
+NUMBERS = {"records_expected": 4, "tokens_packed": 2012, "tokens_untrained": 0}
+
+
+def told(changes: dict[str, Any] | None = None, claimed: dict[str, float] | None = None, trained: Any = None, **options: Any) -> Verdict:
+    documents = {**WHOLE, **(changes or {})}
+    count = trained or (lambda source, record, start, end: end - start)
+    return check_mixture(documents, ("a", "b"), LONG, {**INORDER, **options}, count, {**BOOKS, **(claimed or {})})
+
+
+def test_a_mixture_in_the_words_of_the_verdict() -> None:
+    summary = "the rows hold the 4 records that the options ask for, whole or counted as left out"
+    assert told() == Verdict(True, summary, NUMBERS)
+
+
+def lost(*at: int) -> dict[str, Any]:
+    return {field: np.delete(values, at) for field, values in WHOLE.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "claimed", "where", "what", "numbers"),
+    [
+        (lost(0), {}, "a record 0", "2,000 trained tokens between 0 and 2,000 are in no row", {"tokens_packed": 12}),
+        (lost(3), {}, "b record 0", "5 trained tokens between 0 and 5 are in no row", {"tokens_packed": 2007}),
+        (
+            {"length": np.array([1000, 3, 4, 5])},
+            {},
+            "a record 0",
+            "1,000 trained tokens between 1,000 and 2,000 are in no row",
+            {"tokens_packed": 1012},
+        ),
+        (
+            {field: np.append(values, values[0]) for field, values in WHOLE.items()},
+            {},
+            "a record 0",
+            "tokens 0 to 2,000 are 1 times more in the table than the options ask for",
+            {"tokens_packed": 4012},
+        ),
+        ({}, {"tokens_left_out": 1000}, "documents", "0 tokens are left out, the manifest says 1,000", {}),
+        (
+            {},
+            {"tokens_in_untrained_rows": 7},
+            "documents",
+            "0 untrained tokens are left out, the manifest says 7 are in rows without loss",
+            {},
+        ),
+        ({}, {"share_b": 0.5}, "documents", "b is 0.0025 of the tokens, the manifest says 0.5000", {}),
+        (
+            {field: values[[1, 0, 2, 3]] for field, values in WHOLE.items()},
+            {},
+            "documents",
+            "simple keeps the order of the mixture, the table does not",
+            {},
+        ),
+    ],
+)
+def test_a_mixture_that_is_not(changes: Any, claimed: Any, where: str, what: str, numbers: dict[str, int]) -> None:
+    assert told(changes, claimed) == Verdict(False, f"{where}: {what}", {**NUMBERS, **numbers}, Worst(where, what))
+
+
+def test_domains_are_those_of_the_configuration() -> None:
+    found = check_mixture(WHOLE, ("a", "c"), LONG, INORDER, lambda *_: 0, BOOKS)
+    what = "the table is of ['a', 'c'], the configuration of ['a', 'b']"
+    assert found == Verdict(False, f"domains: {what}", {**NUMBERS, "records_expected": 0}, Worst("domains", what))
+
+
+def test_tokens_that_are_not_trained_are_counted() -> None:
+    shares = {"share_a": 2003 / 2008, "share_b": 5 / 2008}
+    books = {**shares, "tokens_left_out": 4, "tokens_in_untrained_rows": 4}
+    verdict = told(lost(2), books, lambda *_: 0)
+    assert verdict.passed and verdict.numbers["tokens_untrained"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "length", "left_out"),
+    [
+        ({"row_len": 1000, "overlong": "truncate"}, 1000, 1000),
+        ({"row_len": 1000, "overlong": "drop"}, 0, 2000),
+        ({"row_len": 1000, "overlong": "split"}, 2000, 0),
+        ({"row_len": 1000, "strategy": "bfd_split", "overlong": "drop"}, 2000, 0),
+        ({"row_len": 2000, "overlong": "drop"}, 2000, 0),
+    ],
+)
+def test_records_that_are_longer_than_a_row(options: dict[str, Any], length: int, left_out: int) -> None:
+    used = 12 + length
+    books = {"tokens_left_out": left_out, "share_a": (7 + length) / used, "share_b": 5 / used}
+    changes = {"length": np.array([length, 3, 4, 5])} if length else lost(0)
+    assert told(changes, books, **options).passed
+    assert not told({}, {}, **options).passed or length == 2000
+
+
+@pytest.mark.parametrize(("row_len", "last"), [(1006, 5), (2011, 4), (1005, 3), (3000, None)])
+def test_the_tail_of_a_concatenation(row_len: int, last: int | None) -> None:
+    """What does not fill a row is left out."""
+    if last is None:
+        books = {"tokens_left_out": 2012, "share_a": 0, "share_b": 0}
+        empty = {field: values[:0] for field, values in WHOLE.items()}
+        assert told(empty, books, strategy="concat", tail="drop", row_len=row_len).passed
+        return
+    used = 2007 + last
+    books = {"tokens_left_out": 5 - last, "share_a": 2007 / used, "share_b": last / used}
+    assert told({"length": np.array([2000, 3, 4, last])}, books, strategy="concat", tail="drop", row_len=row_len).passed
+    assert told({}, {}, strategy="concat", tail="pad", row_len=row_len).passed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from prep_assets.proofs.plain_reading import as_text, plain_pair, plain_prompt
 
 
@@ -27,3 +29,24 @@ def test_plain_rows() -> None:
     assert as_text("x") == "x" == as_text([{"role": "user", "content": "x"}])
     for value in ([], [{"role": "user"}], [{"role": "user", "content": "x"}] * 2, 1):
         assert as_text(value) is None
+
+
+@pytest.mark.parametrize("field", ["system", "history", "tools", "documents", "chat_template_kwargs"])
+def test_a_pair_with_more_than_texts_is_left_to_its_schema(field: str) -> None:
+    plain = {"prompt": "p", "chosen": "c", "rejected": "r"}
+    assert plain_pair({**plain, field: ["x"]}, "preference", {}) is None
+    assert plain_pair({**plain, field: []}, "preference", {}) == plain
+
+
+@pytest.mark.parametrize("field", ["system", "tools", "documents", "chat_template_kwargs"])
+def test_a_prompt_with_more_than_text_is_left_to_its_schema(field: str) -> None:
+    assert plain_prompt({"question": "q", field: ["x"]}, "gsm8k_prompt", {}) is None
+    assert plain_prompt({"question": " q", field: []}, "gsm8k_prompt", {}) == {"prompt": "q"}
+
+
+def test_a_dialogue_without_an_answer() -> None:
+    assert plain_pair({"chosen": "alone", "rejected": "\n\nAssistant: e"}, "hh", {}) == {
+        "prompt": "alone",
+        "chosen": "alone",
+        "rejected": "e",
+    }
