@@ -89,9 +89,7 @@ def _decode_runs(rows: Sequence[Row], vocabulary: Vocabulary) -> list[str]:
     return vocabulary.decode_batch([row.ids[start:end].tolist() for row in rows for start, end in _runs(row.mask)])
 
 
-def _compare(
-    row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]
-) -> str | None:
+def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]) -> str | None:
     if len(row.ids) != len(row.mask):
         return f"{len(row.ids):,} tokens, {len(row.mask):,} mask values"
     if len(decoded) != len(row.expected):
