@@ -9,13 +9,14 @@ from typing import Any
 import dagster as dg
 
 from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import FAMILIES, Domain
+from prep_assets.config.models import FAMILIES, Domain, Family
 from prep_assets.defs.gone import close_gone
 from prep_assets.defs.jobs import SECONDS, refresh_job
 from prep_assets.defs.lost import lost_stores
 from prep_assets.defs.site import Site, domains
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.files import SourceFile, fingerprint
+from prep_assets.records.folder import folder_sign
 from prep_assets.stores.manifest import digest
 
 LOST = ":lost"
@@ -64,13 +65,14 @@ def look(
     before: dict[str, Any] = json.loads(cursor) if cursor else {}
     now: dict[str, Any] = {}
     requests, notes = [], []
-    for name, domain in workspace.family(FAMILIES[family]).domains.items():
+    configured = workspace.family(FAMILIES[family])
+    for name, domain in configured.domains.items():
         known = before.get(name, {})
         if partitions is not None and name not in partitions:
             notes.append(f"{name}: new in the configuration, waits until the code location is reloaded")
             continue
         try:
-            now[name] = _look_at(workspace, domain, known, sign)
+            now[name] = _look_at(workspace, configured, domain, known, sign)
         except PrepAssetsError as error:
             notes.append(f"{name}: {error}")
             now[name] = {**known, "seen": None}
@@ -82,19 +84,29 @@ def look(
             # a run key is remembered for ever: it carries the content, and a number for content that comes back
             now[name]["asked"] += 1
             requests.append(dg.RunRequest(run_key=f"{family}:{name}:{content[:32]}:{now[name]['asked']}", partition_key=name))
+    removed = sorted(name for name in before if name not in configured.domains and name != LOST)
+    if removed:
+        notes.append(f"{', '.join(removed)}: removed from the configuration; to delete the stores: prep-assets prune --removed")
     skip = None if requests else "; ".join(notes) or "no new or changed source files"
     return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(now, sort_keys=True))
 
 
-def _look_at(workspace: Workspace, domain: Domain, known: Mapping[str, Any], sign: Callable[[SourceFile], str]) -> dict[str, Any]:
-    """What to remember of a domain. Its files have ``settled`` when they look as they did the last time; only then are they hashed, once."""
+def _look_at(
+    workspace: Workspace, family: Family, domain: Domain, known: Mapping[str, Any], sign: Callable[[SourceFile], str]
+) -> dict[str, Any]:
+    """What to remember of a domain. Its files and its images have ``settled`` when they look as they did the last time; only then are they
+    hashed, once. The files of benchmarks count as files of every domain."""
     files = (*workspace.files(domain), *workspace.test_files(domain))
-    seen = {file.url: sign(file) for file in files}
+    benchmarks, images = workspace.benchmarks(family), workspace.image_folder(domain)
+    seen = {file.url: sign(file) for file in (*files, *benchmarks)}
+    if images is not None:
+        seen[str(images)] = folder_sign(images)
     memory = {"done": known.get("done"), "asked": known.get("asked", 0), "seen": seen}
     if known.get("seen") != seen:
         return memory
     if known.get("settled") != seen or not all(seen.values()):
-        memory["done"] = digest([pin.identity for pin in workspace.pins(files)])
+        beside = [*(pin.identity for pin in workspace.pins(benchmarks)), *([workspace.image_pin(domain)] if images is not None else [])]
+        memory["done"] = digest([*(pin.identity for pin in workspace.pins(files)), *beside])
     return {**memory, "settled": seen}
 
 
@@ -104,4 +116,5 @@ def _is_pinned(workspace: Workspace, family: str, name: str, content: str) -> bo
     if raw is None:
         return False
     recipe = raw.manifest.recipe
-    return digest([*recipe["files"], *recipe["test_files"]]) == content
+    beside = [*recipe.get("benchmarks", {}).get("files", ()), *([recipe["images"]] if "images" in recipe else [])]
+    return digest([*recipe["files"], *recipe["test_files"], *beside]) == content

@@ -36,6 +36,21 @@ class FolderPin:
         return asdict(self)
 
 
+def folder_sign(folder: Path) -> str:
+    """A cheap sign of whether anything below `folder` may have changed: over names, sizes and times of change. It differs between machines.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    whole = hashlib.sha256()
+    try:
+        for name, status in _walk(folder, "", ()):
+            whole.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode() + b"\n")
+    except OSError as error:
+        raise SourceError(f"cannot read the folder of images {folder}: {error}. Mend it, or set image_dir to another one") from error
+    return whole.hexdigest()
+
+
 def pin_folder(folder: Path, known: Path) -> FolderPin:
     """Pin everything below `folder`; links are followed.
 

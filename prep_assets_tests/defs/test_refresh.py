@@ -100,6 +100,44 @@ def test_a_sign_that_differs_at_each_look_is_never_built(watch: Watch) -> None:
     assert [watch.look(sign=lambda file: str(next(clock))) for _ in range(4)] == [[]] * 4
 
 
+def test_a_changed_picture_rebuilds_its_domain(watch: Watch) -> None:
+    pictures = watch.folder / "pictures"
+    pictures.mkdir()
+    (pictures / "one.png").write_bytes(b"one")
+    listed = {name: {"files": [str(watch.folder / f"{name}*.jsonl")], "schema": "alpaca"} for name in ("a", "b")}
+    listed["b"]["image_dir"] = str(pictures)
+    options = {"image_token": "<|pad|>"}
+    watch.workspace = workspace_in(watch.folder, minimal("sft", listed, **options))
+    assert watch.settle() == ["a", "b"]
+    (pictures / "one.png").write_bytes(b"another")
+    assert watch.settle() == ["b"]
+    (pictures / "two.png").write_bytes(b"two")
+    assert watch.settle() == ["b"]
+    (pictures / "two.png").unlink()
+    os.utime(pictures / "one.png", (1, 1))
+    assert watch.settle() == ["b"]  # its content is as it was before, and has another number
+    assert watch.settle() == []
+
+
+def test_a_changed_benchmark_rebuilds_every_domain(watch: Watch) -> None:
+    benchmark = jsonl(watch.folder / "bench.jsonl", [{"question": "What is it?"}])
+    listed = {name: {"files": [str(watch.folder / f"{name}*.jsonl")], "schema": "alpaca"} for name in ("a", "b")}
+    watch.workspace = workspace_in(watch.folder, minimal("sft", listed, decontaminate={"files": [str(benchmark)]}))
+    assert watch.settle() == ["a", "b"]
+    jsonl(benchmark, [{"question": "What is it, again?"}])
+    assert watch.settle() == ["a", "b"]
+    build(watch.workspace, "sft_raw", "a")
+    watch.cursor = None
+    assert watch.settle() == ["b"]  # the other one has it pinned already
+
+
+def test_a_domain_that_is_taken_out_is_reported(watch: Watch) -> None:
+    watch.settle()
+    watch.configure("a")
+    assert watch.look() == []
+    assert "b: removed from the configuration; to delete the stores: prep-assets prune --removed" in watch.skipped
+
+
 def test_a_file_that_is_added_or_removed_changes_its_domain(watch: Watch) -> None:
     watch.settle()
     added = watch.write("a2", "more")
