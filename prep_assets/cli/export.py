@@ -53,7 +53,7 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     check_folder(folder)
     workspace = Workspace.open()
     found, _ = asset_and_partitions(workspace, asset, partition)
-    each = exporting(exported(found.family, asset), to, stream, _options(to, words))
+    each = exporting(exported(found.family, asset), to, stream, format_options(to, words))
     published = one_store(workspace, asset, partition)
     with reading(published), _progress(f"export {asset} to {to}") as progress:
         source = export_store(each, workspace, published, folder, progress)
@@ -67,7 +67,7 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     console.print(lines, soft_wrap=True)
 
 
-def _options(format: str, words: list[str]) -> dict[str, Any]:
+def format_options(format: str, words: list[str]) -> dict[str, Any]:
     """``key=value`` words as the format's options, each read as the type that the option has."""
     from pydantic import TypeAdapter, ValidationError
 

@@ -20,6 +20,7 @@ from prep_assets.cli.export import export
 from prep_assets.cli.forget import forget
 from prep_assets.cli.impact import impact
 from prep_assets.cli.inspect import inspect
+from prep_assets.cli.launch_snippet import launch_snippet
 from prep_assets.cli.migrate import migrate
 from prep_assets.cli.path import path
 from prep_assets.cli.preprocess import preprocess
@@ -98,6 +99,7 @@ commands = (
     stats,
     path,
     export,
+    launch_snippet,
     quarantine,
     report,
     view,

@@ -1,0 +1,90 @@
+"""`prep-assets launch-snippet`: what makes a trainer read a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prep_assets.cli.console import out
+from prep_assets.cli.export import format_options
+from prep_assets.cli.find import Partition, asset_and_partitions, one_store, reading
+from prep_assets.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from prep_assets.assets.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a trainer gets a store: the asset that it is given where none is named, a format, and its options."""
+
+    asset: str
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+TRAINERS: Mapping[str, Launch] = {
+    "trl": Launch("sft_packed", "hf_arrow", {"layout": "trl"}),
+    "axolotl": Launch("sft_packed", "hf_arrow", {"layout": "axolotl"}),
+    "llamafactory": Launch("sft_packed", "hf_arrow", {"layout": "llama_factory"}),
+    "open-instruct": Launch("sft_packed", "hf_arrow", {"layout": "open_instruct"}),
+    "megatron": Launch("pretrain_tokens", "megatron"),
+    "modellink": Launch("sft_packed", "megatron"),
+    "nemo": Launch("sft_packed", "packed_parquet"),
+    "verl": Launch("rl_prompts", "verl", {"data_source": "openai/gsm8k"}),
+    "olmo": Launch("pretrain_tokens", "olmo"),
+    "litgpt": Launch("pretrain_tokens", "litdata", {"block_size": "2049"}),
+    "mosaicml": Launch("sft_packed", "mds"),
+    "nanotron": Launch("pretrain_tokens", "nanotron"),
+    "cerebras": Launch("sft_packed", "cerebras"),
+    "train-llm-from-scratch": Launch("sft_packed", "tlfs"),
+    "astrai": Launch("sft_packed", "astrai"),
+}
+
+
+def launch_snippet(
+    trainer: Annotated[str, typer.Option("--trainer", metavar="T", show_default=False, help=f"One of {', '.join(TRAINERS)}.")],
+    asset: Annotated[
+        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; the usual one of the trainer, if left out.")
+    ] = None,
+    partition: Partition = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.", show_default=False)
+    ] = None,
+) -> None:
+    """Print the command that writes a store for a trainer, and the configuration that makes the trainer read it there. Nothing is written."""
+    from prep_assets.assets.workspace import Workspace
+
+    if trainer not in TRAINERS:
+        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}")
+    launch, workspace = TRAINERS[trainer], Workspace.open()
+    name = asset or launch.asset
+    if asset is None and partition is None:
+        partition = asset_and_partitions(workspace, name, None)[1][0] or None
+    place = folder or Path("exports") / trainer / (f"{name}-{partition}" if partition else name)
+    reader, lines = _lines(workspace, launch, name, partition, place)
+    options = "".join(f" --option {key}={value}" for key, value in launch.options.items())
+    which = f" -p {partition}" if partition else ""
+    console = out()
+    console.print(
+        f"# write it, once for each version of the store\nprep-assets export {name}{which} --to {launch.format}{options} --out {place}\n",
+        soft_wrap=True,
+    )
+    console.print(f"# {reader} reads it\n{lines}", soft_wrap=True)
+
+
+def _lines(workspace: Workspace, launch: Launch, name: str, partition: str | None, place: Path) -> tuple[str, str]:
+    from prep_assets.assets.exports import exporting, open_export_source
+    from prep_assets.assets.graph import exported
+    from prep_assets.exports.opening import opening
+
+    found, _ = asset_and_partitions(workspace, name, partition)
+    words = [f"{key}={value}" for key, value in launch.options.items()]
+    each = exporting(exported(found.family, name), launch.format, None, format_options(launch.format, words))
+    published = one_store(workspace, name, partition)
+    with reading(published):
+        return opening(launch.format, place.resolve(), open_export_source(each, published), each.all_options(workspace))
