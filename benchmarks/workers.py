@@ -67,7 +67,12 @@ def _numbered(row: dict[str, Any], number: int) -> dict[str, Any]:
 def measure(script: str, *arguments: str) -> tuple[float, float, float, str]:
     """Seconds, CPU seconds and peak MB of the largest process, and what was printed."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    command = [sys.executable, "-c", f"{script}\nimport resource\nprint(*(resource.getrusage(who).ru_maxrss for who in (0, -1)))", *arguments]
+    command = [
+        sys.executable,
+        "-c",
+        f"{script}\nimport resource\nprint(*(resource.getrusage(who).ru_maxrss for who in (0, -1)))",
+        *arguments,
+    ]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     after, took = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - began
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

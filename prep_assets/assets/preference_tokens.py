@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,19 @@ from prep_assets.assets.selftest.masks import masked_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.in_shards import Streams
+from prep_assets.assets.writing.lines_in_shards import Batch, encode_lines
 from prep_assets.assets.writing.pairs import SIDES, encode_pairs, pair_encoder
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Preference
 from prep_assets.errors import StoreError
 from prep_assets.exports.source import Pairs
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft, open_published
-from prep_assets.stores.tokens import TokenStore, record_writer
+from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
 
 PAIRS = "preferences"
-BATCH = 2048
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -56,31 +57,35 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
 def _write(workspace: Workspace, _: str, payload: Path, quarantine_path: Path) -> Draft:
     """Tokenize both sides of every training pair through the chat template; loss on the answer and its stop token only."""
     family = workspace.family(Preference)
-    vocabulary = workspace.vocabulary(family)
     directory = open_published(workspace.stores, PAIRS, remedy=build_command(PAIRS)).directory
-    lines, encoder = open_lines(directory, TRAIN), pair_encoder(workspace)
-    dtype, shard = ids_dtype(family, vocabulary), family.output.max_tokens_per_shard
-    counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
+    dtype, shard = ids_dtype(family, workspace.vocabulary(family)), family.output.max_tokens_per_shard
+    dtypes = {side: {"tokens": dtype, "loss_mask": "uint8"} for side in SIDES}
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
-        dtypes = {side: {"tokens": dtype, "loss_mask": "uint8"} for side in SIDES}
         writers = {
             side: stack.enter_context(record_writer(family.output.storage_format, payload, side, dtypes[side], max_tokens_per_shard=shard))
             for side in SIDES
         }
-        for first, batch in _batches(lines):
-            counts["read"] += len(batch)
-            kept, sides = encode_pairs(workspace, batch, first, encoder, quarantine)
-            counts["kept"] += len(kept)
-            for side in SIDES:
-                ids, mask, lengths = sides[side]
-                rows = [first + i for i in kept]
-                writers[side].append({"tokens": ids, "loss_mask": mask}, lengths, [0] * len(rows), rows)
-                counts["tokens"] += len(ids)
-                counts["trained_tokens"] += int(mask.sum())
-            workspace.progress("tokenize pairs", counts["read"], len(lines))
+        streams = Streams(payload, dtypes, writers, quarantine)
+        counts = encode_lines(workspace, family, "tokenize pairs", open_lines(directory, TRAIN), _encode, streams)
         refused = quarantine.counts
     return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary", "both sides have the same records"))
+
+
+def _encode(workspace: Workspace, batches: Iterator[Batch], writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
+    """Tokenize and write pairs; see `EncodeLines`."""
+    encoder, counts = pair_encoder(workspace), {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
+    for first, batch in batches:
+        counts["read"] += len(batch)
+        kept, sides = encode_pairs(workspace, batch, first, encoder, quarantine)
+        counts["kept"] += len(kept)
+        rows = [first + i for i in kept]
+        for side, writer in zip(SIDES, writers, strict=True):
+            ids, mask, lengths = sides[side]
+            writer.append({"tokens": ids, "loss_mask": mask}, lengths, [0] * len(rows), rows)
+            counts["tokens"] += len(ids)
+            counts["trained_tokens"] += int(mask.sum())
+    return counts
 
 
 def _audit(workspace: Workspace, _: str, payload: Path) -> None:
@@ -96,18 +101,6 @@ def _only_unpaired(workspace: Workspace) -> bool:
     counts = pairs.manifest.counts if pairs else {}
     labelled = counts.get("unpaired_train", 0) + counts.get("unpaired_test", 0)
     return labelled > 0 and not counts["train"] + counts["test"]
-
-
-def _batches(lines: Lines) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    batch: list[dict[str, Any]] = []
-    first = 0
-    for row in lines:
-        batch.append(row)
-        if len(batch) == BATCH:
-            yield first, batch
-            first, batch = first + len(batch), []
-    if batch:
-        yield first, batch
 
 
 ASSET = Asset(

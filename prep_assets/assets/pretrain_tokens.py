@@ -31,8 +31,9 @@ from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import PRETRAIN as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.documents import Documents, Sizes, document_text, read_documents
+from prep_assets.assets.writing.domain_in_shards import encode_domain
 from prep_assets.assets.writing.images import stored_image_id
-from prep_assets.assets.writing.in_shards import Streams, encode_domain
+from prep_assets.assets.writing.in_shards import Streams
 from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.image_token import image_placeholder
@@ -95,13 +96,13 @@ def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_pa
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         shard = family.output.max_tokens_per_shard
         names = streams(workspace, name)
-        writers = [
-            stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
+        writers = {
+            stream: stack.enter_context(record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard))
             for stream in names
-        ]
+        }
         source = Source.of(workspace, Pretrain, RAW, name, gives=Sample)
         encode = partial(write_masked_documents, dtype=mask) if mask else write_documents
-        found = encode_domain(source, encode, Streams(payload, names, dtypes), writers, quarantine)
+        found = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine))
         counts: dict[str, Any] = {**found, "refused": quarantine.counts}
     metrics = {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}
     return Draft(counts, metrics, ("ids inside the vocabulary", "documents end with eos"))

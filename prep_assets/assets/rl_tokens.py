@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from prep_assets.assets.selftest.tokens import prompt_token_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.in_shards import Streams, add
+from prep_assets.assets.writing.lines_in_shards import Batch, encode_lines
 from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Rl
@@ -31,12 +33,11 @@ from prep_assets.errors import Refused
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft, open_published
-from prep_assets.stores.tokens import TokenStore, record_writer
+from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
 
 PROMPTS, ARITHMETIC = "rl_prompts", "arithmetic_prompts"
 FILES = {"prompts": (PROMPTS, "rl_prompts_train"), "arithmetic": (ARITHMETIC, ARITHMETIC)}
 """Stream → the asset and the file whose lines it holds."""
-BATCH = 2048
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -54,18 +55,14 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
 
 def _write(workspace: Workspace, _: str, payload: Path, quarantine_path: Path) -> Draft:
     """Tokenize the training prompts, ended by the template's generation prompt: what a rollout starts from."""
-    family = workspace.family(Rl)
-    dtype, counts = ids_dtype(family, workspace.vocabulary(family)), {"read": 0, "kept": 0, "tokens": 0}
+    family, counts = workspace.family(Rl), dict[str, int]()
+    dtypes, shard = {"tokens": ids_dtype(family, workspace.vocabulary(family))}, family.output.max_tokens_per_shard
     with Quarantine(quarantine_path) as quarantine:
         for stream, (asset, name) in FILES.items():
-            shard = family.output.max_tokens_per_shard
-            with record_writer(family.output.storage_format, payload, stream, {"tokens": dtype}, max_tokens_per_shard=shard) as writer:
-                for found in _encode_prompts(workspace, asset, name, quarantine):
-                    ids, lengths, rows, read = found
-                    writer.append({"tokens": ids}, lengths, [0] * len(rows), rows)
-                    counts["read"] += read
-                    counts["kept"] += len(rows)
-                    counts["tokens"] += len(ids)
+            lines = open_lines(open_published(workspace.stores, asset, remedy=build_command(asset)).directory, name)
+            with record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard) as writer:
+                streams = Streams(payload, {stream: dtypes}, {stream: writer}, quarantine)
+                add(counts, encode_lines(workspace, family, f"tokenize {stream}", lines, partial(_encode, name=name), streams))
         refused = quarantine.counts
     return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary",))
 
@@ -76,23 +73,34 @@ def _audit(workspace: Workspace, _: str, payload: Path) -> None:
         audit_stream(payload, stream, vocabulary)
 
 
-def _encode_prompts(workspace: Workspace, asset: str, name: str, quarantine: Quarantine) -> Iterator[tuple[Any, Any, list[int], int]]:
-    family = workspace.family(Rl)
+def _encode(
+    workspace: Workspace, batches: Iterator[Batch], writers: Sequence[RecordWriter], quarantine: Quarantine, *, name: str
+) -> dict[str, Any]:
+    """Tokenize and write prompts; see `EncodeLines`.
+
+    Args:
+        name: of their file.
+    """
+    family, [writer] = workspace.family(Rl), writers
     template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
-    rows = enumerate(open_lines(open_published(workspace.stores, asset, remedy=build_command(asset)).directory, name))
-    while batch := list(islice(rows, BATCH)):
+    counts = {"read": 0, "kept": 0, "tokens": 0}
+    for first, batch in batches:
         rendered, at = [], []
-        for row, content in batch:
-            try:
-                rendered.append(generation_prompt(template, reasoning, content))
-                at.append((row, content))
-            except Refused as refusal:
-                quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
-        encoded = encoder.encode(rendered)
-        for position, why in encoded.refused:
-            row, content = at[position]
-            quarantine.add(f"{name}.jsonl:{row}", why.stage, why.reason, why.detail, content)
-        yield encoded.ids, np.diff(encoded.offsets), [at[int(i)][0] for i in encoded.kept], len(batch)
+        with quarantine.by_row():
+            for row, content in enumerate(batch, first):
+                try:
+                    rendered.append(generation_prompt(template, reasoning, content))
+                    at.append((row, content))
+                except Refused as refusal:
+                    quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
+            encoded = encoder.encode(rendered)
+            for position, why in encoded.refused:
+                row, content = at[position]
+                quarantine.add(f"{name}.jsonl:{row}", why.stage, why.reason, why.detail, content)
+        rows = [at[int(i)][0] for i in encoded.kept]
+        writer.append({"tokens": encoded.ids}, np.diff(encoded.offsets), [0] * len(rows), rows)
+        add(counts, {"read": len(batch), "kept": len(rows), "tokens": len(encoded.ids)})
+    return counts
 
 
 ASSET = Asset(

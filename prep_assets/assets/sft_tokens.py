@@ -32,8 +32,9 @@ from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import SFT as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.conversations import conversations_of, firsts, write_records
+from prep_assets.assets.writing.domain_in_shards import encode_domain
 from prep_assets.assets.writing.images import stored_image_id
-from prep_assets.assets.writing.in_shards import Streams, encode_domain
+from prep_assets.assets.writing.in_shards import Streams
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Sft
 from prep_assets.errors import StoreError
@@ -112,10 +113,12 @@ def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_pa
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         shard = family.output.max_tokens_per_shard
-        writers = [stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names]
+        writers = {
+            stream: stack.enter_context(record_writer("bin", payload, stream, dtypes, max_tokens_per_shard=shard)) for stream in names
+        }
         source = Source.of(workspace, Sft, RAW, name, gives=Sample)
         encode = partial(encode_chats, loss_dtype=loss_dtype)
-        counts = encode_domain(source, encode, Streams(payload, names, dtypes), writers, quarantine)
+        counts = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine))
         counts["refused"] = quarantine.counts
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
     return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))

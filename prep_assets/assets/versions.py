@@ -2,7 +2,7 @@
 
 RAW = "2"
 PRETRAIN = "5"
-SFT = "3"
+SFT = "4"
 PREFERENCE = "6"
 RL = "4"
 EXPORT = "4"

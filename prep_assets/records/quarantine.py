@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -52,6 +53,7 @@ class Quarantine:
         self._path = path
         self._file: WrittenFile | None = None
         self._counts: Counter[str] = Counter()
+        self._held: list[Refusal] | None = None
 
     def __enter__(self) -> Quarantine:
         self._path.unlink(missing_ok=True)
@@ -94,14 +96,33 @@ class Quarantine:
 
     def write(self, refusal: Refusal) -> None:
         """Write one refusal that `refusal` or `unreadable` made, for those who refuse in one thread and write in another."""
-        self._opened().write(json.dumps(asdict(refusal), ensure_ascii=False).encode() + b"\n")
         self._counts[f"{refusal.stage}/{refusal.reason}"] += 1
+        if self._held is not None:
+            self._held.append(refusal)
+        else:
+            self._opened().write(json.dumps(asdict(refusal), ensure_ascii=False).encode() + b"\n")
+
+    @contextmanager
+    def by_row(self) -> Iterator[None]:
+        """What is refused meanwhile, of rows of one file, is written in the order of the rows, whichever stage refuses them."""
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            lines = (json.dumps(asdict(each), ensure_ascii=False).encode() + b"\n" for each in sorted(held, key=_row))
+            if held:
+                self._opened().writelines(lines)
 
     def _opened(self) -> WrittenFile:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = WrittenFile(self._path)
         return self._file
+
+
+def _row(refusal: Refusal) -> int:
+    return int(refusal.id.rpartition(":")[2])
 
 
 def refusal(id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> Refusal:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing import in_shards
+from prep_assets.assets.writing import domain_in_shards, in_shards, lines_in_shards
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import build
 from prep_assets.engine.events import Progress
@@ -56,7 +56,13 @@ def chats(folder: Path) -> Mapping[str, Any]:
     held_out = jsonl(folder / "test.jsonl", rows[::20])
     with_bad_lines(first)
     read = domain(first, "messages", test_files=[str(held_out)], max_items=270)
-    return minimal("sft", {"chats": {**read, "files": [str(first), str(second)]}}, test_fraction=0.1, template="chatml")
+    return minimal(
+        "sft",
+        {"chats": {**read, "files": [str(first), str(second)]}},
+        test_fraction=0.1,
+        template="chatml",
+        preprocessing={"max_seq_len": 200},
+    )
 
 
 def turns(number: int) -> list[dict[str, str]]:
@@ -70,6 +76,21 @@ def documents(folder: Path) -> Mapping[str, Any]:
     packed = path.with_suffix(".jsonl.gz")
     packed.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
     return minimal("pretrain", {"docs": domain(packed, "text", where={"kind": {"!=": "odd"}}, ignore=["kind"])}, test_fraction=0.1)
+
+
+def pairs(folder: Path) -> Mapping[str, Any]:
+    """Pairs, some of which are too long once they are rendered."""
+    folder.mkdir(parents=True)
+    rows = [{"prompt": f"What is {n}?", "chosen": f"It is {n}." + " Yes." * (n % 50), "rejected": "I do not know."} for n in range(400)]
+    return minimal("preference", {"pairs": domain(jsonl(folder / "pairs.jsonl", rows), "preference")}, preprocessing={"max_seq_len": 60})
+
+
+def prompts(folder: Path) -> Mapping[str, Any]:
+    """Prompts, some of which are too long once they are rendered."""
+    folder.mkdir(parents=True)
+    rows = [{"prompt": f"What is {n}?" + " Please." * (n % 50), "gold": str(n)} for n in range(400)]
+    read = domain(jsonl(folder / "prompts.jsonl", rows), "rl_prompt")
+    return minimal("rl", {"prompts": read}, preprocessing={"max_seq_len": 60}, arithmetic={"n": 300})
 
 
 def identity(published: Published) -> tuple[Any, ...]:
@@ -87,7 +108,8 @@ def pool() -> Iterator[Pool]:
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "SHARD_BYTES", 8000)
-    monkeypatch.setattr(in_shards, "FEWEST", 2)
+    for module in (domain_in_shards, lines_in_shards):
+        monkeypatch.setattr(module, "FEWEST", 2)
 
 
 def built_by(count: int, workspace: Workspace, asset: str, pool: Pool) -> tuple[tuple[Any, ...], list[str]]:
@@ -99,7 +121,15 @@ def built_by(count: int, workspace: Workspace, asset: str, pool: Pool) -> tuple[
     return identity(built.published), told
 
 
-@pytest.mark.parametrize(("make", "asset", "most"), [(chats, "sft_tokens", 2), (documents, "pretrain_tokens", 7)])
+@pytest.mark.parametrize(
+    ("make", "asset", "most"),
+    [
+        (chats, "sft_tokens", 2),
+        (documents, "pretrain_tokens", 7),
+        (pairs, "preference_tokens", 2),
+        (prompts, "rl_tokens", 2),
+    ],
+)
 def test_bytes_do_not_depend_on_the_number_of_workers(
     tmp_path: Path, pool: Pool, small_shards: None, make: Callable[[Path], Mapping[str, Any]], asset: str, most: int
 ) -> None:
@@ -109,12 +139,12 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     assert not any(" shards" in what for what in found[1][1])
     assert any("tokenize" in what and " shards" in what for what in found[most][1])
     refused = found[1][0][1]["refused"]
-    assert refused["deduplicate/duplicate"] > 20
-    assert refused["records/invalid_json"] > 2
+    assert sum(refused.values()) > 20
+    if asset == "sft_tokens":
+        assert all(refused[reason] > 3 for reason in ("deduplicate/duplicate", "records/invalid_json", "tokenize/too_long"))
 
 
-def test_bytes_do_not_depend_on_the_size_of_shards(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_shards, "FEWEST", 2)
+def test_bytes_do_not_depend_on_the_size_of_shards(tmp_path: Path, pool: Pool, small_shards: None, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for size in (3000, 40_000):
         monkeypatch.setattr(cuts, "SHARD_BYTES", size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -137,18 +137,25 @@ class Reading:
         """
         read = self.chat if plain else self.example
         for block in self.rows(block_bytes):
-            items = []
-            for row in block.rows:
-                if not isinstance(row, Record):
-                    quarantine.add_unreadable(block.file, row)
-                    continue
-                try:
-                    items.append(Item(block.file, row, read(block.file, row)))
-                except Refused as refusal:
-                    quarantine.add(record_id(block.file, row.row), refusal.stage, refusal.reason, refusal.detail, row.payload)
-            self.check_fields()
-            yield items, block.held_out
+            with quarantine.by_row():
+                items = [item for item in (self._item(block.file, row, read, quarantine) for row in block.rows) if item is not None]
+                self.check_fields()
+                yield items, block.held_out
             self.advance(doing, block.size)
+
+    @staticmethod
+    def _item(
+        file: SourceFile, row: Record | Unreadable, read: Callable[[SourceFile, Record], Example | PlainChat], quarantine: Quarantine
+    ) -> Item | None:
+        """A row with its example; `None` where it is in quarantine."""
+        if not isinstance(row, Record):
+            quarantine.add_unreadable(file, row)
+            return None
+        try:
+            return Item(file, row, read(file, row))
+        except Refused as refusal:
+            quarantine.add(record_id(file, row.row), refusal.stage, refusal.reason, refusal.detail, row.payload)
+            return None
 
     def advance(self, doing: str, size: int) -> None:
         """So many more bytes of source are done."""
