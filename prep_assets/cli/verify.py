@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,11 +83,13 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
     from prep_assets.engine.events import Checked, Refused
     from prep_assets.engine.planning import Step
     from prep_assets.engine.running import check as check_store
+    from prep_assets.workers.pool import Pool
 
     console = err()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     outcomes = []
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Pool() as pool, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        workspace = replace(workspace, pool=pool)
         task = progress.add_task("verify", total=sum(len(asset_named(asset, workspace).checks) for asset, _ in stores))
         for asset, partition in stores:
             for event in check_store(workspace, Step(asset_named(asset, workspace), partition, "current", "", asked=True)):

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
-from prep_assets.assets.graph import run_check, upstream_of
-from prep_assets.assets.stage import Asset, Check
+from prep_assets.assets.graph import upstream_of
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.disk.faults import in_words
+from prep_assets.engine.checking import verdicts as verdicts_of
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
 from prep_assets.engine.planning import Step
 from prep_assets.engine.standing import failures
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.checked import Result
 from prep_assets.stores.published import Published
 from prep_assets.workers.pool import Pool
@@ -87,12 +88,12 @@ class _Worker:
                 published = build.propose(draft=draft, again=True)
             yield Written(step, published)
             known = published.results or {}
-            for check in step.asset.checks:
-                if published.reused and not self._recheck and check.name in known:
-                    verdicts[check.name] = Verdict(*known[check.name])
-                    continue
-                verdicts[check.name] = verdict_of(check, workspace, published)
-                yield Checked(step, check.name, verdicts[check.name])
+            said = {} if self._recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
+            verdicts |= {check.name: said[check.name] for check in step.asset.checks if check.name in said}
+            open_checks = [check for check in step.asset.checks if check.name not in said]
+            for name, verdict in verdicts_of(workspace, step.asset, published, open_checks):
+                verdicts[name] = verdict
+                yield Checked(step, name, verdict)
             yield self._conclude(step, published, verdicts, build.overrides, draft=draft)
         except (PrepAssetsError, OSError) as fault:
             error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {in_words(fault, workspace.stores)}")
@@ -134,15 +135,6 @@ class _Worker:
             self._sound.add(key)
 
 
-def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:
-    """The verdict of a check. One that cannot be carried out does not hold, whatever a damaged store makes a reader raise."""
-    try:
-        return run_check(check, workspace, published)
-    except Exception as error:
-        said = f"the check could not be carried out ({type(error).__name__}: {error})"
-        return Verdict(False, said, {}, Worst(str(published.directory), said))
-
-
 def _reused(published: Published) -> Published:
     return Published(published.directory, published.manifest, reused=True)
 
@@ -159,9 +151,9 @@ def check(workspace: Workspace, step: Step) -> Iterator[Event]:
     if published is None:
         yield Refused(step, f"{step.label} has no store", {})
         return
-    for each in step.asset.checks:
-        verdicts[each.name] = verdict_of(each, workspace, published)
-        yield Checked(step, each.name, verdicts[each.name])
+    for name, verdict in verdicts_of(workspace, step.asset, published, step.asset.checks):
+        verdicts[name] = verdict
+        yield Checked(step, name, verdict)
     with suppress(StoreError):  # a folder that can only be read
         place.record(published, {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()})
     if all(verdict.passed for verdict in verdicts.values()):

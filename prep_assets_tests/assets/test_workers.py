@@ -16,7 +16,7 @@ import pytest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing import domain_in_shards, in_shards, lines_in_shards
 from prep_assets.config.models import FAMILIES
-from prep_assets.engine import build
+from prep_assets.engine import build, checking
 from prep_assets.engine.events import Progress
 from prep_assets.records import cuts
 from prep_assets.stores.manifest import file_hash
@@ -96,7 +96,7 @@ def prompts(folder: Path) -> Mapping[str, Any]:
 def identity(published: Published) -> tuple[Any, ...]:
     """Everything that two equal builds have in common."""
     manifest, quarantine = published.manifest, published.quarantine
-    return manifest.files, manifest.counts, manifest.build_key, file_hash(quarantine) if quarantine else ""
+    return manifest.files, manifest.counts, manifest.build_key, file_hash(quarantine) if quarantine else "", published.results
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "SHARD_BYTES", 8000)
     for module in (domain_in_shards, lines_in_shards):
         monkeypatch.setattr(module, "FEWEST", 2)
+    monkeypatch.setattr(checking, "LARGE", 1)
 
 
 def built_by(count: int, workspace: Workspace, asset: str, pool: Pool) -> tuple[tuple[Any, ...], list[str]]:
@@ -149,7 +150,7 @@ def test_bytes_do_not_depend_on_the_size_of_shards(tmp_path: Path, pool: Pool, s
     for size in (3000, 40_000):
         monkeypatch.setattr(cuts, "SHARD_BYTES", size)
         workspace = workspace_in(tmp_path / str(size), chats(tmp_path / f"data{size}" / "same"))
-        (files, counts, _, quarantine), told = built_by(2, workspace, "sft_tokens", pool)
+        (files, counts, _, quarantine, _), told = built_by(2, workspace, "sft_tokens", pool)
         found.append((files, counts, quarantine))
         assert any(" shards" in what for what in told)
     assert found[0] == found[1]

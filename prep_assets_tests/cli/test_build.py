@@ -73,7 +73,7 @@ def test_a_failed_check_ends_with_the_reason_and_exit_code_1(empty: Any, run: An
         failing = (check.name, published.manifest.partition) == ("mask_alignment", "dolly")
         return Verdict(False, "row 7 trains the prompt") if failing else run_check(check, workspace, published)
 
-    monkeypatch.setattr("prep_assets.engine.running.run_check", verdict)
+    monkeypatch.setattr("prep_assets.engine.checking.run_check", verdict)
     result = run("build", "sft_packed")
     assert result.exit_code == 1
     assert "✗ sft_tokens[dolly] mask_alignment" in result.stdout

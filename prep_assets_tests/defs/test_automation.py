@@ -46,7 +46,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
             return Verdict(False, "one record is missing")
         return run_check(check, workspace, published)
 
-    monkeypatch.setattr("prep_assets.engine.running.run_check", verdict)
+    monkeypatch.setattr("prep_assets.engine.checking.run_check", verdict)
     return chosen
 
 

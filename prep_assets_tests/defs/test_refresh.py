@@ -320,7 +320,7 @@ def test_a_night_does_not_check_again_what_is_current(
     def forbidden(*_: Any) -> Any:
         raise AssertionError("a store that is current is not looked at again when nobody waits for it")
 
-    monkeypatch.setattr("prep_assets.engine.running.run_check", forbidden)
+    monkeypatch.setattr("prep_assets.engine.checking.run_check", forbidden)
     [request] = tick("nightly_sft", instance, datetime(2026, 3, 1, 3, tzinfo=UTC))
     job = defs.resolve_job_def(defs.resolve_schedule_def("nightly_sft").job_name)
     assert job.execute_in_process(instance=instance, tags={**request.tags, "dagster/schedule_name": "nightly_sft"}).success

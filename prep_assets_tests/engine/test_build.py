@@ -25,7 +25,7 @@ from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import SHIPPED, build_all, checks_of, shipped, with_groups, workspace_in
 
 SFT = tuple(SHIPPED["sft"]["domains"])
-RUN_CHECK = "prep_assets.engine.running.run_check"
+RUN_CHECK = "prep_assets.engine.checking.run_check"
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from prep_assets.config.models import Family
 from prep_assets.records import cuts
 from prep_assets.records.cuts import LineCuts, Part, parts
 from prep_assets.records.quarantine import Quarantine
+from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.workers.shards import Shard
@@ -43,7 +45,8 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
     if runner is None or lines.path.stat().st_size < FEWEST * cuts.SHARD_BYTES:
         batches = _told(workspace, doing, lines, _batches(lines, Part()))
         return encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
-    work = partial(_encode_part, workspace=workspace.travelling(), lines=lines, encode=encode)
+    travelling = replace(lines, index={}, guards=Guards())
+    work = partial(_encode_part, workspace=workspace.travelling(), lines=travelling, encode=encode)
     return joined(workspace, doing, runner, line_shards(lines.path), work, streams)
 
 

@@ -1,0 +1,50 @@
+"""The checks of a store, one after the other, or by several processes at once where the store is large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from prep_assets.assets.graph import EVERY, run_check
+from prep_assets.assets.stage import Asset, Check
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import FAMILIES
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.published import Published
+from prep_assets.workers.shards import Plan, Shard
+
+LARGE = 16 << 20
+"""Bytes of payload. The checks of a smaller store are done sooner than workers start."""
+
+
+def verdicts(workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]) -> Iterator[tuple[str, Verdict]]:
+    """What each of some checks of an asset says, in order."""
+    runner = workspace.runner(workspace.family(FAMILIES[asset.family]))
+    size = sum(entry["bytes"] for entry in published.manifest.files.values())
+    if runner is None or len(checks) < 2 or size < LARGE or EVERY.get(asset.name) is not asset:
+        for check in checks:
+            yield check.name, verdict_of(check, workspace, published)
+        return
+    label = workspace.place(asset.name, published.manifest.partition).label
+    with TemporaryDirectory() as staging:
+        shards = [Shard(number, f"{label} {check.name}", size, check.name) for number, check in enumerate(checks)]
+        work = partial(_check, workspace=workspace.travelling(), asset=asset.name, published=published)
+        for result in runner.run_shards(Plan(shards, Path(staging)), work):
+            yield result.shard.task, result.counts["verdict"]
+
+
+def _check(name: str, folder: Path, *, workspace: Workspace, asset: str, published: Published) -> dict[str, Any]:
+    [check] = [check for check in EVERY[asset].checks if check.name == name]
+    return {"verdict": verdict_of(check, workspace, published)}
+
+
+def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:
+    """The verdict of a check. One that cannot be carried out does not hold, whatever a damaged store makes a reader raise."""
+    try:
+        return run_check(check, workspace, published)
+    except Exception as error:
+        said = f"the check could not be carried out ({type(error).__name__}: {error})"
+        return Verdict(False, said, {}, Worst(str(published.directory), said))
