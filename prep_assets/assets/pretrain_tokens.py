@@ -102,7 +102,7 @@ def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_pa
         }
         source = Source.of(workspace, Pretrain, RAW, name, gives=Sample)
         encode = partial(write_masked_documents, dtype=mask) if mask else write_documents
-        found = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine))
+        found = encode_domain(source, encode, Streams(payload, dict.fromkeys(names, dtypes), writers, quarantine), busy=1 if mask else 2)
         counts: dict[str, Any] = {**found, "refused": quarantine.counts}
     metrics = {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}
     return Draft(counts, metrics, ("ids inside the vocabulary", "documents end with eos"))

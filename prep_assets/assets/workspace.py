@@ -81,12 +81,17 @@ class Workspace:
         """This workspace as it goes to another process: with nothing that it has opened, and no workers of its own."""
         return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides)
 
-    def runner(self, family: Family) -> Pool | None:
-        """The pool, with as many workers as the family has; `None` where that is one."""
+    def runner(self, family: Family, *, busy: int = 1) -> Pool | None:
+        """The pool, with as many workers as the family has; `None` where that is one.
+
+        Args:
+            busy: how many processors this process keeps busy without workers; `auto` starts none for so few.
+        """
         if self.pool is None:
             return None
-        self.pool.size = worker_count(self.workers or family.workers)
-        return self.pool if self.pool.size > 1 else None
+        asked = self.workers or family.workers
+        self.pool.size = worker_count(asked)
+        return self.pool if self.pool.size > (busy if asked == "auto" else 1) else None
 
     @cached_property
     def _families(self) -> dict[str, Family]:

@@ -12,7 +12,7 @@ from prep_assets.records.delimited import read_delimited
 from prep_assets.records.files import SourceFile
 from prep_assets.records.jsonl import read_jsonl
 from prep_assets.records.jsonlist import read_json
-from prep_assets.records.stream import Stream
+from prep_assets.records.stream import Stream, stream_of
 from prep_assets.records.tables import read_arrow, read_parquet
 from prep_assets.records.text import read_text_file, read_text_lines
 from prep_assets.records.where import conditions, filter_blocks
@@ -62,7 +62,7 @@ def _blocks(
     elif file.format == "arrow":
         yield from read_arrow(file, index, block_bytes, part)
     else:
-        with Stream(file, part, watch) as stream:
+        with stream_of(file, part, watch) as stream:
             yield from _text_blocks(stream, file.format, index, block_bytes, max_record_bytes, txt)
 
 

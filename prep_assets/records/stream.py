@@ -53,6 +53,22 @@ class Stream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None and self._file.compression is not None and self._at == self.part.stop:
+            _stay(self)
+        else:
+            self.close()
+
+    def go_on(self, part: Part, watch: Callable[[bytes], None] | None) -> None:
+        """Read another part, which begins where reading is, or later."""
+        self.part, self._watch, self.rows = part, watch, part.row
+        self._go_to(part.start)
+
+    def is_before(self, file: SourceFile, part: Part) -> bool:
+        """Whether it is a stream of this file that has not come to the part yet."""
+        return self._file == file and self._at <= part.start
+
+    def close(self) -> None:
+        """Close the file."""
         self._raw.close()
 
     def read(self, size: int) -> bytes:
@@ -135,6 +151,25 @@ class Stream:
         if decoder.eof:
             self._pending = decoder.unused_data
         return out
+
+
+_WAITING: list[Stream] = []
+"""The stream that stopped last at the end of a part that was decompressed, for whoever reads a later part of that file in this process."""
+
+
+def _stay(stream: Stream) -> None:
+    while _WAITING:
+        _WAITING.pop().close()
+    _WAITING.append(stream)
+
+
+def stream_of(file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None) -> Stream:
+    """The bytes of a file or of a part of it. What is compressed is not decompressed from its beginning for each part, where parts come in order."""
+    if part.start and _WAITING and _WAITING[0].is_before(file, part):
+        stream = _WAITING.pop()
+        stream.go_on(part, watch)
+        return stream
+    return Stream(file, part, watch)
 
 
 @contextmanager

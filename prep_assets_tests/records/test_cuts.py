@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.records import stream
 from prep_assets.records.cuts import LineCuts, parts, table_cuts
-from prep_assets.records.files import SourceFile, find_files
+from prep_assets.records.files import SourceFile, find_files, open_stored
 from prep_assets.records.read import read_blocks
 
 
@@ -100,3 +101,20 @@ def test_a_small_or_compressed_table_is_not_cut(tmp_path, compress):
     plain, packed = find_files(["t.parquet", "t.parquet.gz"], tmp_path)
     assert table_cuts(plain) == []
     assert table_cuts(packed, 1) == []
+
+
+def test_a_compressed_file_is_decompressed_once_for_parts_in_order(source, compress, monkeypatch):
+    file: SourceFile = source("rows.jsonl.gz", compress[".gz"]("\n".join(LINES).encode()))
+    watch, opened = LineCuts(1000), []
+    whole = everything(file, watch=watch)
+    some = list(parts(watch.cuts))
+    monkeypatch.setattr(stream, "open_stored", lambda file: opened.append(file) or open_stored(file))
+    for order, times in ((some, 1), (some[::2], 1), (some[::-1], len(some))):
+        opened.clear()
+        found = [row for part in order for row in everything(file, part=part)]
+        assert found == [row for part in order for row in whole if part.row <= row[0] < _end(some, part)]
+        assert len(opened) == times
+
+
+def _end(some, part):
+    return next((each.row for each in some if each.row > part.row), 1 << 62)

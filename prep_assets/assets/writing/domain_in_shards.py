@@ -28,10 +28,14 @@ class EncodeRows(Protocol):
     ) -> dict[str, Any]: ...
 
 
-def encode_domain(source: Source, encode: EncodeRows, streams: Streams) -> dict[str, Any]:
-    """Encode a domain, in shards where there are workers for them. Counts are those of the whole."""
+def encode_domain(source: Source, encode: EncodeRows, streams: Streams, *, busy: int = 1) -> dict[str, Any]:
+    """Encode a domain, in shards where there are workers for them. Counts are those of the whole.
+
+    Args:
+        busy: how many processors `encode` keeps busy by itself.
+    """
     workspace = source.workspace
-    runner, shards = workspace.runner(source.family), shards_of(source.sources)
+    runner, shards = workspace.runner(source.family, busy=busy), shards_of(source.sources)
     if runner is None or len(shards) < FEWEST:
         return encode(workspace, source.reading(), list(streams.writers.values()), streams.quarantine)
     with staging(streams.payload) as folder:
