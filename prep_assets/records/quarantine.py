@@ -112,7 +112,7 @@ class Quarantine:
             held, self._held = self._held, None
             lines = (json.dumps(asdict(each), ensure_ascii=False).encode() + b"\n" for each in sorted(held, key=_row))
             if held:
-                self._opened().writelines(lines)
+                self._opened().write(b"".join(lines))
 
     def _opened(self) -> WrittenFile:
         if self._file is None:
