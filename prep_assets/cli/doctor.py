@@ -70,7 +70,12 @@ def _transformers(tokenizer: str, revision: str | None) -> Any:
         raise PrepAssetsError("doctor needs transformers, as trainers do: pip install 'prep-assets[hf]'") from error
     from prep_assets.tokenization.load import folder_of
 
-    return AutoTokenizer.from_pretrained(folder_of(tokenizer, base=Path.cwd(), revision=revision))
+    folder = folder_of(tokenizer, base=Path.cwd(), revision=revision)
+    try:
+        # False, and not left out: left out, transformers asks on the terminal whether to run the folder's code
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (ValueError, OSError) as error:
+        raise PrepAssetsError(f"{tokenizer}: transformers cannot open it, and code that comes with it is never run: {error}") from error
 
 
 def _rows(dataset: str, schema: str | None, count: int) -> tuple[str, Iterator[tuple[str, Sample]]]:

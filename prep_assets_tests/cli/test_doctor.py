@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,18 @@ def test_nothing_to_compare_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatc
     found = run(*ASKED, "--trainer", "trl", "--template", "chatml")
     assert found.exit_code == 1
     assert "no row could be compared" in found.stderr
+
+
+def test_code_that_comes_with_a_tokenizer_is_neither_run_nor_asked_about(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers asked on the terminal, and `yes |` ran the folder's Python."""
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(CONFIGS / "tokenizer", folder)
+    path = folder / "tokenizer_config.json"
+    about = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    about |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
+    path.write_text(json.dumps(about), "utf-8")
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n", "utf-8")
+    found = run("doctor", "--trainer", "openrlhf", "--dataset", CONFIGS / "samples" / "chats.jsonl", "--tokenizer", folder, "-n", 2)
+    assert "is never run" in found.stderr
+    assert not (tmp_path / "ran").exists()
