@@ -59,7 +59,7 @@ def ours(workspace: Workspace) -> Published:
     for asset in ("pretrain_raw", "pretrain_tokens"):
         build = ASSETS[asset].build(workspace, "docs")
         published = build.propose()
-        build.place.accept(published)
+        build.place.accept(published, {})
     return published
 
 
