@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: killpoints faults powercut crashstates fuzz demo test test-readers test-ui mutants grid setup lint ui clean
+.PHONY: bench killpoints faults powercut crashstates fuzz demo test test-readers test-ui mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -78,6 +78,11 @@ powercut: $(VENV)/.installed-test
 
 crashstates: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.harness.crashstates --states 10000 --syncs --seed $(SEED)
+
+# our builds and those of others on the same text, in turns: ONLY=pretrain, SIZES="1 4", TEXT=FILE.jsonl, PEERS=PYTHON with datatrove
+SIZES ?= 1 4 16
+bench: setup
+	@$(BIN)/python benchmarks/run.py --sizes $(SIZES) $(if $(ONLY),--only $(ONLY)) $(if $(TEXT),--text $(TEXT)) $(if $(PEERS),--peers $(PEERS))
 
 ui: setup
 	@$(BIN)/dagster dev

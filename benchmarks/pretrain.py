@@ -1,108 +1,119 @@
-"""Pretraining throughput: our pipeline against the plain way, `tokenizers` in batches, on the same documents in the same run.
+"""One way to make a token stream of ``.jsonl.zst``, timed; `run.py` calls it.
 
-    python benchmarks/pretrain.py FILE.jsonl --tokenizer DIRECTORY
+    python benchmarks/pretrain.py {ours,checks,engine,plain,datatrove} FILE.jsonl.zst TOKENIZER [WORKERS]
 
-Prints ratios only: absolute times belong to the machine. The plain way reads with `json`, encodes batches of 1,000 documents with
-`tokenizers.encode_batch_fast`, appends the end-of-text token and writes raw ids; it does not validate, deduplicate, hash or check anything.
-Every pair runs in a process of its own, because the fast engine remembers words. Loading the tokenizer and choosing the engine, which is done
-once a process whatever the size of the corpus, is not timed.
+Prints seconds, MB of text and tokens as JSON. Imports are not timed; opening the tokenizer and choosing the engine is, but for `checks`. The plain
+way reads with `json`, encodes batches of 1,000 documents with `tokenizers.encode_batch_fast`, appends the end-of-text token and writes raw
+ids; it does not validate, deduplicate, hash or check anything.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 
-from prep_assets.assets.graph import ASSETS, CHECKS, run_check
-from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import Pretrain
-from prep_assets.stores.published import Published
-from prep_assets.tokenization.vocabulary import Vocabulary
-
-
-def plain(source: Path, vocabulary: Vocabulary, out: Path) -> int:
-    """The plain way; returns the number of tokens."""
-    total = 0
-    with source.open(encoding="utf-8") as lines, out.open("wb") as sink:
-        batch: list[str] = []
-        for line in [*lines, ""]:
-            if line:
-                batch.append(json.loads(line)["text"])
-            if len(batch) == 1000 or (not line and batch):
-                for encoding in vocabulary.backend.encode_batch_fast(batch, add_special_tokens=False):
-                    ids = np.asarray([*encoding.ids, vocabulary.eos_id], np.int32)
-                    ids.tofile(sink)
-                    total += len(ids)
-                batch = []
-    return total
+def lines(source: Path) -> Iterator[bytes]:
+    """The lines of a compressed file."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    with zstd.open(source, "rb") as file:
+        yield from file
 
 
-def workspace_for(source: Path, tokenizer: str, folder: Path) -> Workspace:
-    """A workspace of one domain, its tokenizer loaded and its engine chosen."""
-    config = f"tokenizer: {tokenizer}\noutput: {{storage_format: bin}}\ndomains:\n  docs: {{files: [{source}], schema: text}}\n"
+def built(source: Path, tokenizer: str, workers: int, folder: Path) -> tuple[Any, Any]:
+    """A workspace of one domain, and its `pretrain_tokens`, accepted."""
+    from dataclasses import replace
+
+    from prep_assets.assets.graph import ASSETS
+    from prep_assets.assets.workspace import Workspace
+
+    config = f"tokenizer: {tokenizer}\ntokenizer_loader: file\noutput: {{storage_format: bin}}\ndomains:\n  docs: {{files: [{source}], schema: text}}\n"
     (folder / "pretrain.yaml").write_text(config, "utf-8")
-    workspace = Workspace(folder, folder / "stores")
-    workspace.engines(workspace.family(Pretrain))
-    return workspace
-
-
-def ours(workspace: Workspace) -> Published:
-    """`pretrain_raw` and `pretrain_tokens`, written with all their audits. Checks are timed apart."""
+    workspace = replace(Workspace(folder, folder / "stores"), workers=workers)
     for asset in ("pretrain_raw", "pretrain_tokens"):
         build = ASSETS[asset].build(workspace, "docs")
         published = build.propose()
         build.place.accept(published, {})
-    return published
+    return workspace, published
 
 
-def once(source: Path, tokenizer: str) -> dict[str, Any]:
-    """Seconds of the plain way, of ours and of the checks; how many tokens; the engine."""
-    with tempfile.TemporaryDirectory() as name:
-        workspace = workspace_for(source, tokenizer, Path(name))
-        family = workspace.family(Pretrain)
-        clock = [time.perf_counter()]
-        published = ours(workspace)
-        clock.append(time.perf_counter())
-        failed = [check.name for check in CHECKS["pretrain_tokens"] if not run_check(check, workspace, published).passed]
-        clock.append(time.perf_counter())
-        expected = plain(source, workspace.vocabulary(family), Path(name) / "plain.bin")
-        clock.append(time.perf_counter())
-    seconds = dict(zip(("ours", "checks", "plain"), np.diff(clock).tolist(), strict=True))
-    tokens = {"plain": expected, "ours": int(published.manifest.counts["tokens"])}
-    return {"seconds": seconds, "tokens": tokens, "failed": failed, "engine": workspace.engines(family).first.name}
+def ours(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
+    """`pretrain_raw` and `pretrain_tokens`, written with all their audits."""
+    clock = time.perf_counter()
+    _, published = built(source, tokenizer, workers, folder)
+    return {"seconds": time.perf_counter() - clock, "tokens": published.manifest.counts["tokens"]}
 
 
-def main() -> None:
-    """Run the pairs, each in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    source, tokenizer = arguments.file.resolve(), str(Path(arguments.tokenizer).resolve())
-    if arguments.once:
-        print(json.dumps(once(source, tokenizer)))
-        return
-    command = [sys.executable, __file__, str(source), "--tokenizer", tokenizer, "--once"]
-    runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout.splitlines()[-1]) for _ in range(arguments.repeats)]
-    tokens, seconds = runs[0]["tokens"], [run["seconds"] for run in runs]
-    print(
-        f"{source.stat().st_size / 1e6:,.1f} MB of JSONL, engine {runs[0]['engine']}; tokens: plain {tokens['plain']:,}, ours {tokens['ours']:,} "
-        f"(control tokens typed in documents stay text, duplicates go); failed checks: {runs[0]['failed'] or 'none'}"
+def checks(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
+    """All checks of the store."""
+    from prep_assets.assets.graph import CHECKS, run_check
+
+    workspace, published = built(source, tokenizer, workers, folder)
+    clock = time.perf_counter()
+    failed = [check.name for check in CHECKS["pretrain_tokens"] if not run_check(check, workspace, published).passed]
+    return {"seconds": time.perf_counter() - clock, "failed": failed}
+
+
+def engine(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
+    """The engine alone, on documents that are in memory."""
+    from prep_assets.tokenization.engines import choose_engine
+    from prep_assets.tokenization.load import load_vocabulary
+
+    texts = [json.loads(line)["text"] for line in lines(source)]
+    clock = time.perf_counter()
+    chosen = choose_engine(load_vocabulary(tokenizer)).first
+    count = sum(len(chosen.encode(texts[at : at + 2000]).ids) for at in range(0, len(texts), 2000))
+    return {"seconds": time.perf_counter() - clock, "tokens": count + len(texts), "engine": chosen.name}
+
+
+def plain(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
+    """The plain way."""
+    import numpy as np
+    from tokenizers import Tokenizer
+
+    clock, count = time.perf_counter(), 0
+    backend = Tokenizer.from_file(f"{tokenizer}/tokenizer.json")
+    with (folder / "plain.bin").open("wb") as sink:
+        batch: list[str] = []
+        for line in [*lines(source), b""]:
+            if line:
+                batch.append(json.loads(line)["text"])
+            if len(batch) == 1000 or (not line and batch):
+                for encoding in backend.encode_batch_fast(batch, add_special_tokens=False):
+                    ids = np.asarray([*encoding.ids, 0], np.int32)
+                    ids.tofile(sink)
+                    count += len(ids)
+                batch = []
+    return {"seconds": time.perf_counter() - clock, "tokens": count}
+
+
+def datatrove(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
+    """datatrove's reader and tokenizer, as its examples use them."""
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.pipeline.readers import JsonlReader
+    from datatrove.pipeline.tokens import DocumentTokenizer
+
+    reader = JsonlReader(str(source.parent), glob_pattern=source.name, compression="zstd")
+    writer = DocumentTokenizer(
+        str(folder / "out"), tokenizer_name_or_path=f"{tokenizer}/tokenizer.json", batch_size=1000, shuffle_documents=False
     )
-    for over, under in (("plain", "ours"), ("checks", "ours")):
-        ratios = ", ".join(f"{each[over] / each[under]:.1f}x" for each in seconds)
-        print(f"{over} / {under}: {ratios}")
+    clock = time.perf_counter()
+    LocalPipelineExecutor([reader, writer], logging_dir=str(folder / "logs"), tasks=1, workers=1).run()
+    return {"seconds": time.perf_counter() - clock}
 
+
+WAYS = {"ours": ours, "checks": checks, "engine": engine, "plain": plain, "datatrove": datatrove}
 
 if __name__ == "__main__":
-    main()
+    way, file, directory, *rest = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as made:
+        said = WAYS[way](Path(file), directory, int(rest[0]) if rest else 1, Path(made))
+    print(json.dumps(said))

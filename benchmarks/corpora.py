@@ -1,0 +1,101 @@
+"""Corpora made of the text that a machine has anyway: documentation, manual pages in many languages, and the source of Python packages.
+
+Two machines have different text, so figures are compared within one run only. Documents are at most 20,000 characters long and differ from each other.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+ROOTS = (
+    "/usr/share/doc",
+    "/usr/share/man",
+    "/usr/share/perl",
+    "/usr/include",
+    sysconfig.get_paths()["stdlib"],
+    sysconfig.get_paths()["purelib"],
+)
+LONGEST = 20_000
+_NAMES = re.compile(r"\.(py|md|txt|rst|html|h|pod|pm|\d)(\.gz)?$|^(README|copyright|changelog)")
+
+
+def documents(megabytes: float) -> Iterator[str]:
+    """Different documents of about so many MB in all, taken from the roots in turn; with a number in front once all text is used."""
+    left, seen = int(megabytes * 1e6), set[bytes]()
+    for again in count():
+        roots = [_texts(Path(root)) for root in ROOTS if Path(root).is_dir()]
+        while roots:
+            for root in list(roots):
+                text = next(root, None)
+                if text is None:
+                    roots.remove(root)
+                    continue
+                text = text if not again else f"{again} {text}"
+                digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+                if digest not in seen:
+                    seen.add(digest)
+                    yield text
+                    left -= len(text.encode())
+                if left <= 0:
+                    return
+        if not seen:
+            raise SystemExit(f"there is no text under {', '.join(ROOTS)}; give a path: make bench TEXT=FILE.jsonl")
+
+
+def _texts(root: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        for name in sorted(files):
+            if not _NAMES.search(name):
+                continue
+            path = Path(folder, name)
+            try:
+                data = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+                text = data.decode()
+            except (OSError, EOFError, UnicodeDecodeError):
+                continue
+            yield from (text[at : at + LONGEST] for at in range(0, len(text), LONGEST) if len(text) > 100)
+
+
+def pretraining_file(path: Path, megabytes: float, given: Path | None = None) -> Path:
+    """``{"text": …}`` lines, compressed where the name says so; made once."""
+    if path.exists():
+        return path
+    fresh = path.with_name(f".new-{path.name}")
+    with _writer(fresh, path.suffix == ".zst") as file:
+        for text in documents(megabytes) if given is None else _given(given, megabytes):
+            file.write(json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n")
+    fresh.replace(path)
+    return path
+
+
+def _given(path: Path, megabytes: float) -> Iterator[str]:
+    left = megabytes * 1e6
+    for again in count():
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                text = json.loads(line)["text"]
+                text = f"{again} {text}" if again else text
+                yield text
+                left -= len(text.encode())
+                if left <= 0:
+                    return
+
+
+def _writer(path: Path, compressed: bool):  # type: ignore[no-untyped-def]
+    if not compressed:
+        return path.open("wb")
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd.ZstdFile(path, "wb")

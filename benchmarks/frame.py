@@ -1,0 +1,107 @@
+"""The frame of all benchmarks: cases that are run in turns, each in a process of its own, and tables of ratios.
+
+A case is a name and a command that prints one line of JSON last: ``{"seconds": …, "mb": …, …}``. The cases of one table are run one after the
+other, and all of them again, as often as asked; each is compared with the first case of the same round, so that a busy machine is slow for both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that is measured.
+
+    Attributes:
+        name: in the table.
+        command: what is run; its last line of output is JSON with `seconds`, and whatever else it says.
+        env: variables beside those that there are.
+    """
+
+    name: str
+    command: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run said; `peak_mb` is the memory of its largest process, `cpu` the processor seconds of all of them."""
+
+    said: Mapping[str, Any]
+    peak_mb: float
+    cpu: float
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cases of one work; the first is what the others are compared with."""
+
+    title: str
+    cases: Sequence[Case]
+    rounds: int = 3
+
+
+def run_case(case: Case) -> Run:
+    """Run a case in a process of its own; one that fails says why."""
+    before = time.monotonic()
+    process = subprocess.Popen(case.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **case.env}, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    out, error = process.stdout.read(), ""
+    error = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        return Run({}, 0, 0, (error.strip().splitlines() or [f"exit {status}"])[-1][:160])
+    said = json.loads(out.strip().splitlines()[-1])
+    said.setdefault("seconds", time.monotonic() - before)
+    return Run(said, float(said.get("peak_mb", usage.ru_maxrss / 1024)), usage.ru_utime + usage.ru_stime)
+
+
+def measure(table: Table, results: Path) -> dict[str, list[Run]]:
+    """Run all cases in turns. Each round is written to `results` as it ends, so that what was measured is not lost."""
+    runs: dict[str, list[Run]] = {case.name: [] for case in table.cases}
+    for number in range(table.rounds):
+        for case in table.cases:
+            if number and runs[case.name][0].failed:
+                continue
+            run = run_case(case)
+            runs[case.name].append(run)
+            print(f"{table.title}, round {number + 1}: {case.name}: {run.failed or _short(run)}", file=sys.stderr, flush=True)
+        with results.open("a", encoding="utf-8") as file:
+            for name, each in runs.items():
+                if len(each) > number:
+                    file.write(json.dumps({"table": table.title, "case": name, "round": number, **each[number].said}) + "\n")
+    return runs
+
+
+def _short(run: Run) -> str:
+    return f"{run.said['seconds']:.2f} s, {run.cpu:.2f} processor seconds, {run.peak_mb:,.0f} MB"
+
+
+def rows_of(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """A Markdown table: how many times as long as the first case each takes, median with minimum and maximum of the rounds; memory."""
+    first = runs[table.cases[0].name]
+    lines = ["| | time, as a multiple of the first line | processor time | peak memory of a process |", "|---|---|---|---|"]
+    for case in table.cases:
+        each = runs[case.name]
+        if not each or each[0].failed:
+            lines.append(f"| {case.name} | was not run: {each[0].failed if each else 'no round'} | | |")
+            continue
+        ratios = [run.said["seconds"] / own.said["seconds"] for run, own in zip(each, first, strict=False) if own.said]
+        processor = [run.cpu / own.cpu for run, own in zip(each, first, strict=False) if own.cpu]
+        lines.append(f"| {case.name} | {_spread(ratios)} | {_spread(processor)} | {max(run.peak_mb for run in each):,.0f} MB |")
+    return lines
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})" if values else ""

@@ -1,0 +1,96 @@
+"""``make bench``: our builds and those of others on the same text, in turns, and the table of ``docs/performance.md``.
+
+    python benchmarks/run.py [--only pretrain] [--sizes 1 4] [--tokenizers DIR…] [--text FILE.jsonl] [--peers PYTHON] [--write]
+
+``PYTHON`` is the interpreter of an environment with datatrove; without it, its line says so. What was measured is kept in `results.jsonl` of the
+work folder as each round ends, and corpora are made once, so that a run that was broken off loses only its last round. A benchmark is a
+function of the options that gives tables; another one is added to `BENCHMARKS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from corpora import pretraining_file
+from frame import Case, Table, measure, rows_of
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+BASE_MB = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to measure, and where files go."""
+
+    folder: Path
+    sizes: tuple[int, ...]
+    tokenizers: tuple[Path, ...]
+    text: Path | None
+    peers: str
+    rounds: int
+
+
+def pretrain(options: Options) -> Iterator[Table]:
+    """``.jsonl.zst`` to a published store, the tokenizer alone, the checks, and peers; one table for each tokenizer and size."""
+    script = str(Path(__file__).with_name("pretrain.py"))
+    for tokenizer in options.tokenizers:
+        for size in options.sizes:
+            source = pretraining_file(options.folder / f"text-{size}.jsonl.zst", BASE_MB * size, options.text)
+            common = [str(source), str(tokenizer)]
+            cases = [
+                Case(f"prep-assets, {workers} worker{'s' * (workers > 1)}", [sys.executable, script, "ours", *common, str(workers)])
+                for workers in (1, 2)
+            ]
+            cases.append(Case("its checks", [sys.executable, script, "checks", *common]))
+            cases.append(Case("its tokenizer alone, text in memory", [sys.executable, script, "engine", *common]))
+            if size == options.sizes[0]:
+                cases.append(Case("`tokenizers` in batches of 1,000", [sys.executable, script, "plain", *common]))
+                cases.append(Case("datatrove", [options.peers, script, "datatrove", *common]))
+            yield Table(f"Pretraining, {tokenizer.name}, {size}×", cases, options.rounds)
+
+
+BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {"pretrain": pretrain}
+
+
+def main() -> None:
+    """Measure, print, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=sorted(BENCHMARKS))
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16], help=f"multiples of {BASE_MB} MB")
+    parser.add_argument("--tokenizers", type=Path, nargs="+", default=[ROOT / "configs" / "tokenizer"])
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--peers", default=sys.executable)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "prep-assets-bench")
+    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.relative_to(ROOT)}")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    tokenizers = tuple(path.resolve() for path in given.tokenizers)
+    options = Options(given.folder, tuple(given.sizes), tokenizers, given.text, given.peers, given.rounds)
+    for name in [given.only] if given.only else sorted(BENCHMARKS):
+        for table in BENCHMARKS[name](options):
+            lines = [f"### {table.title}", "", *rows_of(table, measure(table, options.folder / "results.jsonl"))]
+            print("\n".join([*lines, ""]), flush=True)
+            if given.write:
+                _write(table.title, "\n".join(lines))
+
+
+def _write(title: str, section: str) -> None:
+    """Put a table in the place of the one of the same title, or at the end of the page."""
+    page = PAGE.read_text("utf-8") if PAGE.exists() else "# Performance\n"
+    old = re.compile(rf"^### {re.escape(title)}\n.*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
+    found = old.search(page)
+    new = section + "\n\n"
+    page = page[: found.start()] + new + page[found.end() :] if found else page.rstrip("\n") + "\n\n" + new
+    PAGE.write_text(page.rstrip("\n") + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
