@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.proofs.token_bytes import ByteTable
 from prep_assets.proofs.trained_texts import Expected
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -43,13 +44,20 @@ def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512
     checked = failed = trained = 0
     worst: Worst | None = None
     stops: set[str] = set()
+    table = ByteTable(vocabulary)
     for part in _batches(rows, batch):
-        decoded = iter(_decode_runs(part, vocabulary))
-        for row in part:
-            runs = _runs(row.mask)
-            fault = _compare(row, runs, [next(decoded) for _ in runs], vocabulary, stops)
+        runs_of = [_runs(row.mask) for row in part]
+        exact = _exact(part, runs_of, table)
+        decoded = iter(_decode_runs([each for each in zip(part, runs_of, exact, strict=True) if not each[2]], vocabulary))
+        for row, runs, is_exact in zip(part, runs_of, exact, strict=True):
             checked += 1
             trained += int(sum(end - start for start, end in runs))
+            if is_exact:
+                for expected in row.expected:
+                    if expected.stop:
+                        stops.add(expected.stop)
+                continue
+            fault = _compare(row, runs, [next(decoded) for _ in runs], vocabulary, stops)
             if fault is not None:
                 failed += 1
                 worst = worst or Worst(row.id, fault, tuple(row.ids.tolist()), tuple(row.mask.astype(float).tolist()))
@@ -85,8 +93,35 @@ def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
     return [(start, end) for start, end in pairwise(bounds) if weights[start]]
 
 
-def _decode_runs(rows: Sequence[Row], vocabulary: Vocabulary) -> list[str]:
-    return vocabulary.decode_batch([row.ids[start:end].tolist() for row in rows for start, end in _runs(row.mask)])
+Runs = list[tuple[int, int]]
+
+
+def _decode_runs(rows: Sequence[tuple[Row, Runs, bool]], vocabulary: Vocabulary) -> list[str]:
+    return vocabulary.decode_batch([row.ids[start:end].tolist() for row, runs, _ in rows for start, end in runs])
+
+
+def _exact(rows: Sequence[Row], runs_of: Sequence[Runs], table: ByteTable) -> list[bool]:
+    """Of which rows every trained run stands for the very bytes of its expected text, with its weight: what `_compare` finds no fault with."""
+    lengths = [len(row.ids) for row in rows]
+    looked_at = table.take(sum(lengths), lambda: np.concatenate([row.ids for row in rows]))
+    if looked_at is None:
+        return [False] * len(rows)
+    data, bounds = looked_at
+    firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[:-1].tolist()
+    return [
+        _is_exact(row, runs, data, bounds[first : first + len(row.ids) + 1]) for row, runs, first in zip(rows, runs_of, firsts, strict=True)
+    ]
+
+
+def _is_exact(row: Row, runs: Runs, data: memoryview, bounds: npt.NDArray[np.int64]) -> bool:
+    if row.cut != "none" or len(runs) != len(row.expected) or len(row.mask) != len(row.ids):
+        return False
+    for (start, end), expected in zip(runs, row.expected, strict=True):
+        if np.float32(row.mask[start]) != np.float32(expected.weight) or not expected.text.rstrip().endswith(expected.stop):
+            return False
+        if data[bounds[start] : bounds[end]] != expected.text.encode():
+            return False
+    return True
 
 
 def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]) -> str | None:

@@ -7,6 +7,7 @@ one that it looks for; a chat with such a text is derived by itself. No code of 
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,14 +15,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.stretches import Derived, MaskOptions
+from prep_assets.proofs.plain_samples import roles_and_texts, searching
+from prep_assets.proofs.stretches import Derived, Expected, MaskOptions
 from prep_assets.proofs.trained_texts import derive
-from prep_assets.samples import PlainChat
+from prep_assets.samples import PlainChat, Sample
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
 
 MOST_KNOWN = 4096
+ONE_IN = 64
+"""Share of the plain chats that are derived by themselves as well, by a hash of their first texts."""
 _BLANKS = ("\n", " ", "\t", "\r\n", "\t \u3000\n")
 """White space put around words. A template may strip all of it, or line breaks only."""
 
@@ -40,6 +44,7 @@ class PlainForm:
         keeps_edges: whether this holds for texts with white space at their ends.
         stretches: what must be trained: where it begins and ends, its weight, and the control tokens at its end.
         controls: where the control tokens stand that the template wrote.
+        shortenable: where the untrained texts stand that truncation may shorten.
     """
 
     frames: tuple[str, ...]
@@ -48,6 +53,7 @@ class PlainForm:
     keeps_edges: bool
     stretches: tuple[tuple[Edge, Edge, float, str], ...]
     controls: tuple[tuple[Edge, Edge], ...]
+    shortenable: tuple[tuple[Edge, Edge], ...]
 
     def shown(self, texts: Sequence[str]) -> list[str]:
         """The texts of a chat as its render shows them, in its order."""
@@ -119,6 +125,7 @@ def _taken(derived: Derived, names: Sequence[str], turns: Sequence[int]) -> Plai
         False,
         tuple((edge(each.start), edge(each.end), each.weight, each.stop) for each in derived.expected),
         tuple((edge(start), edge(end)) for start, end in derived.controls),
+        tuple((edge(start), edge(end)) for start, end in derived.shortenable),
     )
 
 
@@ -130,18 +137,16 @@ def _with_edges(form: PlainForm, spaced: Sequence[Derived], names: Sequence[str]
         at = first.find(names[turn])
         lead = not first.endswith(before + blank, 0, at)
         strips.append((lead, not first.startswith(blank + after, at + len(names[turn]))))
-    full = PlainForm(form.frames, form.turns, tuple(strips), True, form.stretches, form.controls)
+    full = PlainForm(form.frames, form.turns, tuple(strips), True, form.stretches, form.controls, form.shortenable)
     for blank, derived in zip(_BLANKS, spaced, strict=True):
         again = derived_of(full, full.shown([f"{blank}{name}{blank}" for name in names]))
-        if (again.text, again.controls, again.expected) != (derived.text, derived.controls, derived.expected):
+        if again != derived:
             return form
     return full
 
 
 def derived_of(form: PlainForm, shown: Sequence[str]) -> Derived:
     """What `derive` finds of one chat of a form, from its texts as the render shows them."""
-    from prep_assets.proofs.stretches import Expected
-
     text, ends = form.frames[0], [0]
     for own, frame in zip(shown, form.frames[1:], strict=True):
         text += own
@@ -152,4 +157,38 @@ def derived_of(form: PlainForm, shown: Sequence[str]) -> Derived:
         return ends[edge[0]] + edge[1]
 
     expected = tuple(Expected(text[at(start) : at(end)], weight, stop, at(start), at(end)) for start, end, weight, stop in form.stretches)
-    return Derived(text, expected, tuple((at(start), at(end)) for start, end in form.controls), 0, ())
+    controls, shortenable = (tuple((at(start), at(end)) for start, end in each) for each in (form.controls, form.shortenable))
+    return Derived(text, expected, controls, 0, shortenable)
+
+
+class PlainDerivation:
+    """`derive` for many samples under one policy: plain chats by their forms, all others by themselves, and one in `ONE_IN` plain chats both ways."""
+
+    def __init__(self, options: MaskOptions, template: ChatTemplate, *, typed_controls: bool) -> None:
+        self._forms, self._typed_controls = PlainForms(template, options), typed_controls
+        self._suspect = searching((*self._forms.written, *template.control))
+
+    def __call__(self, sample: Sample) -> Derived:
+        """What a sample must have become.
+
+        Raises:
+            CheckFailed: see `derive`; or the two ways differ.
+        """
+        plain = roles_and_texts(sample)
+        form = self._forms.of(plain[0]) if plain is not None else None
+        if plain is None or form is None or not self._is_alike(plain[1], form):
+            return self._alone(sample)
+        texts = plain[1]
+        found = derived_of(form, form.shown(texts))
+        if zlib.crc32(texts[0].encode()) % ONE_IN == 0 and (again := self._alone(sample)) != found:
+            raise CheckFailed(f"derived by itself a chat is {again.text[:200]!r}, by its form {found.text[:200]!r}; nothing is proven")
+        return found
+
+    def _is_alike(self, texts: Sequence[str], form: PlainForm) -> bool:
+        """Whether what is known of a form holds for these texts."""
+        if not form.keeps_edges and any(text != text.strip() for text in texts):
+            return False
+        return not any(map(self._suspect.search, texts))
+
+    def _alone(self, sample: Sample) -> Derived:
+        return derive(sample, self._forms.options, self._forms.template, typed_controls=self._typed_controls)

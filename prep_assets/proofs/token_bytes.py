@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -34,6 +38,40 @@ def unproven_id(vocabulary: Vocabulary) -> int | None:
     alone = vocabulary.decode_batch([ids for ids, _ in doubtful])
     wrong = [ids for (ids, text), decoded in zip(doubtful, alone, strict=True) if decoded != text]
     return wrong[0][len(wrong[0]) // 2] if wrong else None
+
+
+def _is_proven(vocabulary: Vocabulary) -> bool:
+    if vocabulary.hash not in _PROVEN:
+        _PROVEN[vocabulary.hash] = unproven_id(vocabulary) is None
+    return _PROVEN[vocabulary.hash]
+
+
+_PROVEN: dict[str, bool] = {}
+"""Whether the decoder confirms the bytes of every id, by tokenizer."""
+
+
+class ByteTable:
+    """The bytes of each id, proven once so many ids were looked at that the tokenizer's own decoder would take longer for them."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary, self._asked = vocabulary, 0
+        self._table: Any = None
+
+    def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[np.int64]] | None:
+        """The bytes of ids, one after the other, and where each begins: int64[count + 1]; `None` where the table is not proven.
+
+        Args:
+            ids: gives the `count` ids, where they are wanted.
+        """
+        import pyarrow as pa
+
+        self._asked += count
+        if self._table is None and self._vocabulary.token_bytes is not None and self._asked > self._vocabulary.size:
+            self._table = pa.array(self._vocabulary.token_bytes, pa.large_binary()) if _is_proven(self._vocabulary) else False
+        if self._table is None or self._table is False:
+            return None
+        found = self._table.take(pa.array(ids().astype(np.uint32)))
+        return memoryview(found.buffers()[2] or b"").cast("B"), np.frombuffer(found.buffers()[1], np.int64, count + 1)
 
 
 def _cases(table: tuple[bytes, ...]) -> Iterator[tuple[list[int], str]]:

@@ -26,13 +26,14 @@ from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
 from prep_assets.proofs.mask import Row
+from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
 from prep_assets.proofs.truncated import Left, Truncation, left_of
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import DOCUMENT, IMAGE, Record, Sample, Turn
-from prep_assets.schemas.registry import Convert, apply
+from prep_assets.schemas.registry import Convert, Reader, apply
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.templates.chat_template import ChatTemplate
@@ -79,7 +80,8 @@ def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
         StoreError: the schema gives none, so this record cannot be what the store was made from.
     """
     try:
-        sample = apply(convert, record.payload)
+        plain = convert.plain(record.payload) if isinstance(convert, Reader) else None
+        sample = apply(convert, record.payload) if plain is None else plain.sample()
     except Refused as refusal:
         raise StoreError(f"the store holds {identity}, which its schema refuses: {refusal}") from refusal
     if not isinstance(sample, Sample):
@@ -144,11 +146,10 @@ def _sft_left(store: Store, stream: TokenStore, only: Sequence[int] | None = Non
     recipe, vocabulary, template = store.recipe, store.vocabulary, store.workspace.template(store.workspace.family(Sft))
     options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
     truncation = Truncation(recipe["truncation"], recipe["preprocessing"]["max_seq_len"], recipe["truncation_keeps_stop"])
-    allowed = recipe["special_in_content"] == "allow"
+    derivation = PlainDerivation(options, template, typed_controls=recipe["special_in_content"] == "allow")
+    lengths = stream.ends - stream.starts
     for number, identity, sample in _sft_samples(store, stream, only):
-        length = len(stream.record(number, "tokens"))
-        left = left_of(sample, length, truncation, lambda each: derive(each, options, template, typed_controls=allowed), vocabulary)
-        yield number, identity, left
+        yield number, identity, left_of(sample, int(lengths[number]), truncation, derivation, vocabulary)
 
 
 def sft_rows(store: Store, name: str) -> Iterator[Row]:

@@ -1,0 +1,23 @@
+"""Which samples are one text a turn with nothing beside, and hold no string that a template or a tokenizer may treat otherwise than any word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from prep_assets.samples import TEXT, Region, Sample, Turn
+
+
+def roles_and_texts(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
+    """The roles and the texts of such a sample; `None` for any other."""
+    if sample != Sample(sample.turns):
+        return None
+    texts = [turn.regions[0].text if len(turn.regions) == 1 else "" for turn in sample.turns]
+    roles = tuple(turn.role for turn in sample.turns)
+    alike = all(turn == Turn(turn.role, (Region(TEXT, text),)) for turn, text in zip(sample.turns, texts, strict=True))
+    return (roles, texts) if alike and all(map(str.strip, texts)) else None
+
+
+def searching(strings: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of the strings, and half of a surrogate pair."""
+    return re.compile("|".join([*map(re.escape, sorted(strings, key=len)), "[\ud800-\udfff]"]))
