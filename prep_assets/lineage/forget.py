@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -82,10 +83,11 @@ def forget(
     for name, partition in _built(after, concerned):
         build(after, name, partition=partition or None, tell=tell)
     left, searched = _left(after, concerned, known, needles)
+    # one that is being read is not deleted: before old versions are searched, and after what `where` opened is let go
+    gc.collect()
+    unused = [path for _, place in _stores(after, concerned) for path in place.remove_unused()] if prune else []
     old = tuple(_old(after, concerned, needles))
-    removed = tuple(path for each in {each.label: each for each in old}.values() for path in _prune(after, each)) if prune else ()
-    remaining = tuple(each for each in old if str(each.published.directory) not in removed)
-    return Forgotten(fresh, _held(known), left, searched, remaining, removed)
+    return Forgotten(fresh, _held(known), left, searched, old, tuple(map(str, unused)))
 
 
 def _names(record: str, found: Whereabouts) -> bool:
@@ -170,9 +172,3 @@ def _old(workspace: Workspace, concerned: set[tuple[str, str]], needles: Sequenc
 def _clean_sources(workspace: Workspace, asset: Asset, place: Place) -> set[str]:
     source = workspace.published(asset.upstream[0], place.partition) if is_export(asset.name) else None
     return {source.manifest.content_hash} if source else set()
-
-
-def _prune(workspace: Workspace, old: Old) -> list[str]:
-    """Delete the unused versions of a store."""
-    manifest = old.published.manifest
-    return [str(path) for path in workspace.place(manifest.asset, manifest.partition).remove_unused()]

@@ -16,7 +16,7 @@ from prep_assets.lineage.rows import Place, streams
 from prep_assets.lineage.token import field_of, token_of
 from prep_assets.lineage.trace import Trace, Tracer, trace
 from prep_assets_tests.assets.test_fill_in_the_middle import TOKENS, tokenizer_with_sentinels
-from prep_assets_tests.assets.workspaces import domain, jsonl, minimal
+from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, resealed
 from prep_assets_tests.lineage.conftest import Command, built_in
 
 
@@ -283,6 +283,7 @@ def test_a_wrong_token_is_named(mine: Workspace, run: Command) -> None:
         was = int(file["tokens"][1, 7])
         file["tokens"][1, 7] = was + 1
         file["loss_mask"][1, 9] = 1 - file["loss_mask"][1, 9]
+    resealed(published)  # else the store would not open
     found = trace(mine, "sft_packed", 1)
     assert found.differs == (7, 9)
     token, _ = token_of(mine, found, 7)
