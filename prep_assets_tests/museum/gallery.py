@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.every_store import family_of
-from prep_assets.assets.graph import run_check
+from prep_assets.assets.graph import run_check, store_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
@@ -78,16 +77,16 @@ class Stand:
 
     def texts(self, row: Row) -> list[str]:
         """Each token of a row as text."""
-        vocabulary = self.workspace.vocabulary(family_of(self.workspace, self.published))
+        vocabulary = store_of(self.workspace, self.published).vocabulary
         return [vocabulary.decode(row.ids[at : at + 1]) for at in range(len(row.ids))]
 
     def text(self, ids: npt.NDArray[Any]) -> str:
         """What ids decode to."""
-        return self.workspace.vocabulary(family_of(self.workspace, self.published)).decode(ids)
+        return store_of(self.workspace, self.published).vocabulary.decode(ids)
 
     def token(self, text: str) -> int:
         """The id of a control token."""
-        return int(self.workspace.vocabulary(family_of(self.workspace, self.published)).backend.token_to_id(text))
+        return int(store_of(self.workspace, self.published).vocabulary.backend.token_to_id(text))
 
     def with_rows(self, change: Callable[[list[Row]], list[Row]], stream: str = "train") -> Stand:
         """The same store with other rows and a manifest that fits them, so that file hashes give nothing away."""
