@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from prep_assets.reports.visible import NEWLINE
+from prep_assets.reports.visible import visible as visible
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -17,20 +20,8 @@ if TYPE_CHECKING:
 
 TRAINED, MASKED, BORDER = "bold green", "dim", "cyan"
 OPEN, CLOSE, BAR = "⟦", "⟧", "│"
-NEWLINE = "⏎\n"
 _BYTES = re.compile(r"(?:⟨[89a-f][0-9a-f]⟩)+")
 _NO_BRACKETS = str.maketrans("", "", "⟨⟩")
-_VISIBLE = {
-    **{code: chr(0x2400 + code) for code in range(0x20)},
-    **{code: f"⟨u+{code:04x}⟩" for code in (0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))},
-    ord("\n"): NEWLINE,
-    ord("\t"): "⇥",
-}
-
-
-def visible(text: str) -> str:
-    """`text` with line breaks as ``⏎`` and a line break, other control characters (bidirectional ones, too) as signs."""
-    return text.translate(_VISIBLE)
 
 
 def joined(tokens: Sequence[str]) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -17,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.written import WrittenFile, write_bytes
+from prep_assets.disk.written import WrittenFile
 
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where a file takes no more room than what is written to it, and no disk can be full."""
@@ -99,18 +98,6 @@ class GrowingH5:
         """Finish the file."""
         self._file.close()
         _close(self._written)
-
-
-@contextmanager
-def small_h5(path: Path, **how: Any) -> Iterator[Any]:
-    """An HDF5 file that is made in memory, with whatever h5py can write, and is then written whole."""
-    import h5py
-
-    with h5py.File(path.name, "w", driver="core", backing_store=False, **how) as file:
-        yield file
-        file.flush()
-        image = file.id.get_file_image()
-    write_bytes(path, image)
 
 
 def _close(written: _Patient) -> None:

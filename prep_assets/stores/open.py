@@ -29,8 +29,8 @@ from prep_assets.stores.read_megatron import read_megatron
 from prep_assets.stores.read_rows import read_jsonl, read_parquet
 from prep_assets.stores.segments import Positions, Shard, joined
 from prep_assets.stores.streams import read_named, read_streams
+from prep_assets.stores.windows import Keys, Windows, index_in
 
-Keys = list[str] | tuple[str, ...]
 _TRIES = 5
 SYNONYMS = {"tokens": "sequence"}
 """Names under which a key is also found: train-llm-from-scratch's for AstrAI's."""
@@ -144,7 +144,7 @@ class Store:
         if not isinstance(keys, str):
             return {key: self.fetch_record(i, key) for key in keys}
         self.require([keys])
-        number, name = _index(i, self.num_records, f"{self.path}: record"), self._name(keys)
+        number, name = index_in(i, self.num_records, f"{self.path}: record"), self._name(keys)
         if name in self.data.objects:
             return self.data.objects[name](number)
         if name not in self.data.ends:
@@ -177,39 +177,6 @@ class Store:
 
     def _name(self, key: str) -> str:
         return SYNONYMS.get(key, key) if key not in self.data.arrays else key
-
-
-@dataclass(frozen=True, eq=False)
-class Windows:
-    """Windows over the T tokens of a store from `offset` on: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a next token."""
-
-    store: Store
-    window_size: int
-    stride: int
-    offset: int = 0
-
-    def __post_init__(self) -> None:
-        if self.window_size < 1 or self.stride < 1 or self.offset < 0:
-            raise ConfigError(
-                f"window_size {self.window_size} and stride {self.stride} must be at least 1, offset {self.offset} at least 0"
-            )
-
-    def __len__(self) -> int:
-        total = len(self.store) - self.offset
-        return 0 if total <= self.window_size else (total - 1 - self.window_size) // self.stride + 1
-
-    def __getitem__(self, i: int) -> tuple[int, int]:
-        """Where window `i` begins and ends; from the end where negative.
-
-        Raises:
-            IndexError: there is no such window.
-        """
-        begin = _index(i, len(self), f"{self.store.path}: window") * self.stride + self.offset
-        return begin, begin + self.window_size
-
-    def sample_window(self, i: int, keys: Keys) -> dict[str, npt.NDArray[Any]]:
-        """Each key's tokens in window `i`: arrays of length `window_size`."""
-        return self.store.fetch(*self[i], keys)
 
 
 def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None, *, verify: Verify = "lazy") -> Store:
@@ -316,9 +283,3 @@ def _select(shard: Shard, keys: Sequence[str] | None) -> Shard:
         shard.records,
         {key: shard.elements[key] for key in wanted if key in shard.elements},
     )
-
-
-def _index(i: int, count: int, what: str) -> int:
-    if not -count <= i < count:
-        raise IndexError(f"{what} {i} of {count}")
-    return i % count

@@ -11,7 +11,8 @@ from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.stores.open import Keys, Store
+from prep_assets.stores.open import Store
+from prep_assets.stores.windows import Keys
 
 BLOCK = 1 << 16
 

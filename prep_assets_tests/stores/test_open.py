@@ -249,7 +249,7 @@ def test_every_window_has_a_next_token_and_no_window_more_fits(total: int, windo
         def __len__(self) -> int:
             return total
 
-    from prep_assets.stores.open import Windows
+    from prep_assets.stores.windows import Windows
 
     found = Windows(Tokens(), window, stride)  # type: ignore[arg-type]
     assert [found[i] for i in range(len(found))] == [(begin, begin + window) for begin in begins]
