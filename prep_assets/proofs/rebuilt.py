@@ -71,6 +71,14 @@ class Rebuilt:
     tagged: tuple[tuple[int, int], ...] | None
     chat: _Chat
 
+    def own_margins(self, place: int, region: int) -> tuple[int, int]:
+        """How much of the white space around a text's words is that of a region in it; one of nothing but white space may stand beside it."""
+        slot = self.slotted.slots[self.places[place].slot]
+        start, end = next((start, end) for at, start, end in slot.parts if at == region)
+        lead, trail = self.margins.get(self.places[place].slot, (0, 0))
+        first, last = len(slot.text) - len(slot.text.lstrip()), len(slot.text.rstrip())
+        return min(lead, max(0, first - start)), min(trail, max(0, end - last))
+
     def beginning(self, turns: int, *, prompted: bool) -> str | None:
         """The render of the first turns, with invented words; `None` where the template refuses them."""
         try:

@@ -131,28 +131,37 @@ class _Derivation:
 
     def _parts(self, block: Block) -> list[Part]:
         """The texts of a turn, each region for itself, and what the template writes between them."""
-        turn = self.chat.chat.sample.turns[block.turn]
         parts: list[Part] = []
+        trail = 0
         for number in block.places:
-            place, slot = self.chat.places[number], self.chat.slotted.slots[self.chat.places[number].slot]
-            words = slot.text.strip()
-            literal = self.chat.text[place.start : place.end] == words
-            lead = slot.text.index(words)
-            own: list[Part] = []
-            for at, start, end in slot.parts:
-                region = turn.regions[at]
-                kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
-                low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
-                if high > low:
-                    own.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
-            if not literal:  # it is written otherwise, so that nothing in it can be told apart
-                if len({part.weight for part in own}) > 1:
-                    raise CheckFailed(f"turn {block.turn} is written with escapes, and not all of it has one weight; nothing is proven")
-                own = [Part(place.start, place.end, own[0].kind, own[0].region, own[0].weight)]
-            if parts:
+            own = self._regions(block, number)
+            if parts:  # white space of a text's own stays with it
+                parts[-1].end += trail
+                own[0].start -= self.chat.own_margins(number, own[0].region)[0]
                 self._between(block, parts[-1], own[0])
+            trail = self.chat.own_margins(number, own[-1].region)[1]
             parts += own
         return parts
+
+    def _regions(self, block: Block, number: int) -> list[Part]:
+        """The regions of which a text is made, without the white space around its words."""
+        turn = self.chat.chat.sample.turns[block.turn]
+        place, slot = self.chat.places[number], self.chat.slotted.slots[self.chat.places[number].slot]
+        words = slot.text.strip()
+        literal = self.chat.text[place.start : place.end] == words
+        lead = slot.text.index(words)
+        own: list[Part] = []
+        for at, start, end in slot.parts:
+            region = turn.regions[at]
+            kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
+            low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
+            if high > low:
+                own.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
+        if not literal:  # it is written otherwise, so that nothing in it can be told apart
+            if len({part.weight for part in own}) > 1:
+                raise CheckFailed(f"turn {block.turn} is written with escapes, and not all of it has one weight; nothing is proven")
+            own = [Part(place.start, place.end, own[0].kind, own[0].region, own[0].weight)]
+        return own
 
     def _between(self, block: Block, left: Part, right: Part) -> None:
         """What stands between two texts of a turn: tags of reasoning are the reasoning's, all around tool calls is theirs."""

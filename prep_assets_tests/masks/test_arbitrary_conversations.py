@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.certify import certify
 from prep_assets.templates.control_text import SpecialInContent
-from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, with_options
+from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.strategies import samples
 
 SOAK = 20 if os.environ.get("PREP_ASSETS_SOAK") == "1" else 1
@@ -47,6 +47,8 @@ def test_proven_or_refused(name: str) -> None:
     @example(chat_of("", "Hello"), "every token", "text")
     @example(chat_of("Hello", " "), "default", "text")
     @example(chat_of("assistant", "user"), "every token", "text")
+    @example(thought_of(0.0, "\x00", " \x00"), "all stop tokens", "text")  # white space of the answer's own, right after the template's
+    @example(thought_of(0.5, " Hm. ", "\n中 "), "last turn", "text")
     def check(sample: Sample, policy: str, special: SpecialInContent) -> None:
         options = POLICIES[policy]
         if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
@@ -61,6 +63,11 @@ def trained_result(text: str) -> Sample:
     """A tool's result that is trained."""
     call = Region(TOOL_CALL, json.dumps({"name": "f", "arguments": {}}))
     return Sample((turn(USER, "Hi"), Turn(ASSISTANT, (call,)), turn(TOOL, text, loss_weight=1.0), turn(ASSISTANT, "Done.")))
+
+
+def thought_of(weight: float, thought: str, answer: str) -> Sample:
+    """Reasoning with a loss weight of its own."""
+    return Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region(THINKING, thought, weight), Region(TEXT, answer)))))
 
 
 def chat_of(*contents: str) -> Sample:
@@ -134,3 +141,15 @@ def test_white_space_in_one_turn_does_not_refuse_the_tool_call_of_another(name: 
     acting = Turn(ASSISTANT, (Region(TOOL_CALL, '{"name": "add", "arguments": {"a": "2"}}'),))
     sample = Sample((turn(USER, " Add. "), acting, turn(TOOL, result), turn(ASSISTANT, "4.\n")))
     assert assert_proven(bind(SHIPPED, name), [sample]).kept == [0]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek-r1"])
+@pytest.mark.parametrize("thought", [0.0, 0.5])
+@pytest.mark.parametrize("answer", [" \x00", "\n 中", "  b", " \n\n\x00"])
+def test_white_space_of_an_answer_is_not_its_reasonings(name: str, thought: float, answer: str) -> None:
+    """Both templates take away line breaks alone, so that a space is left of the answer's own, after those that close the reasoning."""
+    bound = bind(SHIPPED, name)
+    outcome = assert_proven(bound, [thought_of(thought, "Hm.", answer)])
+    assert outcome.kept == [0]
+    assert trained(bound, outcome)[-1].startswith(answer.lstrip("\n") if not thought else "")
+    assert expected_texts(thought_of(thought, "Hm.", answer), MaskOptions(), bound.template)[-1].text.startswith(answer.lstrip("\n"))

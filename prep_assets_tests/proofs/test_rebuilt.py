@@ -59,6 +59,21 @@ def test_white_space_of_the_texts_themselves(source: str, texts: tuple[str, str]
     assert Rebuilder(template(source)).rebuild(chat(user(texts[0]), says(texts[1]))).margins == margins
 
 
+@pytest.mark.parametrize(
+    ("source", "parts", "wanted"),
+    [
+        (PLAIN, (" Hi ",), {0: (1, 1)}),
+        (PLAIN, ("  a ", " b \n"), {0: (2, 0), 1: (0, 2)}),
+        (PLAIN, (" ", "\n a", "b ", " "), {1: (2, 0), 2: (0, 1)}),  # what a region of nothing but space has is not its neighbour's
+        (PLAIN.replace("+ m.content", "+ m.content.lstrip('\\n')"), ("\n Hi ",), {0: (1, 1)}),
+        (TRIMS, (" Hi ",), {0: (0, 0)}),
+    ],
+)
+def test_white_space_of_the_regions_in_a_text(source: str, parts: tuple[str, ...], wanted: dict[int, tuple[int, int]]) -> None:
+    found = Rebuilder(template(source)).rebuild(chat(user("Well?"), says(*parts)))
+    assert {region: found.own_margins(1, region) for region in wanted} == wanted
+
+
 def test_the_same_shape_with_another_prompt_tools_or_options_is_rendered_anew() -> None:
     rebuilder = Rebuilder(
         template("{{- (tools or []) | length -}}{{- (documents or []) | length -}}{{- mode | default('') -}}" + PLAIN.strip())
