@@ -90,6 +90,7 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
 def _write(workspace: Workspace, name: str, payload: Path, quarantine: Path) -> Draft:
     """Render, tokenize and mask one domain. The store is always `bin`: the canonical, memory-mapped one that packs and exports read."""
     check_policy(workspace)
+    stored_image_id(workspace, workspace.family(Sft))  # an image token that cannot be one is refused before a record is read
     try:
         return _write_streams(workspace, name, payload, quarantine, "uint8")
     except _FractionalWeights:

@@ -70,13 +70,14 @@ def test_a_lost_or_a_doubled_one_is_found(tmp_path: Path) -> None:
     made = tokenizer(tmp_path / "tokenizer", "<|im_start|>")
     workspace, published = built(tmp_path, made, output={"storage_format": "bin"})
     bos = load_vocabulary(str(made)).bos_id
-    (file,) = published.directory.rglob("sequence.bin")
-    sound = np.fromfile(file, np.int32)
+    (file,) = (path.relative_to(published.directory) for path in published.directory.rglob("sequence.bin"))
+    sound = np.fromfile(published.directory / file, np.int32)
     for place, token in ((0, sound[1]), (1, bos)):
         damaged = sound.copy()
         damaged[place] = token
-        damaged.tofile(file)
-        assert "row_integrity" in failing(workspace, resealed(published))
+        damaged.tofile(published.directory / file)
+        published = resealed(published)
+        assert "row_integrity" in failing(workspace, published)
 
 
 def test_what_is_not_the_begin_of_text_token_alone_needs_a_decision(tmp_path: Path) -> None:

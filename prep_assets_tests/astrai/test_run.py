@@ -163,7 +163,7 @@ def test_a_run_that_dies_while_writing_leaves_nothing(run: Run, tmp_path: Path, 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("prep_assets.astrai.shards.arrange", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StoreError, match="the disk is full"):
         run([GOOD], CHAT)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 

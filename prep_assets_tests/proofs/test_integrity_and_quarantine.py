@@ -95,7 +95,7 @@ def test_harm_to_any_file_is_seen_and_named(few: Workspace, asset: str) -> None:
             harm(path)
             verdict = run_check(INTEGRITY, few, published)
             assert not verdict.passed and name in verdict.summary
-            assert f"--select {asset}" in verdict.summary, "the remedy"
+            assert f"prep-assets build {asset}" in verdict.summary, "the remedy"
             path.write_bytes(whole)
     assert failing(few, published) == []
 

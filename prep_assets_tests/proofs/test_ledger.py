@@ -164,7 +164,7 @@ def test_rows_that_cannot_be_read_are_refused_for_that() -> None:
     kept = gone_through(rows, stored((0, 0, False, -1)), refused[1:], fraction=0.5)
     assert kept.worst == Worst("a.jsonl:0", "is stored, though it cannot be read")
     filtered = gone_through(rows, stored((0, 1, True, -1)), refused[:1])
-    assert filtered.worst == Worst("a.jsonl:1", "is stored, though it misses `where`")
+    assert filtered.worst == Worst("a.jsonl:1", "is stored, though it misses `where`, or is forgotten")
     assert filtered.numbers["rows_held_out"] == 1
 
 

@@ -110,7 +110,11 @@ def test_rows_come_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None
             "is refused for deduplicate/duplicate, but by a second reading it is readable, wanted and new",
         ),
         ("unreadable", "schema/x", "is refused for schema/x, but by a second reading it cannot be read"),
-        ("filtered", "records/invalid_json", "is refused for records/invalid_json, but by a second reading it misses `where`"),
+        (
+            "filtered",
+            "records/invalid_json",
+            "is refused for records/invalid_json, but by a second reading it misses `where`, or is forgotten",
+        ),
         (
             "duplicate",
             "records/filtered_by_where",

@@ -17,7 +17,7 @@ from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.written import bind
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.gigatoken_engine import GigatokenEngine
+from prep_assets.tokenization.routed import RoutedEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.assets.workspaces import CONFIGS, build, domain, failing, jsonl, minimal, workspace_in
 
@@ -73,7 +73,7 @@ def test_typed_ones_are_encoded_as_a_tokenizer_without_them_does(reference_only:
     """Audit W8: `<think>` in a question became the structural id, in both engines."""
     opened, _ = bound(vocabulary(*PLAIN[:2]))
     engine = choose_engine(opened, reference_only=reference_only).first
-    assert isinstance(engine, GigatokenEngine) is not reference_only
+    assert isinstance(engine, RoutedEngine) is not reference_only
     texts = [*edge_set(), *typed(opened.control)]
     without = tokenizer()
     without.encode_special_tokens = True

@@ -96,6 +96,7 @@ def test_closing_early_ends_all_workers(tmp_path):
 
 
 SCRIPT = """
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -103,6 +104,7 @@ from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, Shard
 from prep_assets_tests.workers import works
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
 there = Path(sys.argv[1])
 plan = Plan([Shard(number, "", 1, number) for number in range(4)], there / "shards")
 with Pool(2) as pool:
