@@ -26,6 +26,7 @@ from prep_assets.schemas.account import Account
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 from prep_assets.schemas.plain_rows import plain_messages_of
 from prep_assets.schemas.view import View, whole
+from prep_assets.schemas.weights import refuse_weighted_space
 
 MOST_COLUMNS = 1024
 """Sets of columns that a reader remembers."""
@@ -269,6 +270,7 @@ def _refuse_hidden(example: Example) -> None:
     elif isinstance(example, Group):
         parts += [turn for response in example.responses for turn in response]
     for turn in parts:
+        refuse_weighted_space(turn)
         for region in turn.regions:
             if not region.attend and not region.drop:
                 detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to, and no store has an attention mask. "

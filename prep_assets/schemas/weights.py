@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from prep_assets.errors import Refused
-from prep_assets.samples import Turn
+from prep_assets.samples import TEXT, THINKING, TOOL_CALL, Turn
 from prep_assets.schemas.field_names import FLAGS, WEIGHTS
 from prep_assets.schemas.fields import as_number, wrong_type
 
@@ -38,3 +39,22 @@ def as_weight(value: object, where: str) -> float:
 def untrained(turn: Turn) -> Turn:
     """`turn` with weight 0 wherever the row itself gives none, for an answer that is part of a prompt."""
     return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=0.0) for r in turn.regions))
+
+
+def refuse_weighted_space(turn: Turn) -> None:
+    """Refuse (``weighted_space``) white space with a weight of its own beside reasoning or a tool call: in a render nothing tells it from the
+    template's own white space there, so its weight would be lost."""
+    for left, right in pairwise(turn.regions):
+        for space, other in ((left, right), (right, left)):
+            if (
+                space.kind == TEXT
+                and space.text.isspace()
+                and other.kind in (THINKING, TOOL_CALL)
+                and space.loss_weight != other.loss_weight
+            ):
+                raise Refused(
+                    "weighted_space",
+                    f"a turn of role {turn.role} has white space of weight {space.loss_weight} beside a region {other.kind!r} of weight "
+                    f"{other.loss_weight}. Give both one weight, or leave the white space out",
+                    stage="schema",
+                )

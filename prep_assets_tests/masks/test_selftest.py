@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.selftest import run as module
+from prep_assets.assets.selftest import masks as module
 from prep_assets.assets.selftest.run import selftest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS

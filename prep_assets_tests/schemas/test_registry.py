@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import Group, Pair, Prompt, Sample, document
+from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Group, Pair, Prompt, Region, Sample, Turn, document
 from prep_assets.schemas import registry
 from prep_assets.schemas.registry import apply, convert_with, schema, schemas, text_of
 
@@ -194,3 +195,16 @@ def test_every_way_of_saying_no_is_a_refusal_of_stage_schema(own_module: ModuleT
         with pytest.raises(Refused) as caught:
             apply(convert_with(path), {})
         assert (caught.value.reason, caught.value.stage) == (reason, "schema")
+
+
+def spaced(weight: float | None) -> Callable[[Mapping[str, Any]], Sample]:
+    regions = (Region(THINKING, "Hm."), Region(TEXT, " ", weight), Region(TEXT, "Hello!"))
+    return lambda row: Sample((Turn(USER, (Region(TEXT, row["q"]),)), Turn(ASSISTANT, regions)))
+
+
+def test_white_space_with_a_weight_of_its_own_beside_reasoning_is_refused() -> None:
+    """In a render nothing tells it from the template's white space, and it was trained against its weight."""
+    with pytest.raises(Refused, match=r"white space of weight 0.0 beside a region 'thinking' of weight None") as refused:
+        apply(spaced(0.0), {"q": "Hi"})
+    assert refused.value.reason == "weighted_space"
+    assert isinstance(apply(spaced(None), {"q": "Hi"}), Sample)
