@@ -57,7 +57,7 @@ class PromptType(BaseModel):
     format_prefix: Slots = Slots()
     format_system: Slots = Slots(slots=[CONTENT])
     format_user: Slots = Slots(slots=[CONTENT])
-    format_assistant: Slots = Slots(slots=[CONTENT, EOS])
+    format_assistant: Slots | None = None
     format_separator: Slots = Slots()
     format_observation: Slots = Slots()
     format_function: Slots = Slots()
@@ -69,6 +69,11 @@ class PromptType(BaseModel):
     replace_eos: bool = False
     force_system: bool = False
     template_class: Literal["Template", "Llama2Template", "ReasoningTemplate"] = "Template"
+
+    @property
+    def assistant(self) -> Slots:
+        """What is written of an answer; where the type does not say, the content, and the end-of-text token unless `efficient_eos`."""
+        return self.format_assistant or Slots(slots=[CONTENT] if self.efficient_eos else [CONTENT, EOS])
 
     def jinja(self) -> str:
         """The chat template that writes it.
@@ -82,7 +87,7 @@ class PromptType(BaseModel):
     def _strings(self) -> Mapping[str, Any]:
         where = f"prompt type {self.name!r}: format_"
         user = self.format_user.around(where + "user")
-        answer = self.format_assistant.around(where + "assistant")
+        answer = self.assistant.around(where + "assistant")
         stop = self.stop_words[0] if self.stop_words else EOS
         if self.replace_eos:
             answer = (answer[0], answer[1].replace(EOS, stop))

@@ -136,6 +136,14 @@ def test_a_file_of_ones_own(tmp_path: Path, vocabulary: Vocabulary) -> None:
     assert template.render(chat(ROUNDS[1:2], None)) == "Q: Bye\nA:Ciao<|endoftext|>"
 
 
+def test_efficient_eos_leaves_the_end_of_text_token_out_of_answers_that_have_no_slots(tmp_path: Path) -> None:
+    """LLaMA-Factory's default; taken as content and token, every answer had a stop that the type's own ids lack."""
+    (tmp_path / "mine.json").write_text(json.dumps([{"name": "mine", "efficient_eos": True, "format_separator": {"slots": ["<sep>"]}}]))
+    source = load_prompt_type("mine", tmp_path / "mine.json").jinja()
+    assert ChatTemplate("mine", source, SPECIAL, {"end_with_eos": False}).render(chat(ROUNDS[1:], None)) == "ByeCiao<sep>再见再见。"
+    assert ChatTemplate("mine", source, SPECIAL).render(chat(ROUNDS[1:], None)) == "ByeCiao</s><sep>再见再见。</s>"
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -158,7 +166,7 @@ def test_a_file_that_does_not_fit(tmp_path: Path, vocabulary: Vocabulary, conten
 def test_the_page_lists_every_type_with_its_slots() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "templates" / "prompt-types.md").read_text("utf-8").replace("\\|", "|")
     for name, type_ in TYPES.items():
-        answer = "".join(load_prompt_type(name).format_assistant.slots).replace("\n", "⏎")
+        answer = "".join(load_prompt_type(name).assistant.slots).replace("\n", "⏎")
         (row,) = re.findall(rf"^\| `{re.escape(name)}` \| `(.+)` \| `{re.escape(answer)}` \| .+ \|$", page, re.MULTILINE)
         user = "".join(load_prompt_type(name).format_user.slots).replace("\n", "⏎")
         assert user == row or (user.startswith(row.partition("…")[0]) and user.endswith(row.rpartition("…")[2])), type_
