@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 from prep_assets.assets.graph import asset_named
+from prep_assets.assets.reading.contamination import strings_in
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
@@ -28,7 +28,7 @@ def needles_of(workspace: Workspace, found: Whereabouts) -> list[tuple[str, ...]
     """What a store that holds a record says: sets of texts, of which one must be there whole. The row's own strings, as a line or a quarantine has
     them; and the words of its turns, as they are rendered: a prompt with each of its answers."""
     domain = workspace.family(FAMILIES[found.family]).domains[found.domain]
-    sets = [_long(_strings(found.payload))]
+    sets = [_long(strings_in(found.payload))]
     for form in (Sample, Pair, Prompt, Group):
         with suppress(Refused, ConfigError):
             example = apply(converter(domain, form), found.payload)  # type: ignore[arg-type]
@@ -58,17 +58,6 @@ def _long(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.strip() for text in texts if len(text.strip()) >= SHORTEST))
 
 
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _strings(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _strings(each)
-
-
 def records_with(workspace: Workspace, published: Published, sets: Sequence[Sequence[str]]) -> list[str]:
     """Ids of the records of a version whose text holds all texts of one of the sets; tokens are decoded, lines are read, the quarantine is searched."""
     found = []
@@ -88,7 +77,7 @@ def records_with(workspace: Workspace, published: Published, sets: Sequence[Sequ
 
 def _holding(workspace: Workspace, published: Published, batch: Sequence[Held], sets: Sequence[Sequence[str]]) -> list[str]:
     lines = [held for held in batch if not len(held.ids)]
-    found = [held for held in lines if _has(" ".join(_strings(json.loads(held.line))), sets)]
+    found = [held for held in lines if _has(" ".join(strings_in(json.loads(held.line))), sets)]
     encoded = [held for held in batch if len(held.ids)]
     if encoded:
         vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset_named(published.manifest.asset, workspace).family]))

@@ -41,7 +41,7 @@ class Benchmarks:
         for number, file in enumerate(files):
             for block in read_blocks(file, number):
                 for record in block.records:
-                    for text in _strings(record.payload):
+                    for text in strings_in(record.payload):
                         found._add(text, record_id(file, record.row))
         return found
 
@@ -59,7 +59,7 @@ class Benchmarks:
         Raises:
             Refused: stage ``decontaminate``; the detail has the passage and where it is from.
         """
-        for text in _strings(payload):
+        for text in strings_in(payload):
             words = _words(text)
             for run, start in _known_runs([self.numbers.get(word, -1) for word in words]):
                 for size, known in self.passages.items():
@@ -84,12 +84,13 @@ def _known_runs(numbers: list[int]) -> Iterator[tuple[tuple[int, ...], int]]:
             start = at + 1
 
 
-def _strings(value: Any) -> Iterator[str]:
+def strings_in(value: Any) -> Iterator[str]:
+    """Every string among the values of a row, however deep."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for inner in value.values():
-            yield from _strings(inner)
+            yield from strings_in(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _strings(inner)
+            yield from strings_in(inner)
