@@ -21,8 +21,9 @@ from prep_assets.templates.borders import Borders
 from prep_assets.templates.clock import FROZEN_CLOCK
 from prep_assets.templates.form import MessageForm, find_form
 from prep_assets.templates.prompt_types import load_prompt_type
+from prep_assets.templates.questions import Questions
 from prep_assets.templates.stops import Ends
-from prep_assets.templates.watching import Questions, Watched
+from prep_assets.templates.watching import Watched
 from prep_assets.templates.written import marks, probe_renders
 from prep_assets.tokenization.vocabulary import Vocabulary
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from prep_assets.errors import Refused
 from prep_assets.samples import PlainChat
 from prep_assets.templates.conversation import messages, pieces
+from prep_assets.templates.questions import Questions, word
 from prep_assets.templates.rendered import Rendered, Span, Stop
 from prep_assets.templates.rendering import UNTEMPLATED, render
-from prep_assets.templates.watching import Questions, word
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
