@@ -8,16 +8,14 @@ the next run ends with the bytes of an undisturbed one.
 
 from __future__ import annotations
 
-import argparse
 import errno
-import os
 import random
-import tempfile
 import time
 from pathlib import Path
 
+from prep_assets_tests.harness.command import command
 from prep_assets_tests.harness.ground import Figures, Ground, tree
-from prep_assets_tests.harness.shim import FAIL, FAIL_ON, under_shim
+from prep_assets_tests.harness.shim import FAIL, FAIL_ON
 from prep_assets_tests.harness.workloads import workloads
 
 ERRORS = ("ENOSPC", "EIO", "EMFILE", "EROFS", "EDQUOT")
@@ -76,20 +74,5 @@ def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None)
     return figures
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--points", type=int)
-    options = parser.parse_args()
-    under_shim()
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
-        figures = harness(Path(folder), seconds=options.seconds, seed=options.seed, most=options.points)
-    print("\n".join(violation.partition("\nTraceback")[0] for violation in figures.violations[:40]))
-    print(f"faults: {figures.points:,}, violations: {len(figures.violations):,}, seed {options.seed}")
-    raise SystemExit(bool(figures.violations))
-
-
 if __name__ == "__main__":
-    main()
+    command("faults", harness)

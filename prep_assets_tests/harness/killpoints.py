@@ -8,16 +8,14 @@ undisturbed one; nothing else is left.
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
-import tempfile
 import time
 from hashlib import sha256
 from pathlib import Path
 
+from prep_assets_tests.harness.command import command
 from prep_assets_tests.harness.ground import Figures, Ground, open_reader, tree
-from prep_assets_tests.harness.shim import KILL, under_shim
+from prep_assets_tests.harness.shim import KILL
 from prep_assets_tests.harness.workloads import workloads
 
 SIGKILL = -9
@@ -52,10 +50,10 @@ def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None)
     figures, chance, end = Figures(), random.Random(seed), time.monotonic() + seconds
     chosen = workloads() if most is None else chance.sample(workloads(), 3)
     grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(chosen)]
-    points = [(ground, number, None) for ground in grounds for number in range(1, ground.calls + 1)]
+    points = [(ground, number) for ground in grounds for number in range(1, ground.calls + 1)]
     if most is not None:
         points = chance.sample(points, min(most, len(points)))
-    for ground, number, _ in points:
+    for ground, number in points:
         if time.monotonic() > end:
             break
         struck(ground, figures, number, None)
@@ -65,20 +63,5 @@ def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None)
     return figures
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--points", type=int)
-    options = parser.parse_args()
-    under_shim()
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
-        figures = harness(Path(folder), seconds=options.seconds, seed=options.seed, most=options.points)
-    print("\n".join(figures.violations[:20]))
-    print(f"kill points: {figures.points:,}, violations: {len(figures.violations):,}, seed {options.seed}")
-    raise SystemExit(bool(figures.violations))
-
-
 if __name__ == "__main__":
-    main()
+    command("kill points", harness)

@@ -1,0 +1,33 @@
+"""The command line of harnesses that strike at every call of a workload."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+from prep_assets_tests.harness.ground import Figures
+from prep_assets_tests.harness.shim import under_shim
+
+
+class Harness(Protocol):
+    """What strikes, for so many seconds or at so many points."""
+
+    def __call__(self, folder: Path, *, seconds: float, seed: int, most: int | None = None) -> Figures: ...
+
+
+def command(what: str, harness: Harness) -> None:
+    """Run a harness as the command line asks, print its figures, and end with 1 where something does not hold."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--points", type=int)
+    options = parser.parse_args()
+    under_shim()
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+        figures = harness(Path(folder), seconds=options.seconds, seed=options.seed, most=options.points)
+    print("\n".join(violation.partition("\nTraceback")[0] for violation in figures.violations[:40]))
+    print(f"{what}: {figures.points:,}, violations: {len(figures.violations):,}, seed {options.seed}")
+    raise SystemExit(bool(figures.violations))
