@@ -83,7 +83,11 @@ class Pool:
             self._alive = None
 
     def run_shards(self, plan: Plan, work: Work) -> Iterator[ShardResult]:
-        """See `Runner`. Workers are ended when the iterator is closed before its end."""
+        """The results of all shards, in the order of the plan, as they come. Workers are ended when the iterator is closed before its end.
+
+        Raises:
+            PrepAssetsError: whatever the work of the first shard that failed raised; or a worker was lost twice over one shard.
+        """
         described = pickle.dumps(work)
         waiting, tries = deque(plan.shards), Counter[int]()
         results: dict[int, ShardResult | Exception] = {}

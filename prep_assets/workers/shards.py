@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import xxhash
 
@@ -73,18 +73,6 @@ class ShardResult:
     folder: Path
     hash: str
     counts: Counts
-
-
-class Runner(Protocol):
-    """Who carries out plans."""
-
-    def run_shards(self, plan: Plan, work: Work) -> Iterator[ShardResult]:
-        """The results of all shards, in the order of the plan, as they come.
-
-        Raises:
-            PrepAssetsError: whatever the work of the first shard that failed raised; or a worker was lost twice over one shard.
-        """
-        ...
 
 
 def carry_out(shard: Shard, work: Work, staging: Path) -> ShardResult:
