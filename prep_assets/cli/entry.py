@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "transformers": "hf", "torch": "train"}
@@ -10,6 +11,8 @@ EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "
 
 def main() -> None:
     """Run the command line."""
+    # transformers advises to install torch whoever loads it first, which nothing here needs
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
         from prep_assets.cli.main import app
 
