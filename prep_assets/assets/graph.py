@@ -141,7 +141,7 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
     try:
         return check.run(store_of(workspace, published))
     except PrepAssetsError as error:
-        return Verdict(False, str(error), {}, Worst(str(published.directory), str(error)))
+        return Verdict(False, str(error), {}, Worst(published.where, str(error)))
     except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers
         detail = f"the store cannot be read ({type(error).__name__}: {error})"
-        return Verdict(False, detail, {}, Worst(str(published.directory), detail))
+        return Verdict(False, detail, {}, Worst(published.where, detail))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, err, near, out, table
+from prep_assets.cli.console import counted, err, near_url, out, table
 from prep_assets.cli.find import Partition, configured
 from prep_assets.cli.live import Live
 from prep_assets.errors import ConfigError
@@ -113,7 +113,7 @@ def _show_built(built: list[Built], *, as_json: bool) -> None:
             {
                 "asset": each.asset,
                 "partition": each.partition,
-                "path": str(each.published.directory),
+                "path": each.published.where,
                 "content_hash": each.published.manifest.content_hash,
                 "reused": each.published.reused,
                 "draft": each.draft,
@@ -128,7 +128,7 @@ def _show_built(built: list[Built], *, as_json: bool) -> None:
         if each.draft:
             label = f"{each.asset}[{each.partition}]" if each.partition else each.asset
             console.print(
-                f"{label}: a draft with {', '.join(each.overrides)} in {near(each.published.directory)}", style="yellow", soft_wrap=True
+                f"{label}: a draft with {', '.join(each.overrides)} in {near_url(each.published.where)}", style="yellow", soft_wrap=True
             )
     if any(each.draft for each in built):
         console.print("current has not moved. Build again with --publish to make a draft current", style="dim", soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, has_colour, near, number, out, table
+from prep_assets.cli.console import counted, has_colour, near_url, number, out, table
 from prep_assets.cli.find import AssetName, Partition, label, one_partition
 from prep_assets.cli.tokens import flowing, texts_of, visible
 
@@ -54,8 +54,8 @@ def diff(
 def difference_as_json(found: Difference) -> dict[str, Any]:
     """A difference as a JSON value."""
     return {
-        "before": str(found.before.directory),
-        "after": str(found.after.directory),
+        "before": found.before.where,
+        "after": found.after.where,
         "recipe": list(found.recipe),
         "records": {"same": found.same, "in": found.came, "out": found.went, "changed": found.changed},
         "domains": {name: {"before": _amount(before), "after": _amount(after)} for name, (before, after) in found.amounts.items()},
@@ -77,7 +77,7 @@ def _held(held: Held) -> dict[str, Any]:
 
 def show_difference(console: Console, workspace: Workspace, found: Difference, *, title: str = "") -> None:
     """Print a difference; in place of the two folders, a title."""
-    folders = f"{label(found.after)}: {near(found.before.directory)} → {near(found.after.directory)}"
+    folders = f"{label(found.after)}: {near_url(found.before.where)} → {near_url(found.after.where)}"
     console.print(title or folders, style="bold", soft_wrap=True)
     console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same", soft_wrap=True)
     changes = f"{counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -108,15 +107,6 @@ def build_commands(stores: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"  {build_command(asset, partition)}" for asset, partition in stores)
 
 
-def folder_size(directory: Path) -> int:
-    """Bytes of all files below a folder; a file that goes meanwhile counts nothing."""
-    total = 0
-    for path in directory.rglob("*"):
-        with suppress(OSError):
-            total += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
-    return total
-
-
 def configured(workspace: Workspace, faults: list[str] | None = None) -> list[Asset]:
     """Every asset whose family has a configuration file, in the order of the graph.
 
@@ -159,7 +149,7 @@ def reading(published: Published) -> Iterator[None]:
     except PrepAssetsError:
         raise
     except (OSError, ValueError, LookupError, RuntimeError, EOFError) as error:
-        what = f"{label(published)} in {published.directory} cannot be read ({type(error).__name__}: {error})"
+        what = f"{label(published)} in {published.where} cannot be read ({type(error).__name__}: {error})"
         raise StoreError(f"{what}. See what is wrong with it:\n  {_verify_command(published)}") from error
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, err, near, out
+from prep_assets.cli.console import counted, err, near, near_url, out
 from prep_assets.cli.live import Live
 from prep_assets.cli.tokens import visible
 
@@ -54,7 +54,7 @@ def _as_json(done: Forgotten) -> dict[str, Any]:
         "held": list(done.held),
         "left": {label: list(each) for label, each in done.left.items()},
         "searched": done.searched,
-        "old_versions": [{"store": each.label, "path": str(each.published.directory), "records": list(each.records)} for each in done.old],
+        "old_versions": [{"store": each.label, "path": each.published.where, "records": list(each.records)} for each in done.old],
         "removed": list(done.removed),
     }
 
@@ -79,7 +79,7 @@ def _show(console: Console, workspace: Workspace, done: Forgotten) -> None:
     for path in done.removed:
         console.print(f"deleted {path}", soft_wrap=True)
     for old in done.old:
-        console.print(f"{old.label}: an old version still holds it: {near(old.published.directory)}", style="yellow", soft_wrap=True)
+        console.print(f"{old.label}: an old version still holds it: {near_url(old.published.where)}", style="yellow", soft_wrap=True)
     if done.old:
         console.print("to delete old versions that nothing points to: prep-assets forget … --prune", soft_wrap=True)
     console.print(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, err, has_colour, near, number, out, size, table
+from prep_assets.cli.console import counted, err, has_colour, near_url, number, out, size, table
 from prep_assets.cli.find import AssetName, Partition, one_store, reading
 from prep_assets.cli.tokens import flowing, listed, visible
 from prep_assets.errors import ConfigError, nearest
@@ -126,4 +126,4 @@ def _show_files(console: Console, published: Published, sources: dict[str, Any])
             shown.add_row(visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
     console.print(shown)
     counts = counted(manifest.counts["files"], "file"), counted(manifest.counts["read"], "record")
-    console.print(f"── {' · '.join(counts)} · {near(published.directory)}", style="dim", soft_wrap=True)
+    console.print(f"── {' · '.join(counts)} · {near_url(published.where)}", style="dim", soft_wrap=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prep_assets.cli.console import counted, err, out, size, table
-from prep_assets.cli.find import Partition, asset_and_partitions, configured, folder_size
+from prep_assets.cli.find import Partition, asset_and_partitions, configured
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,12 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """A folder that would be deleted, and why."""
+    """What would be deleted, and why: a version, what a killed build left, or a whole store."""
 
-    label: str
-    path: Path
+    place: Place
+    name: str
     why: str
     size: int
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is still there."""
+        left = {*self.place.shelf.names(), *self.place.leftovers()}
+        return self.name in left or (self.name == self.place.directory.name and bool(left))
 
 
 def prune(
@@ -46,7 +51,7 @@ def prune(
     places = _places(workspace, asset, partition)
     gone = [] if asset else forgotten(workspace)
     doomed = [each for place in places for each in _doomed(place)]
-    doomed += [Doomed(place.label, place.directory, "not in the configuration", folder_size(place.directory)) for place in gone if removed]
+    doomed += [Doomed(place, place.directory.name, "not in the configuration", place.size) for place in gone if removed]
     _show(doomed)
     if gone and not removed:
         _name(gone)
@@ -58,32 +63,32 @@ def prune(
         place.remove_unused()
     for place in gone if removed else ():
         place.remove()
-    left = [each for each in doomed if each.path.exists()]
+    left = [each for each in doomed if each.stays]
     freed = sum(each.size for each in doomed) - sum(each.size for each in left)
     out().print(f"{counted(len(doomed) - len(left), 'folder')}, {size(freed)}, deleted", soft_wrap=True)
     for each in left:
         out().print(
-            f"{each.label}: {each.path.name} is being read and stays. Prune again when its readers have ended",
+            f"{each.place.label}: {each.name} is being read and stays. Prune again when its readers have ended",
             style="yellow",
             soft_wrap=True,
         )
 
 
 def _doomed(place: Place) -> list[Doomed]:
-    unused = [Doomed(place.label, path, "no longer used", folder_size(path)) for path in place.unused()]
-    return unused + [Doomed(place.label, path, "left by a killed build", folder_size(path)) for path in place.leftovers()]
+    unused = [Doomed(place, name, "no longer used", place.shelf.size(name)) for name in place.unused()]
+    return unused + [Doomed(place, name, "left by a killed build", place.shelf.size(name)) for name in place.leftovers()]
 
 
 def _show(doomed: list[Doomed]) -> None:
     if doomed:
         shown = table("store", "folder", "why", "size", numbers=("size",))
         for each in doomed:
-            shown.add_row(each.label, each.path.name, each.why, size(each.size))
+            shown.add_row(each.place.label, each.name, each.why, size(each.size))
         out().print(shown)
 
 
 def _name(gone: list[Place]) -> None:
-    total = size(sum(folder_size(place.directory) for place in gone))
+    total = size(sum(place.size for place in gone))
     names = ", ".join(place.label for place in gone)
     out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow", soft_wrap=True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import near, number, out, size, table
+from prep_assets.cli.console import near_url, number, out, size, table
 from prep_assets.cli.find import AssetName, Partition, label, stores_of
 from prep_assets.cli.tokens import visible
 
@@ -50,7 +50,7 @@ def _facts(published: Published) -> dict[str, Any]:
     manifest = published.manifest
     return {
         "partition": manifest.partition,
-        "path": str(published.directory),
+        "path": published.where,
         "build_key": manifest.build_key,
         "content_hash": manifest.content_hash,
         "counts": _numbers(manifest.counts),
@@ -118,7 +118,7 @@ def _show_places(console: Console, asset: str, published: list[Published]) -> No
     for each in published:
         files = each.manifest.files
         total = size(sum(entry["bytes"] for entry in files.values()))
-        shown.add_row(each.manifest.partition, number(len(files)), total, each.manifest.content_hash[:16], near(each.directory))
+        shown.add_row(each.manifest.partition, number(len(files)), total, each.manifest.content_hash[:16], near_url(each.where))
     console.print(shown)
     console.print(f"lineage and files of one: prep-assets stats {asset} -p {published[0].manifest.partition}", style="dim", soft_wrap=True)
 
@@ -132,7 +132,7 @@ def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
 
 def _show_files(console: Console, published: Published) -> None:
     files = published.manifest.files
-    shown = table("file", "size", "sha256", numbers=("size",), title=f"{label(published)}: files in {near(published.directory)}")
+    shown = table("file", "size", "sha256", numbers=("size",), title=f"{label(published)}: files in {near_url(published.where)}")
     for name, entry in files.items():
         shown.add_row(visible(name), size(entry["bytes"]), entry["sha256"][:16])
     shown.add_section()

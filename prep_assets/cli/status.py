@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import near, number, out, size, table
-from prep_assets.cli.find import configured, folder_size
+from prep_assets.cli.console import near, near_url, number, out, size, table
+from prep_assets.cli.find import configured
 from prep_assets.errors import PrepAssetsError
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ def _as_json(asset: str, partition: str, standing: Standing) -> dict[str, Any]:
         "state": standing.state,
         "why": standing.why,
         "counts": dict(published.manifest.counts) if published else {},
-        "path": str(published.directory) if published else None,
+        "path": published.where if published else None,
         "overrides": list(standing.overrides),
         "made_from_overridden": list(standing.inherited),
         "failed_checks": {name: result.summary for name, result in standing.failed.items()},
-        "refused_candidate": str(standing.candidate.directory) if standing.candidate else None,
-        "draft": str(standing.draft.directory) if standing.draft else None,
+        "refused_candidate": standing.candidate.where if standing.candidate else None,
+        "draft": standing.draft.where if standing.draft else None,
     }
 
 
@@ -115,13 +115,13 @@ def _remarks(standing: Standing) -> Iterator[tuple[str, str]]:
     if standing.candidate:
         why = f"it fails {', '.join(standing.refused)}" if standing.refused else "its checks have not come to an end"
         yield (
-            f"a newer store is not published, because {why}: {near(standing.candidate.directory)}",
+            f"a newer store is not published, because {why}: {near_url(standing.candidate.where)}",
             "bold red" if standing.refused else "yellow",
         )
     for each in standing.inherited:
         yield f"made from a store with options of one run, {each}", "yellow"
     if standing.draft:
-        yield f"there is a draft, which is not current: {near(standing.draft.directory)}", "dim"
+        yield f"there is a draft, which is not current: {near_url(standing.draft.where)}", "dim"
 
 
 def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> None:
@@ -130,12 +130,11 @@ def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> No
 
     removed = forgotten(workspace)
     for place in removed:
-        console.print(
-            f"{place.label}: not in the configuration any more, {size(folder_size(place.directory))}", style="yellow", soft_wrap=True
-        )
+        console.print(f"{place.label}: not in the configuration any more, {size(place.size)}", style="yellow", soft_wrap=True)
     for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in found)):
-        for path in place.leftovers():
-            text = f"{place.label}: left by a build that was killed, or is under way: {near(path)}, {size(folder_size(path))}"
+        for name in place.leftovers():
+            bytes_ = size(place.shelf.size(name))
+            text = f"{place.label}: left by a build that was killed, or is under way: {near(place.shelf.versions / name)}, {bytes_}"
             console.print(text, style="yellow", soft_wrap=True)
     if removed:
         console.print("to delete what is not in the configuration any more:\n  prep-assets prune --removed", soft_wrap=True)

@@ -67,7 +67,7 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
     names = [name] if name else [asset.name for asset in configured(workspace)]
     asked = [asset_and_partitions(workspace, each, partition) for each in names]
     every = [(asset.name, each) for asset, partitions in asked for each in partitions]
-    found = [(asset, each) for asset, each in every if (workspace.place(asset, each).directory / "current").exists()]
+    found = [(asset, each) for asset, each in every if workspace.place(asset, each).exists]
     missing = [workspace.place(*each).label for each in every if each not in found]
     if not found:
         of = f" of {', '.join(missing)}" if name else ""

@@ -28,7 +28,7 @@ def lost_stores(
                 continue
             gone.add(place.label)
             if place.label not in known:
-                events.append(_failure(site, asset, partition, str(place.directory)))
+                events.append(_failure(site, asset, partition, place.shelf.where))
     return events, gone
 
 

@@ -212,16 +212,16 @@ def _log(context: dg.AssetExecutionContext, event: Event) -> None:
             context.log.info(f"{step.label}: {step.why or 'checked again'}")
         case Written(step, published):
             what = "nothing to do, the store is there" if published.reused else "written"
-            context.log.info(f"{step.label}: {what}: {published.directory}")
+            context.log.info(f"{step.label}: {what}: {published.where}")
             for note in published.notes:
                 context.log.warning(f"{step.label}: {note}")
         case Checked(step, name, verdict) if not verdict.passed:
             context.log.error(f"{step.label}: {name} does not hold: {verdict.summary}")
         case Accepted(step, published, _, overrides, True):
             changed = ", ".join(overrides)
-            context.log.warning(f"{step.label}: a draft with {changed}; current has not moved. The draft is in {published.directory}")
+            context.log.warning(f"{step.label}: a draft with {changed}; current has not moved. The draft is in {published.where}")
         case Accepted(step, published):
-            context.log.info(f"{step.label}: every check holds, published: {published.directory}")
+            context.log.info(f"{step.label}: every check holds, published: {published.where}")
         case Refused(_, reason):
             context.log.error(reason)
         case Skipped(step, because):

@@ -53,7 +53,7 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
         **looks,
         **({"dagster/row_count": rows} if rows is not None else {}),
         **dict(sorted(numbers.items())),
-        "path": dg.MetadataValue.path(str(published.directory)),
+        "path": dg.MetadataValue.path(published.where),
         "content_hash": data_version(published),
         "build_key": manifest.build_key[:20],
         "reused": published.reused,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from prep_assets.disk.faults import named
@@ -44,3 +45,12 @@ def remove_tree(path: Path) -> list[str]:
 
     shutil.rmtree(path, onerror=note)  # `onexc` is Python 3.12's
     return left
+
+
+def folder_size(directory: Path) -> int:
+    """Bytes of all files below a folder; a file that goes meanwhile counts nothing."""
+    total = 0
+    for path in directory.rglob("*"):
+        with suppress(OSError):
+            total += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
+    return total

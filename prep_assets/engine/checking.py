@@ -47,4 +47,4 @@ def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verd
         return run_check(check, workspace, published)
     except Exception as error:
         said = f"the check could not be carried out ({type(error).__name__}: {error})"
-        return Verdict(False, said, {}, Worst(str(published.directory), said))
+        return Verdict(False, said, {}, Worst(published.where, said))

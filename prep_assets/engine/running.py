@@ -110,7 +110,7 @@ class _Worker:
             place.record(published, results)
         if failed:
             reasons = "\n".join(f"  {name}: {result.summary}" for name, result in failed.items())
-            said = f"{step.label}: not published, because it fails its checks. The store is left in {published.directory}\n{reasons}"
+            said = f"{step.label}: not published, because it fails its checks. The store is left in {published.where}\n{reasons}"
             return Refused(step, said, verdicts, published)
         if not draft:
             place.accept(published, results)
@@ -136,7 +136,7 @@ class _Worker:
 
 
 def _reused(published: Published) -> Published:
-    return Published(published.directory, published.manifest, reused=True)
+    return replace(published, reused=True)
 
 
 def check(workspace: Workspace, step: Step) -> Iterator[Event]:

@@ -82,15 +82,15 @@ def diff(workspace: Workspace, asset: str, version: str | None = None, *, partit
     if current is None:
         raise ConfigError(f"{place.label} has no current store to compare with")
     other = _other(place, current) if version is None else version_named(place, version)
-    newer = {each.directory for each in (place.draft(), place.candidate()) if each is not None}
-    before, after = (current, other) if other.directory in newer else (other, current)
+    newer = {each.version for each in (place.draft(), place.candidate()) if each is not None}
+    before, after = (current, other) if other.version in newer else (other, current)
     return compare(workspace, before, after, examples=examples)
 
 
 def _other(place: Place, current: Published) -> Published:
-    others = [each for each in versions(place) if each.directory.resolve() != current.directory.resolve()]
+    others = [each for each in versions(place) if each.version != current.version]
     if not others:
-        raise ConfigError(f"{place.label} has one version only, the current one: {current.directory}")
+        raise ConfigError(f"{place.label} has one version only, the current one: {current.where}")
     return others[0]
 
 

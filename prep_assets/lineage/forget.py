@@ -85,9 +85,9 @@ def forget(
     left, searched = _left(after, concerned, known, needles)
     # one that is being read is not deleted: before old versions are searched, and after what `where` opened is let go
     gc.collect()
-    unused = [path for _, place in _stores(after, concerned) for path in place.remove_unused()] if prune else []
+    unused = [str(place.shelf.versions / name) for _, place in _stores(after, concerned) for name in place.remove_unused()] if prune else []
     old = tuple(_old(after, concerned, needles))
-    return Forgotten(fresh, _held(known), left, searched, old, tuple(map(str, unused)))
+    return Forgotten(fresh, _held(known), left, searched, old, tuple(unused))
 
 
 def _names(record: str, found: Whereabouts) -> bool:
@@ -160,7 +160,7 @@ def _old(workspace: Workspace, concerned: set[tuple[str, str]], needles: Sequenc
         current = place.current()
         clean = _clean_sources(workspace, asset, place)
         for version in versions(place):
-            if current is not None and version.directory.resolve() == current.directory.resolve():
+            if current is not None and version.version == current.version:
                 continue
             records = records_with(workspace, version, needles)
             if is_export(asset.name) and version.manifest.recipe["source"] not in clean:

@@ -56,11 +56,19 @@ class Manifest:
         """sha256 over names and hashes of the payload files: equal exactly when the payload is."""
         return digest({name: entry["sha256"] for name, entry in self.files.items()})
 
-    def write(self, directory: Path) -> None:
-        """Write ``manifest.json`` into `directory`, with a seal: the hash of everything else in it."""
+    def same_store(self, other: Manifest) -> bool:
+        """Whether both are of one build and one content; what the configuration asks for may differ."""
+        return all(getattr(self, name) == getattr(other, name) for name in ("build_key", "content_hash", "quarantine"))
+
+    @property
+    def text(self) -> str:
+        """What ``manifest.json`` holds, with a seal: the hash of everything else in it."""
         fields = asdict(self)
-        text = json.dumps({**fields, "seal": digest(fields)}, indent=1, sort_keys=True, ensure_ascii=False)
-        write_text(directory / MANIFEST, text + "\n")
+        return json.dumps({**fields, "seal": digest(fields)}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def write(self, directory: Path) -> None:
+        """Write ``manifest.json`` into `directory`."""
+        write_text(directory / MANIFEST, self.text)
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
@@ -71,7 +79,19 @@ class Manifest:
         """
         path = directory / MANIFEST
         try:
-            fields = json.loads(path.read_text("utf-8"))
+            return cls.parse(path.read_bytes(), str(path))
+        except FileNotFoundError as error:
+            raise StoreError(f"{directory} is no store: it has no {MANIFEST}") from error
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Manifest:
+        """The manifest that a file holds; `where` is how messages call it.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        try:
+            fields = json.loads(data.decode())
             seal = fields.pop("seal")
             for name, entry in fields["files"].items():
                 if not (isinstance(entry["bytes"], int) and isinstance(entry["sha256"], str)):
@@ -79,10 +99,8 @@ class Manifest:
             if (found := digest(fields)) != seal:
                 raise ValueError(f"what it says has the hash {found[:16]}…, its seal is {str(seal)[:16]}…")
             return cls(**{**fields, "checks": tuple(fields["checks"])})
-        except FileNotFoundError as error:
-            raise StoreError(f"{directory} is no store: it has no {MANIFEST}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"{path} cannot be read ({error}); it was edited or cut short. Build the store again") from error
+            raise StoreError(f"{where} cannot be read ({error}); it was edited or cut short. Build the store again") from error
 
 
 def digest(value: Any) -> str:

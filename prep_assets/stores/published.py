@@ -13,23 +13,19 @@ build that dies leaves nothing that can be read. A version is never written agai
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prep_assets.disk.faults import told
-from prep_assets.disk.folders import make_folder, remove_tree, sync
 from prep_assets.errors import StoreError
-from prep_assets.stores import pointers
 from prep_assets.stores.building import Audit, Draft, Write, build_version
-from prep_assets.stores.checked import Result, write_results
-from prep_assets.stores.leases import is_read
-from prep_assets.stores.manifest import MANIFEST, Manifest
+from prep_assets.stores.checked import Result
+from prep_assets.stores.disk_shelf import DiskShelf
+from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.shelf import Shelf
 from prep_assets.stores.version import Published
-from prep_assets.stores.version_folders import clean, leftovers_in, of_key, remove_version, versions_in
+from prep_assets.stores.version_folders import of_key
 
 __all__ = ["Draft", "Place", "Published", "open_published"]
 
@@ -48,11 +44,6 @@ class Place:
         return self.root / self.asset / self.partition
 
     @property
-    def versions(self) -> Path:
-        """The folder of its versions."""
-        return self.directory / "versions"
-
-    @property
     def label(self) -> str:
         """How messages call it."""
         return f"{self.asset}[{self.partition}]" if self.partition else self.asset
@@ -60,7 +51,12 @@ class Place:
     @property
     def exists(self) -> bool:
         """Whether there is a published store, sound or not."""
-        return (self.directory / "current").exists()
+        return bool(self.shelf.pointers().current)
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where its versions are kept."""
+        return shelf_of(self.directory)
 
     def current(self) -> Published | None:
         """The published store, or `None` where there is none."""
@@ -75,11 +71,12 @@ class Place:
         return self._pointed("draft")
 
     def _pointed(self, name: str) -> Published | None:
-        directory = self._target(name)
-        return None if directory is None else Published(directory, Manifest.read(directory))
-
-    def _target(self, name: str) -> Path | None:
-        return pointers.target(self.directory, name)
+        shelf = self.shelf
+        version = getattr(shelf.pointers(), name)
+        if not version:
+            return None
+        published = shelf.published(version)
+        return replace(published, folder=published.folder.resolve())
 
     def propose(
         self,
@@ -103,29 +100,25 @@ class Place:
         Raises:
             StoreError: the disk is full or faulty, or does not hold what was written.
         """
-        with self._locked() as notes:
-            there = self._sound(build_key)
+        shelf = self.shelf
+        with shelf.building() as notes:
+            there = _sound(shelf, build_key)
             found = None if again else there
             if found is None:
                 about = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {})
-                final = build_version(self.versions, about, write, audit, before=self._size())
-                notes += _difference(there, final)
+                version = build_version(shelf, about, write, audit, before=self._size())
+                notes += _difference(there, shelf.published(version))
             else:
-                final = found.directory
+                version = found.version
                 if found.manifest.config_key != config_key and not draft:
-                    _write_manifest(final, replace(found.manifest, config_key=config_key))
-            if draft:
-                pointers.point(self.directory, "draft", final)
-            elif self._target("current") == final.resolve():
-                pointers.unpoint(self.directory, "candidate")
-            else:
-                pointers.point(self.directory, "candidate", final)
-            return Published(final, Manifest.read(final), reused=found is not None, notes=tuple(notes))
+                    shelf.relabel(version, replace(found.manifest, config_key=config_key))
+            shelf.change(lambda now: {"draft": version} if draft else {"candidate": "" if now.current == version else version})
+            return replace(shelf.published(version), reused=found is not None, notes=tuple(notes))
 
     def record(self, published: Published, results: Mapping[str, Result]) -> None:
         """Write down beside a store what its checks say. What was written before of checks that did not run now is kept."""
-        with self._locked():
-            write_results(published.directory, published.manifest.content_hash, {**(published.results or {}), **results})
+        with self.shelf.building():
+            self.shelf.record(published.version, published.manifest.content_hash, {**(published.results or {}), **results})
 
     def accept(self, published: Published, results: Mapping[str, Result]) -> None:
         """Make a proposed store current, on the word of its checks, which is written down beside it.
@@ -136,45 +129,46 @@ class Place:
         """
         failed = [name for name, result in results.items() if not result.passed]
         if failed:
-            raise StoreError(f"{self.label}: {published.directory} is not published: it fails {', '.join(failed)}")
-        with self._locked():
+            raise StoreError(f"{self.label}: {published.where} is not published: it fails {', '.join(failed)}")
+        shelf, version, content = self.shelf, published.version, published.manifest.content_hash
+        with shelf.building():
             try:
-                found = Manifest.read(published.directory).content_hash
-                if found != published.manifest.content_hash:
-                    raise StoreError(f"its content is {found[:12]}…, {published.manifest.content_hash[:12]}… was checked")
+                found = shelf.published(version).manifest.content_hash
+                if found != content:
+                    raise StoreError(f"its content is {found[:12]}…, {content[:12]}… was checked")
             except StoreError as error:
                 raise StoreError(
-                    f"{self.label}: {published.directory} cannot be published, it was removed or damaged since it was built: {error}. "
+                    f"{self.label}: {published.where} cannot be published, it was removed or damaged since it was built: {error}. "
                     "Materialize the asset again"
                 ) from error
-            write_results(published.directory, published.manifest.content_hash, results)
-            pointers.point(self.directory, "current", published.directory)
-            for name in ("candidate", "draft"):
-                if self._target(name) == published.directory.resolve():
-                    pointers.unpoint(self.directory, name)
+            shelf.record(version, content, results)
+            shelf.change(lambda now: {"current": version} | {name: "" for name in ("candidate", "draft") if getattr(now, name) == version})
 
-    def unused(self) -> tuple[Path, ...]:
+    def unused(self) -> tuple[str, ...]:
         """The versions that nothing points to, sorted."""
-        used = {self._target(name) for name in pointers.POINTERS}
-        return tuple(path for path in versions_in(self.versions) if path.resolve() not in used)
+        shelf = self.shelf
+        used = set(astuple(shelf.pointers()))
+        return tuple(name for name in shelf.names() if name not in used)
 
-    def leftovers(self) -> tuple[Path, ...]:
-        """What killed builds left half-written, sorted. A build that is under way looks the same."""
-        return leftovers_in(self.versions)
-
-    def remove_unused(self) -> tuple[Path, ...]:
+    def remove_unused(self) -> tuple[str, ...]:
         """Delete what is `unused` and read by nobody, with what lies beside it, and all leftovers; no build is under way meanwhile."""
-        with self._locked():
-            return tuple(path for path in self.unused() if remove_version(path))
+        shelf = self.shelf
+        with shelf.building():
+            return tuple(version for version in self.unused() if shelf.remove(version))
+
+    def leftovers(self) -> tuple[str, ...]:
+        """What killed builds left half-written, sorted. A build that is under way looks the same."""
+        return tuple(self.shelf.leftovers())
+
+    @property
+    def size(self) -> int:
+        """Bytes of all versions and of what was left."""
+        shelf = self.shelf
+        return sum(shelf.size(name) for name in (*shelf.names(), *shelf.leftovers()))
 
     def remove(self) -> None:
         """Delete the store with all its versions, unless somebody reads one of them."""
-        with self._locked():
-            if any(is_read(version) for version in versions_in(self.versions)):
-                return
-        with told(self.directory):
-            if left := remove_tree(self.directory):
-                raise StoreError(f"{self.directory} cannot be deleted: {'; '.join(left[:3])}. Delete it by hand")
+        self.shelf.remove_all()
 
     def _size(self) -> int:
         try:
@@ -183,56 +177,39 @@ class Place:
             return 0
         return current.bytes if current else 0
 
-    def _sound(self, build_key: str) -> Published | None:
-        """The store that is exactly what this build would give; of several, the current one. A damaged one stays until its successor is current."""
-        current = self._target("current")
-        for directory in sorted(of_key(self.versions, build_key), key=lambda path: path.resolve() != current):
-            try:
-                published = Published(directory, Manifest.read(directory))
-                published.verify()
-            except StoreError:
-                continue
-            if published.manifest.build_key == build_key:
-                return published
-        return None
 
-    @contextmanager
-    def _locked(self) -> Iterator[list[str]]:
-        """One builder at a time; whatever an earlier one left half-written is removed, and named in the list."""
-        with told(self.directory):
-            make_folder(self.directory)
-            self.versions.mkdir(exist_ok=True)
-            with (self.versions / ".lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                pointers.remove_unfinished(self.directory)
-                removed = clean(self.versions)
-                yield [f"removed what a killed build left: {', '.join(removed)}"] if removed else []
+def shelf_of(directory: Path) -> Shelf:
+    """Where the versions of the store in a folder are kept."""
+    return DiskShelf(directory)
 
 
-def _difference(before: Published | None, version: Path) -> list[str]:
+def _sound(shelf: Shelf, build_key: str) -> Published | None:
+    """The store that is exactly what a build would give; of several, the current one. A damaged one stays until its successor is current."""
+    current = shelf.pointers().current
+    for version in sorted(of_key(shelf.names(), build_key), key=lambda name: name != current):
+        try:
+            published = shelf.published(version)
+            published.verify()
+        except StoreError:
+            continue
+        if published.manifest.build_key == build_key:
+            return published
+    return None
+
+
+def _difference(before: Published | None, after: Published) -> list[str]:
     """What to say where two builds of one key differ."""
-    if before is None or before.directory == version:
+    if before is None or before.version == after.version:
         return []
-    now = Manifest.read(version)
+    now = after.manifest
     if (now.content_hash, now.quarantine) == (before.manifest.content_hash, before.manifest.quarantine):
         return []
     names = sorted({*now.files, *before.manifest.files})
     differing = [name for name in names if now.files.get(name) != before.manifest.files.get(name)] or ["refused records"]
     return [
         f"two builds of one key differ, in {', '.join(differing[:4])}: the build is not deterministic, or the store before was wrong. "
-        f"Compare {before.directory} with {version}"
+        f"Compare {before.where} with {after.where}"
     ]
-
-
-def _write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Replace the manifest of a sound store in one step; the payload stays as it is."""
-    work = directory.with_name(f".writing-manifest-{directory.name}")
-    work.mkdir()
-    manifest.write(work)
-    sync(work / MANIFEST)
-    (work / MANIFEST).replace(directory / MANIFEST)
-    sync(directory)
-    remove_tree(work)
 
 
 def open_published(root: Path, asset: str, partition: str = "", *, remedy: str = "") -> Published:
@@ -248,5 +225,5 @@ def open_published(root: Path, asset: str, partition: str = "", *, remedy: str =
         again = f". Build it again:\n  {remedy}" if remedy else ""
         raise StoreError(f"{str(error).removesuffix('. Build the store again') if remedy else error}{again}") from error
     if found is None:
-        raise StoreError(f"{place.label}: no store in {place.directory}." + (f" Build it with:\n  {remedy}" if remedy else ""))
+        raise StoreError(f"{place.label}: no store in {place.shelf.where}." + (f" Build it with:\n  {remedy}" if remedy else ""))
     return found

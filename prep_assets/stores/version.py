@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.checked import Result, read_results
@@ -12,31 +13,70 @@ from prep_assets.stores.manifest import Manifest, file_hash, payload_faults
 from prep_assets.stores.version_folders import QUARANTINE
 
 
+class Keeper(Protocol):
+    """Where a version is kept that is not in a folder of this machine yet."""
+
+    @property
+    def where(self) -> str:
+        """How messages call the place."""
+        ...
+
+    def fetch(self, version: str, manifest: Manifest) -> Path:
+        """Its folder, with all its files, each as the manifest says."""
+        ...
+
+    def faults(self, version: str, manifest: Manifest) -> list[str]:
+        """What is not as its manifest says, read from where it is kept; one sentence each."""
+        ...
+
+    def results(self, version: str, content_hash: str) -> Mapping[str, Result] | None:
+        """What its checks said of this content."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """A store that can be read.
 
     Attributes:
-        directory: the folder of its version.
+        folder: the folder of its version; where it is kept elsewhere, the files come there when `directory` is asked for.
         reused: whether it was there before it was asked for.
         notes: what whoever asked for it should know, one sentence each.
+        keeper: where it is kept; `None`: in its folder.
     """
 
-    directory: Path
+    folder: Path
     manifest: Manifest
     reused: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
+    keeper: Keeper | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def version(self) -> str:
+        """Its name among the versions of the store."""
+        return self.folder.name
+
+    @property
+    def where(self) -> str:
+        """Where it is kept, for messages."""
+        return str(self.folder) if self.keeper is None else f"{self.keeper.where}/versions/{self.version}"
+
+    @property
+    def directory(self) -> Path:
+        """Its folder on this machine, with all its files."""
+        return self.folder if self.keeper is None else self.keeper.fetch(self.version, self.manifest)
 
     @property
     def quarantine(self) -> Path | None:
         """The file of refused records, or `None` where nothing was refused."""
-        path = self.directory.with_name(self.directory.name + QUARANTINE)
-        return path if self.manifest.quarantine else None
+        return self.directory.with_name(self.version + QUARANTINE) if self.manifest.quarantine else None
 
     @property
     def results(self) -> Mapping[str, Result] | None:
         """What each check said when it last ran on exactly this content; `None` where none ever did."""
-        return read_results(self.directory, self.manifest.content_hash)
+        if self.keeper is not None:
+            return self.keeper.results(self.version, self.manifest.content_hash)
+        return read_results(self.folder, self.manifest.content_hash)
 
     @property
     def bytes(self) -> int:
@@ -44,13 +84,19 @@ class Published:
         return sum(int(entry["bytes"]) for entry in self.manifest.files.values())
 
     def verify(self) -> None:
-        """Compare every file with the manifest.
+        """Compare every file with the manifest, where the store is kept.
 
         Raises:
             StoreError: a file is missing, cut short, altered or foreign; every such file is named.
         """
-        faults = payload_faults(self.directory, self.manifest)
-        if self.quarantine is not None and (not self.quarantine.is_file() or file_hash(self.quarantine) != self.manifest.quarantine):
-            faults.append(f"{self.quarantine.name}: missing or altered")
+        faults = version_faults(self.folder, self.manifest) if self.keeper is None else self.keeper.faults(self.version, self.manifest)
         if faults:
-            raise StoreError(f"{self.directory} is not what its manifest says:\n  " + "\n  ".join(faults))
+            raise StoreError(f"{self.where} is not what its manifest says:\n  " + "\n  ".join(faults))
+
+
+def version_faults(folder: Path, manifest: Manifest) -> list[str]:
+    """What of a version in a folder is not as its manifest says, one sentence each; the quarantine file beside it included."""
+    faults, quarantine = payload_faults(folder, manifest), folder.with_name(folder.name + QUARANTINE)
+    if manifest.quarantine and (not quarantine.is_file() or file_hash(quarantine) != manifest.quarantine):
+        faults.append(f"{quarantine.name}: missing or altered")
+    return faults

@@ -8,6 +8,7 @@ versions/.writing-…                            a build under way, or what a ki
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from prep_assets.disk.folders import remove_tree
@@ -18,6 +19,8 @@ from prep_assets.stores.leases import alone
 KEY_LENGTH = 20
 CONTENT_LENGTH = 12
 QUARANTINE = ".quarantine.jsonl"
+PAYLOAD, WORK_QUARANTINE = "payload", "quarantine.jsonl"
+"""In the folder of a build that is under way."""
 
 
 def name_of(build_key: str, content_hash: str, number: int = 1) -> str:
@@ -31,9 +34,9 @@ def versions_in(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.is_dir() and not path.name.startswith("."))
 
 
-def of_key(folder: Path, build_key: str) -> list[Path]:
-    """The versions of one build key, sorted."""
-    return [path for path in versions_in(folder) if path.name.partition("-")[0] == build_key[:KEY_LENGTH]]
+def of_key(names: Iterable[str], build_key: str) -> list[str]:
+    """Those of some versions that are of one build key."""
+    return [name for name in names if name.partition("-")[0] == build_key[:KEY_LENGTH]]
 
 
 def leftovers_in(folder: Path) -> tuple[Path, ...]:

@@ -1,4 +1,4 @@
-"""All versions of a store that are on disk: those that are pointed to, and those that nothing points to any more."""
+"""All versions of a store that are there: those that are pointed to, and those that nothing points to any more."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from prep_assets.errors import ConfigError, StoreError, nearest
-from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.published import Place, Published
 
 
 def versions(place: Place) -> list[Published]:
     """Every version that can be read, the one that was written last first."""
-    found = {each.directory.resolve(): each for each in _each(place)}
-    return sorted(found.values(), key=lambda each: (-(each.directory / MANIFEST).stat().st_mtime_ns, each.directory.name))
+    found, shelf = {each.version: each for each in _each(place)}, place.shelf
+    return sorted(found.values(), key=lambda each: (-shelf.written(each.version), each.version))
 
 
 def _each(place: Place) -> Iterator[Published]:
@@ -21,9 +20,9 @@ def _each(place: Place) -> Iterator[Published]:
         with suppress(StoreError):
             if (found := pointed()) is not None:
                 yield found
-    for path in place.unused():
+    for version in place.unused():
         with suppress(StoreError):  # a damaged one is not worth a look
-            yield Published(path, Manifest.read(path))
+            yield place.shelf.published(version)
 
 
 def version_named(place: Place, name: str) -> Published:
@@ -38,10 +37,10 @@ def version_named(place: Place, name: str) -> Published:
             raise ConfigError(f"{place.label} has no {name}")
         return found
     every = versions(place)
-    chosen = [each for each in every if each.directory.name.startswith(name) or each.manifest.build_key.startswith(name)]
+    chosen = [each for each in every if each.version.startswith(name) or each.manifest.build_key.startswith(name)]
     if len(chosen) == 1:
         return chosen[0]
-    known = [each.directory.name for each in every]
+    known = [each.version for each in every]
     problem = f"several versions that begin with {name!r}" if chosen else f"no version {name!r}{nearest(name, known)}"
     raise ConfigError(f"{place.label} has {problem}. There are: {', '.join(known) or 'none'}")
 

@@ -72,5 +72,5 @@ def chosen_stream(store: Store, stream: str | None, names: Sequence[str]) -> str
         ConfigError: the store has no such stream.
     """
     if stream is not None and stream not in names:
-        raise ConfigError(f"{store.directory} has no stream {stream!r}; it has {', '.join(names)}")
+        raise ConfigError(f"{store.published.where} has no stream {stream!r}; it has {', '.join(names)}")
     return stream or names[0]
