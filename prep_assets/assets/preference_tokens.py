@@ -1,9 +1,10 @@
-"""Tokenized preferences: both sides of every training pair as token ids with masks."""
+"""Tokenized preferences: both sides of every pair as token ids with masks; pairs that are held out in the folder ``test``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ from prep_assets.assets.checks.token_rows import token_rows
 from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.options import REASONING, TEMPLATE
-from prep_assets.assets.preferences import TRAIN
+from prep_assets.assets.preferences import TEST, TRAIN
 from prep_assets.assets.previews.tokens import record_preview
 from prep_assets.assets.reading.reasoning import reasoning_recipe
 from prep_assets.assets.selftest.masks import masked_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.in_shards import Streams
+from prep_assets.assets.writing.in_shards import Streams, add
 from prep_assets.assets.writing.lines_in_shards import Batch, encode_lines
 from prep_assets.assets.writing.pairs import SIDES, encode_pairs, pair_encoder
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
@@ -38,7 +39,11 @@ from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
 
-PAIRS = "preferences"
+PAIRS, HELD_OUT = "preferences", "test"
+FILES = {"": TRAIN, f"{HELD_OUT}/": TEST}
+"""Folder of a pair of streams → the file whose lines they hold."""
+STREAMS = {f"{folder}{side}": name for folder, name in FILES.items() for side in SIDES}
+"""Stream → the file whose lines it holds."""
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -50,34 +55,45 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
         "template": workspace.template(family).hash,
         **reasoning_recipe(family),
         "max_seq_len": family.preprocessing.max_seq_len,
+        "truncation": family.truncation,
         "output": family.output.model_dump(),
     }
 
 
 def _write(workspace: Workspace, _: str, payload: Path, quarantine_path: Path) -> Draft:
-    """Tokenize both sides of every training pair through the chat template; loss on the answer and its stop token only."""
+    """Tokenize both sides of every pair through the chat template; loss on the answer and its stop token only."""
     family = workspace.family(Preference)
     directory = open_published(workspace.stores, PAIRS, remedy=build_command(PAIRS)).directory
     dtype, shard = ids_dtype(family, workspace.vocabulary(family)), family.output.max_tokens_per_shard
-    dtypes = {side: {"tokens": dtype, "loss_mask": "uint8"} for side in SIDES}
-    with ExitStack() as stack:
-        quarantine = stack.enter_context(Quarantine(quarantine_path))
-        writers = {
-            side: stack.enter_context(record_writer(family.output.storage_format, payload, side, dtypes[side], max_tokens_per_shard=shard))
-            for side in SIDES
-        }
-        streams = Streams(payload, dtypes, writers, quarantine)
-        counts = encode_lines(workspace, family, "tokenize pairs", open_lines(directory, TRAIN), _encode, streams)
+    dtypes, counts = {side: {"tokens": dtype, "loss_mask": "uint8"} for side in SIDES}, dict[str, int]()
+    with Quarantine(quarantine_path) as quarantine:
+        for folder, name in FILES.items():
+            lines = open_lines(directory, name)
+            if folder and not len(lines):
+                continue
+            (payload / folder).mkdir(exist_ok=True)
+            with ExitStack() as stack:
+                open_writer = partial(record_writer, family.output.storage_format, payload / folder, max_tokens_per_shard=shard)
+                writers = {side: stack.enter_context(open_writer(side, dtypes[side])) for side in SIDES}
+                streams = Streams(payload, dtypes, writers, quarantine)
+                found = encode_lines(workspace, family, "tokenize pairs", lines, partial(_encode, name=name), streams)
+            add(counts, {**found, **({"kept_test": found["kept"]} if folder else {})})
         refused = quarantine.counts
     return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary", "both sides have the same records"))
 
 
-def _encode(workspace: Workspace, batches: Iterator[Batch], writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
-    """Tokenize and write pairs; see `EncodeLines`."""
+def _encode(
+    workspace: Workspace, batches: Iterator[Batch], writers: Sequence[RecordWriter], quarantine: Quarantine, *, name: str
+) -> dict[str, Any]:
+    """Tokenize and write pairs; see `EncodeLines`.
+
+    Args:
+        name: of their file.
+    """
     encoder, counts = pair_encoder(workspace), {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
     for first, batch in batches:
         counts["read"] += len(batch)
-        kept, sides = encode_pairs(workspace, batch, first, encoder, quarantine)
+        kept, sides = encode_pairs(workspace, batch, first, encoder, quarantine, name=name)
         counts["kept"] += len(kept)
         rows = [first + i for i in kept]
         for side, writer in zip(SIDES, writers, strict=True):
@@ -90,9 +106,12 @@ def _encode(workspace: Workspace, batches: Iterator[Batch], writers: Sequence[Re
 
 def _audit(workspace: Workspace, _: str, payload: Path) -> None:
     vocabulary = workspace.vocabulary(workspace.family(Preference))
-    chosen, rejected = (audit_stream(payload, side, vocabulary) for side in SIDES)
-    if not np.array_equal(chosen.row, rejected.row):
-        raise StoreError("chosen and rejected do not hold the same pairs")
+    for folder in FILES:
+        if folder and not (payload / folder).is_dir():
+            continue
+        chosen, rejected = (audit_stream(payload / folder, side, vocabulary) for side in SIDES)
+        if not np.array_equal(chosen.row, rejected.row):
+            raise StoreError(f"{folder}chosen and {folder}rejected do not hold the same pairs")
 
 
 def _only_unpaired(workspace: Workspace) -> bool:
@@ -106,13 +125,15 @@ def _only_unpaired(workspace: Workspace) -> bool:
 ASSET = Asset(
     name="preference_tokens",
     family="preference",
-    description="Both sides of every training pair as token ids, loss on the answer and its stop token only.",
+    description="""Both sides of every pair as token ids, loss on the answer and its stop token only.
+
+Pairs that are held out are in the folder `test`.""",
     version=VERSION,
     depends=_depends,
     write=_write,
     audit=_audit,
     upstream=(PAIRS,),
-    options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output"),
+    options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "truncation", "output"),
     checks=(
         INTEGRITY,
         ACCOUNTING,
@@ -123,8 +144,12 @@ ASSET = Asset(
     ),
     preview=record_preview,
     selftest=masked_trials(preference_rows, preference_conversations),
-    streams={"pairs": Stream(Pairs, None), **{side: Stream(TokenStore, side, masked=True) for side in SIDES}},
-    source=FromLines({"chosen": (PAIRS, TRAIN)}, pair_lines),
+    streams={
+        "pairs": Stream(Pairs, None),
+        HELD_OUT: Stream(Pairs, HELD_OUT),
+        **{name: Stream(TokenStore, name, masked=True) for name in STREAMS},
+    },
+    source=FromLines({f"{folder}chosen": (PAIRS, name) for folder, name in FILES.items()}, pair_lines),
     may_be_empty=_only_unpaired,
     columns=COLUMNS,
 )

@@ -3,6 +3,6 @@
 RAW = "2"
 PRETRAIN = "5"
 SFT = "4"
-PREFERENCE = "6"
+PREFERENCE = "7"
 RL = "4"
 EXPORT = "4"

@@ -339,6 +339,11 @@ class Preference(Chat):
     test_fraction: float = Field(default=0.05, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
     seed: int = Field(default=0, description="Seed of the shuffle of the training file.")
     shuffle: bool = Field(default=True, description="Shuffle the training file.")
+    truncation: Literal["drop", "end"] = Field(
+        default="drop",
+        description="A side of a pair longer than max_seq_len: refuse the pair, or cut the side's end off; refused where no answer is left, or "
+        "both are left equal.",
+    )
     form: Form = FORM
 
 

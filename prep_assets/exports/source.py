@@ -47,7 +47,7 @@ def open_source(where: Published | Path | str, stream: str | None = None) -> Sou
 
     Args:
         where: the folder that has the payload, e.g. ``stores/sft_packed/current``.
-        stream: which one, where the folder has several; of groups, the folder of those that are held out.
+        stream: which one, where the folder has several; of pairs and groups, the folder of those that are held out.
 
     Raises:
         StoreError: there is none, or several and `stream` does not say which.
@@ -57,6 +57,8 @@ def open_source(where: Published | Path | str, stream: str | None = None) -> Sou
     names = sorted({*tables, *streams})
     if stream is None and set(names) == set(SIDES):
         return Pairs(*(open_tokens(folder, side) for side in SIDES))
+    if stream is not None and (folder / stream / f"{SIDES[0]}.index").is_dir():
+        return Pairs(*(open_tokens(folder / stream, side) for side in SIDES))
     if stream is None and set(names) == set(STREAMS):
         return open_groups(folder)
     if stream is not None and (folder / stream / f"{STREAMS[0]}.index").is_dir():

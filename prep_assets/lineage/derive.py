@@ -127,7 +127,7 @@ def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> S
     """One side of a pair."""
     family = workspace.family(Preference)
     rendered = rendered_pair(dict(line), workspace.template(family), inline_reasoning(workspace, family))
-    return rendered_sequence(pair_encoder(workspace), rendered[SIDES.index(side)], binary=True)
+    return rendered_sequence(pair_encoder(workspace), rendered[SIDES.index(side.rpartition("/")[2])], binary=True)
 
 
 def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> Sequence:

@@ -105,7 +105,8 @@ class Opened:
         recipe = published.manifest.recipe
         each = Exporting("", EVERY[recipe["from"]], recipe["format"], recipe["stream"], recipe["options"])
         source = open_export_source(each, self.published(each.source.name, partition))
-        names = SIDES if isinstance(source, Pairs) else (each.stem(partition) or each.stream,)
+        stem = each.stem(partition)
+        names = tuple(f"{stem}/{side}" if stem else side for side in SIDES) if isinstance(source, Pairs) else (stem or each.stream,)
         return OpenExport(each, source, names, reader(each.format)(published.directory, source, each.options))
 
     def hashes(self, asset: str, partition: str) -> Mapping[str, Any]:

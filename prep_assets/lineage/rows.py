@@ -13,6 +13,7 @@ import numpy.typing as npt
 from prep_assets.assets.checks.read_back import row_fault
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.exports import Exporting
+from prep_assets.assets.preference_tokens import STREAMS
 from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.exports.source import SIDES, Pairs
@@ -20,7 +21,7 @@ from prep_assets.lineage.opened import Opened, is_export
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
 
-_HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed)?")
+_HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,9 @@ def streams(published: Published) -> list[str]:
     """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
     if published.manifest.asset == "rl_groups":
         return list(splits(published.directory))
-    found = sorted(path.stem for path in published.directory.iterdir() if path.suffix in (".index", ".documents"))
-    return sorted(found, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
+    found = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in published.directory.glob(pattern))
+    names = sorted(path.relative_to(published.directory).with_suffix("").as_posix() for path in found)
+    return sorted(names, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
 
 
 def stream_of(published: Published, asked: str | None) -> str:
@@ -175,7 +177,7 @@ def _tokenized_line(opened: Opened, place: Place) -> Row:
 
 
 LINES_OF: Mapping[tuple[str, str], tuple[str, str]] = {
-    **{("preference_tokens", side): ("preferences", "preferences") for side in SIDES},
+    **{("preference_tokens", stream): ("preferences", name) for stream, name in STREAMS.items()},
     ("rl_tokens", "prompts"): ("rl_prompts", "rl_prompts_train"),
     ("rl_tokens", "arithmetic"): ("arithmetic_prompts", "arithmetic_prompts"),
 }
@@ -226,7 +228,8 @@ def _document(opened: Opened, place: Place, table: PackedStore, stream: str) -> 
 
 def _sides(opened: Opened, place: Place, each: Exporting) -> Row:
     """A pair: its chosen answer, then the rejected one, each with the prompt."""
-    rows = [_tokenized_line(opened, Place(each.source.name, "", side, place.row)) for side in SIDES]
+    folder = "" if each.stem("") is None else f"{each.stem('')}/"
+    rows = [_tokenized_line(opened, Place(each.source.name, "", f"{folder}{side}", place.row)) for side in SIDES]
     chosen, rejected = (row.pieces[0] for row in rows)
     at = chosen.end
     ids, weights = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "weights"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prep_assets.assets.graph import EVERY
+from prep_assets.assets.preference_tokens import STREAMS
 from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.stage import token_streams
 from prep_assets.assets.workspace import Workspace
@@ -21,9 +22,14 @@ from prep_assets.stores.tokens import TokenStore, open_tokens
 
 PACKED = {"sft_packed": "train", "sft_dev_packed": "dev"}
 """Packed table → stream of the token stores that it is made of."""
-LINES = {"chosen": "preferences", "rejected": "preferences", "prompts": "rl_prompts_train", "arithmetic": "arithmetic_prompts"}
+LINES = {**STREAMS, "prompts": "rl_prompts_train", "arithmetic": "arithmetic_prompts"}
 """Token stream → the JSONL file whose lines its records are."""
-LINE_ASSETS = {"preferences": "preferences", "rl_prompts_train": "rl_prompts", "arithmetic_prompts": "arithmetic_prompts"}
+LINE_ASSETS = {
+    "preferences": "preferences",
+    "preferences_test": "preferences",
+    "rl_prompts_train": "rl_prompts",
+    "arithmetic_prompts": "arithmetic_prompts",
+}
 
 
 def streams(published: Published) -> list[Stream]:

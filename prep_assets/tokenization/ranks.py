@@ -26,7 +26,6 @@ def from_ranks(ranks: Mapping[bytes, int], pattern: str, special: Mapping[str, i
         special: texts of special tokens → ids.
     """
     vocabulary = {written(token): number for token, number in sorted(ranks.items(), key=lambda item: item[1])}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     split = {"type": "Split", "pattern": {"Regex": _POSSESSIVE.sub(r"(?>\1\2)", pattern)}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     bpe = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
@@ -34,7 +33,7 @@ def from_ranks(ranks: Mapping[bytes, int], pattern: str, special: Mapping[str, i
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": number, "content": text, **flags} for text, number in sorted(special.items(), key=lambda item: item[1])],
+        "added_tokens": special_tokens_of(special),
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
         "post_processor": None,
@@ -48,6 +47,12 @@ def from_ranks(ranks: Mapping[bytes, int], pattern: str, special: Mapping[str, i
             "merges": [[written(left), written(right)] for left, right in _merges(ranks)],
         },
     }
+
+
+def special_tokens_of(special: Mapping[str, int]) -> list[dict[str, Any]]:
+    """``added_tokens`` of a ``tokenizer.json``: special tokens, found as they are written, in the order of their ids."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return [{"id": number, "content": text, **flags} for text, number in sorted(special.items(), key=lambda item: item[1])]
 
 
 def written(token: bytes) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError
+from prep_assets.tokenization.ranks import special_tokens_of
 
 _BPE = 2
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
@@ -34,13 +35,12 @@ def from_sentencepiece(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     own = [piece.piece for piece in pieces if piece.type == _USER_DEFINED]
     if own:
         raise ConfigError(f"{path} has {len(own)} user-defined pieces such as {own[0]!r}; use the tokenizer.json that is published with it")
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    special = [(number, piece.piece) for number, piece in enumerate(pieces) if piece.type in (_CONTROL, _UNKNOWN)]
+    special = {piece.piece: number for number, piece in enumerate(pieces) if piece.type in (_CONTROL, _UNKNOWN)}
     spec = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": number, "content": text, **flags} for number, text in special],
+        "added_tokens": special_tokens_of(special),
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(model.normalizer_spec)},
         "pre_tokenizer": None,
         "post_processor": None,

@@ -361,6 +361,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         "test_fraction": By(0.4),
         "seed": By(1),
         "shuffle": By(False),
+        "truncation": By("end", {"preprocessing.max_seq_len": 24}),
         "form": By("messages"),
     },
     "rl": {

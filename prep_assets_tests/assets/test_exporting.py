@@ -435,8 +435,8 @@ def test_what_can_be_exported_is_there_under_its_name(made: Workspace) -> None:
             if name.startswith("unpaired"):  # only where there are labelled answers: see test_unpaired
                 continue
             stem = exporting(asset, "hf_arrow", name, {}).stem(partition)
-            if stem is None:
-                assert stream.kind is Pairs and (directory / "chosen.index").is_dir() and (directory / "rejected.index").is_dir()
+            if stream.kind is Pairs:
+                assert all((directory / (stem or "") / f"{side}.index").is_dir() for side in ("chosen", "rejected"))
             elif stream.kind is Lines:
                 assert (directory / f"{stem}.jsonl").is_file()
             else:

@@ -52,8 +52,11 @@ WORDS = {
     *(*DatasetFactory.windowed, *DatasetFactory.records),
     *get_args(Packing.model_fields["strategy"].annotation),
     *("end_with_eos", "open_store", "offset"),
+    *(stream for asset in EVERY.values() for stream in asset.streams),
 }
-FORMS = {"package.module:function", "FILE.json#NAME", "tokenizer.json", "<think>", "<answer>"}
+FORMS = {
+    *("r50k_base.tiktoken", "BertWordPieceLowerCase", "BertWordPieceCase", "GPT2BPETokenizer", "PretrainedFromHF"),
+    "package.module:function", "FILE.json#NAME", "tokenizer.json", "<think>", "<answer>"}
 
 
 def names() -> list[str]:

@@ -75,18 +75,6 @@ def test_rank_files_give_tiktokens_ids(tmp_path: Path, pattern: str) -> None:
     assert from_file("toy", path).hash == vocabulary.hash
 
 
-def test_the_ranks_of_gpt2(real_data: Path, tmp_path: Path) -> None:
-    tiktoken = pytest.importorskip("tiktoken")
-    found = ranks(json.loads((real_data / "tokenizers" / "gpt2" / "tokenizer.json").read_text("utf-8")))
-    rank_file(tmp_path, found, special_tokens={"<|endoftext|>": 50_256})
-    vocabulary = from_file("gpt2", tmp_path)
-    refuse_disagreement(vocabulary, tmp_path)
-    own = tiktoken.Encoding("gpt2", pat_str=GPT2, mergeable_ranks=found, special_tokens={})
-    published = from_file("gpt2", real_data / "tokenizers" / "gpt2")
-    texts = [*edge_set(), *words(2000)]
-    assert ordinary(vocabulary, texts) == [own.encode_ordinary(text) for text in texts] == ordinary(published, texts)
-
-
 def test_ranks_without_a_pattern_say_what_is_missing(tmp_path: Path) -> None:
     rank_file(tmp_path).with_suffix(".json").unlink()
     with pytest.raises(ConfigError, match=r"holds ranks only\. Write its pattern and special tokens into toy\.json"):

@@ -37,7 +37,7 @@ def _stored(store: Store) -> int:
         return sum(len(open_groups(folder)) for folder in splits(store.directory).values())
     streams = store.streams()
     if isinstance(store.asset.source, FromLines):  # each file of lines goes to one stream, or to several that hold the same records
-        return sum(len(streams[stream]) for stream in store.asset.source.files)
+        return sum(len(streams[stream]) for stream in store.asset.source.files if stream in streams)
     if store.recipe.get("expand") == "turns":
         return sum(int(stream.begins_row.sum()) for stream in streams.values())
     return sum(len(stream) for stream in streams.values())

@@ -28,7 +28,7 @@ from prep_assets.proofs.inline_reasoning import read_again
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.starts import documents_begin_with
-from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
+from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.proofs.truncated import Left, Truncation, left_of
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
@@ -196,11 +196,22 @@ def _pairs(store: Store, side: str, stream: TokenStore, only: Sequence[int] | No
     pairs, template = store.above("preferences"), store.workspace.template(store.workspace.family(Preference))
     if pairs.manifest.content_hash != store.recipe["pairs"]:
         raise StoreError(f"preferences was built again since these tokens. Build them again: {build_command(store.asset.name)}")
+    name = "preferences_test" if side.startswith("test/") else "preferences"
     wanted = {int(row): number for number, row in enumerate(stream.row) if only is None or number in only}
-    for line, content in enumerate(open_lines(pairs.directory, "preferences")):
+    for line, content in enumerate(open_lines(pairs.directory, name)):
         if line in wanted:
-            sample = read_again(pair_sample(dict(content), side), store.recipe, shown=template.shows_thinking)
+            sample = read_again(pair_sample(dict(content), side.removeprefix("test/")), store.recipe, shown=template.shows_thinking)
             yield wanted[line], f"line {line}", sample
+
+
+def _pairs_left(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
+    """Number in the stream and id of each record of one side, and what it must be."""
+    recipe, vocabulary, template = store.recipe, store.vocabulary, store.workspace.template(store.workspace.family(Preference))
+    truncation, lengths = Truncation(recipe["truncation"], recipe["max_seq_len"]), stream.ends - stream.starts
+    # the answers carry weights of their own, so no role is trained
+    derivation = partial(derive, options=MaskOptions(mask={}), template=template)
+    for number, identity, sample in _pairs(store, side, stream, only):
+        yield number, identity, left_of(sample, int(lengths[number]), truncation, derivation, vocabulary)
 
 
 def preference_rows(store: Store, side: str) -> Iterator[Row]:
@@ -210,15 +221,13 @@ def preference_rows(store: Store, side: str) -> Iterator[Row]:
 
 def numbered_preference_rows(store: Store, side: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
     """The same with the number of each record in the stream; `only` of some."""
-    stream, template = store.streams()[side], store.workspace.template(store.workspace.family(Preference))
-    for number, identity, sample in _pairs(store, side, stream, only):
-        # the answers carry weights of their own, so no role is trained
-        expected = expected_texts(sample, MaskOptions(mask={}), template)
-        yield number, Row(identity, stream.record(number, "tokens"), stream.record(number, "loss_mask"), expected)
+    stream = store.streams()[side]
+    for number, identity, left in _pairs_left(store, side, stream, only):
+        yield number, left.row(identity, stream.record(number, "tokens"), stream.record(number, "loss_mask"))
 
 
 def preference_conversations(store: Store, side: str) -> Iterator[Conversation]:
     """Each record of one side of the tokenized pairs with a fresh render of its pair."""
-    stream, template = store.streams()[side], store.workspace.template(store.workspace.family(Preference))
-    for number, identity, sample in _pairs(store, side, stream):
-        yield fresh_render(identity, stream.record(number, "tokens"), sample, template)
+    stream = store.streams()[side]
+    for number, identity, left in _pairs_left(store, side, stream):
+        yield left.conversation(identity, stream.record(number, "tokens"))

@@ -56,7 +56,8 @@ def line_selection(store: Store) -> Verdict:
         path = store.above(asset).directory / f"{name}.jsonl"
         with path.open("rb") as file:
             blocks = select([(0, False, read_rows(file, "jsonl", None))], Rules(deduplicate=False))
-            place = places(0, streams[stream].row)
+            # a file without lines has no stream
+            place = places(0, streams[stream].row if stream in streams else np.zeros(0, np.int64))
             stored = Stored.of(place, np.zeros(len(place), bool))
             ledger.domain(blocks, stored, [path.name], [False], canonical_json, source.again(store))
     return ledger.verdict()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,14 @@ from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
-FILE = "preferences"
-"""The file of training pairs, as quarantine names it."""
 SIDES = ("chosen", "rejected")
 
 
 def pair_encoder(workspace: Workspace) -> Encoder:
     """What tokenizes the sides of pairs."""
     family = workspace.family(Preference)
-    return Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), family.preprocessing.max_seq_len)
+    limit = family.preprocessing.max_seq_len
+    return Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), limit, truncation=family.truncation)
 
 
 def answer_policy() -> MaskPolicy:
@@ -35,9 +35,13 @@ def answer_policy() -> MaskPolicy:
 
 
 def encode_pairs(
-    workspace: Workspace, batch: list[dict[str, Any]], first: int, encoder: Encoder, quarantine: Quarantine
+    workspace: Workspace, batch: list[dict[str, Any]], first: int, encoder: Encoder, quarantine: Quarantine, *, name: str = "preferences"
 ) -> tuple[list[int], dict[str, tuple[Any, Any, Any]]]:
-    """Pairs of which both sides are kept, and the arrays of each side."""
+    """Pairs of which both sides are kept, and the arrays of each side.
+
+    Args:
+        name: of their file, for quarantine.
+    """
     template, reasoning = workspace.template(workspace.family(Preference)), inline_reasoning(workspace, workspace.family(Preference))
     refused: dict[int, Refused] = {}
     rendered: dict[int, tuple[Rendered, ...]] = {}
@@ -53,8 +57,10 @@ def encode_pairs(
         for position, why in result.refused:
             refused.setdefault(at[position], why)
         encoded[side] = ([at[int(position)] for position in result.kept], result)
+    if encoder.truncation != "drop":
+        _refuse_equal(encoded, refused)
     for i, why in sorted(refused.items()):
-        quarantine.add(f"{FILE}.jsonl:{first + i}", why.stage, why.reason, why.detail, batch[i])
+        quarantine.add(f"{name}.jsonl:{first + i}", why.stage, why.reason, why.detail, batch[i])
     kept = [i for i in range(len(batch)) if i not in refused]
     return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
 
@@ -65,6 +71,19 @@ def rendered_pair(row: dict[str, Any], template: ChatTemplate, reasoning: Inline
     if sides[0].text == sides[1].text:
         raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
     return sides
+
+
+def _refuse_equal(encoded: Mapping[str, tuple[list[int], Encoded]], refused: dict[int, Refused]) -> None:
+    """Two answers that differ only after the place where they are cut off teach nothing."""
+    sides = []
+    for at, result in encoded.values():
+        borders = result.offsets.tolist()
+        sides.append({i: result.ids[start:end] for i, start, end in zip(at, borders[:-1], borders[1:], strict=True)})
+    chosen, rejected = sides
+    for i in chosen.keys() & rejected.keys():
+        if np.array_equal(chosen[i], rejected[i]):
+            detail = f"both sides have the same {len(chosen[i]):,} tokens where truncation cuts them off"
+            refused.setdefault(i, Refused("equal_after_truncation", detail, stage="tokenize"))
 
 
 def _chosen(at: list[int], encoded: Encoded, refused: dict[int, Refused]) -> tuple[Any, Any, Any]:

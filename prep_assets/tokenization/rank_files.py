@@ -1,0 +1,70 @@
+"""tiktoken's rank files: ``NAME.tiktoken``, and what such a file leaves out, the pattern and the special tokens."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from prep_assets.errors import ConfigError
+from prep_assets.tokenization.ranks import from_ranks
+
+_GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+_END = "<|endoftext|>"
+_FIM = {"<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260}
+KNOWN: Mapping[str, Mapping[str, Any]] = {
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": {"pattern": _GPT2, "special_tokens": {_END: 50256}},
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": {"pattern": _GPT2, "special_tokens": {_END: 50256}},
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": {
+        "pattern": r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
+        "special_tokens": {_END: 100257, **_FIM, "<|endofprompt|>": 100276},
+    },
+}
+"""What OpenAI's r50k_base, p50k_base and cl100k_base leave out, by the sha256 of the rank file."""
+
+
+def from_rank_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """A ``tokenizer.json``, and the names of its special tokens.
+
+    Raises:
+        ConfigError: a line is damaged, or nothing says how text is split.
+    """
+    said = _beside(path)
+    special = {str(text): int(number) for text, number in said.get("special_tokens", {}).items()}
+    names = {name: text for name, text in said.items() if name.endswith("_token") and isinstance(text, str)}
+    return from_ranks(_ranks(path), said["pattern"], special), names
+
+
+def _beside(path: Path) -> Mapping[str, Any]:
+    """What a rank file does not say: the pattern and the special tokens, in a JSON or YAML file of its name."""
+    for suffix in (".json", ".yaml"):
+        if path.with_suffix(suffix).is_file():
+            import yaml
+
+            said = yaml.safe_load(path.with_suffix(suffix).read_text("utf-8"))
+            if isinstance(said, Mapping) and isinstance(said.get("pattern"), str):
+                return said
+    if known := KNOWN.get(hashlib.sha256(path.read_bytes()).hexdigest()):
+        return {**known, "eos_token": _END}
+    raise ConfigError(
+        f"{path} holds ranks only. Write its pattern and special tokens into {path.with_suffix('.json').name}: "
+        '{"pattern": "…", "special_tokens": {"<|endoftext|>": 100257}, "eos_token": "<|endoftext|>"}'
+    )
+
+
+def _ranks(path: Path) -> dict[bytes, int]:
+    lines = (line.split() for line in path.read_bytes().splitlines() if line.strip())
+    try:
+        return {base64.b64decode(token): int(rank) for token, rank in lines}
+    except ValueError as error:
+        raise ConfigError(f"{path}: a line is not the base64 form of a token and its rank: {error}") from error
+
+
+def by_tiktoken(path: Path) -> Callable[[Sequence[str]], list[list[int]]]:
+    """How tiktoken reads the same file."""
+    import tiktoken
+
+    encoding = tiktoken.Encoding(path.stem, pat_str=_beside(path)["pattern"], mergeable_ranks=_ranks(path), special_tokens={})
+    return lambda texts: [encoding.encode_ordinary(text) for text in texts]
