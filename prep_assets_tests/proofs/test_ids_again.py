@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 from prep_assets.proofs import ids_again
 from prep_assets.proofs.ids_again import IdsAgain
+from prep_assets.proofs.reference_ids import reference_ids
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.tokenization.flat import Flat
 from prep_assets_tests.tokenization.loaded import CONFIGS, Loaded, load
@@ -36,6 +40,52 @@ def test_ids_are_the_references_whoever_makes_them(loaded: Loaded, monkeypatch: 
         found, expected = again.encode(TEXTS, begins), loaded.engines.reference.encode(TEXTS)
         assert found.ids.tolist() == expected.ids.tolist() and found.offsets.tolist() == expected.offsets.tolist()
     assert 5 < again.by_reference < 2 * len(TEXTS) / 4
+
+
+def test_without_a_fast_engine_the_reference_encodes_all(loaded: Loaded) -> None:
+    first = np.array([i % 3 != 0 for i in range(len(TEXTS))])
+    alone = replace(loaded.engines, first=loaded.engines.reference)
+    for engines in (None, alone):
+        again = IdsAgain(loaded.vocabulary, engines)
+        found, expected = again.encode(TEXTS, first), reference_ids(loaded.vocabulary).encode(TEXTS, first)
+        assert found.ids.tolist() == expected.ids.tolist() and found.offsets.tolist() == expected.offsets.tolist()
+        again.encode(TEXTS[:7], first[:7])
+        assert again.by_reference == len(TEXTS) + 7
+
+
+class Noting:
+    """An engine that gives each text one id, its own number, and notes the texts."""
+
+    def __init__(self, number: int) -> None:
+        self.name, self.number, self.texts = f"engine {number}", number, list[str]()
+
+    def encode(self, texts: Sequence[str]) -> Flat:
+        self.texts += texts
+        return Flat(np.full(len(texts), self.number, np.uint32), np.arange(len(texts) + 1))
+
+
+def test_who_encodes_what(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first characters of a store and a share of the later texts go to the reference, of beginnings and of what follows a control token alike."""
+    monkeypatch.setattr(ids_again, "FIRST", 12)
+    monkeypatch.setattr(ids_again, "ONE_OF", 4)
+    texts = [f"text {i:03d}" for i in range(60)]
+    begins = np.array([i % 2 == 0 for i in range(60)])
+    reference, fast, rest_reference, rest = (Noting(number) for number in range(4))
+    engines: Any = SimpleNamespace(reference=reference, first=fast, rest_reference=rest_reference, rest=rest)
+    again = IdsAgain(loaded.vocabulary, engines)
+    ids = np.concatenate([again.encode(texts[:30], begins[:30]).ids, again.encode(texts[30:], begins[30:]).ids]).tolist()
+    sampled = [8 * (i + 1) <= 12 or xxhash.xxh3_64_intdigest(text.encode()) % 4 == 0 for i, text in enumerate(texts)]
+    assert ids == [(0 if chosen else 1) + (0 if begin else 2) for chosen, begin in zip(sampled, begins, strict=True)]
+    assert again.by_reference == sum(sampled) == len(reference.texts) + len(rest_reference.texts)
+    assert sorted(reference.texts + fast.texts + rest_reference.texts + rest.texts) == texts
+
+
+def test_the_first_characters_end_with_a_text(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids_again, "FIRST", 16)
+    monkeypatch.setattr(ids_again, "ONE_OF", 1 << 62)
+    engines: Any = SimpleNamespace(reference=Noting(0), first=Noting(1))
+    texts = ["abcdefgh", "ijklmnop", "q"]
+    assert IdsAgain(loaded.vocabulary, engines).encode(texts, np.ones(3, bool)).ids.tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("at", [0, 1, 57, 399])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import plain_forms
 from prep_assets.proofs.mask import Row, prove_masks
-from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.plain_forms import PlainDerivation, PlainForms, derived_of
 from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
-from prep_assets.samples import ASSISTANT, USER, Sample, turn
+from prep_assets.samples import ASSISTANT, USER, Sample, Turn, turn
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source, run
 from prep_assets_tests.masks.test_plain_batches import chats
+from prep_assets_tests.proofs.conversations import says, template
 
 LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | replace('e', 'E') }}<|im_end|>\n{% endfor %}"
 
@@ -47,6 +51,112 @@ def test_a_text_that_the_template_changes_unseen_fails(monkeypatch: pytest.Monke
         derivation(Sample((turn(USER, "Hello"), turn(ASSISTANT, "Well"))))
 
 
+def test_two_derivations_that_differ_are_both_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_forms, "ONE_IN", 1)
+    derivation = PlainDerivation(MaskOptions(), template(), typed_controls=False)
+    by_itself = derivation._alone
+    monkeypatch.setattr(derivation, "_alone", lambda sample: replace(by_itself(sample), text="é" * 300))
+    with pytest.raises(CheckFailed) as raised:
+        derivation(Sample((turn(USER, "H" * 300), turn(ASSISTANT, "Well"))))
+    by_form = f"<|s|>user\n{'H' * 190}"
+    assert str(raised.value) == f"derived by itself a chat is {'é' * 200!r}, by its form {by_form!r}; nothing is proven"
+
+
+ROLES = (USER, ASSISTANT, USER)
+
+
+def writes(shown: str) -> str:
+    """A template that writes each text as `shown`."""
+    ask = "{%- if add_generation_prompt -%}{{- '<|s|>assistant:' -}}{%- endif -%}"
+    return "{%- for m in messages -%}{{- '<|s|>' + m.role + ':' -}}" + shown + "{{- '<|e|>' -}}{%- endfor -%}" + ask
+
+
+@pytest.mark.parametrize(
+    ("shown", "strips", "keeps_edges"),
+    [
+        ("{{- m.content -}}", (False, False), True),
+        ("{{- m.content | trim -}}", (True, True), True),
+        ("{{- m.content.lstrip() -}}", (True, False), True),
+        ("{{- m.content.rstrip() -}}", (False, True), True),
+        ("{{- m.content.rstrip('\\n') -}}", (False, False), False),
+        ("{{- m.content.lstrip(' ') -}}", (False, False), False),
+    ],
+)
+def test_what_becomes_of_white_space(shown: str, strips: tuple[bool, bool], keeps_edges: bool) -> None:
+    form = PlainForms(template(writes(shown)), MaskOptions()).of(ROLES)
+    assert form is not None
+    assert (form.strips, form.keeps_edges) == ((strips,) * 3, keeps_edges)
+    assert form.frames == ("<|s|>user:", "<|e|><|s|>assistant:", "<|e|><|s|>user:", "<|e|>") and form.turns == (0, 1, 2)
+    lead, trail = strips
+    assert form.shown([" a ", " b ", " c "]) == [f"{'' if lead else ' '}{x}{'' if trail else ' '}" for x in "abc"]
+
+
+def test_texts_in_the_order_of_the_render() -> None:
+    """A template that writes the answer before its question."""
+    source = "{%- for m in messages | reverse -%}{{- '<|s|>' + m.role + ':' + m.content + '<|e|>' -}}{%- endfor -%}"
+    forms = PlainForms(template(source), MaskOptions())
+    form = forms.of((USER, ASSISTANT))
+    alone = derive(Sample((turn(USER, "Why?"), turn(ASSISTANT, "So."))), MaskOptions(), template(source))
+    assert form is not None and form.turns == (1, 0) and form.shown(["Why?", "So."]) == ["So.", "Why?"]
+    assert derived_of(form, ["So.", "Why?"]) == alone
+    assert forms.of((USER, ASSISTANT)) is form
+
+
+@pytest.mark.parametrize("shown", ["{{- m.content + m.content -}}", "{{- m.content | length -}}"])
+def test_a_text_that_stands_not_once_has_no_form(shown: str) -> None:
+    assert PlainForms(template(writes(shown)), MaskOptions()).of(ROLES) is None
+
+
+def test_what_is_known_of_roles_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_forms, "MOST_KNOWN", 2)
+    forms = PlainForms(template(), MaskOptions())
+    one = forms.of((USER, ASSISTANT))
+    forms.of(ROLES)
+    assert forms.of((USER, ASSISTANT)) is one
+    forms.of((USER,))
+    assert len(forms._known) == 1 and forms.of((USER, ASSISTANT)) is not one
+
+
+@pytest.mark.parametrize(
+    ("shown", "turns", "alone"),
+    [
+        ("{{- m.content -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So.")], 0),
+        ("{{- m.content -}}", [turn(USER, " Hi"), turn(ASSISTANT, "So.")], 0),
+        ("{{- m.content.rstrip('\\n') -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So.")], 0),
+        ("{{- m.content.rstrip('\\n') -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So. ")], 1),  # what becomes of white space is not known
+        ("{{- m.content -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So. <|e|>")], 1),  # a control token that somebody typed
+        ("{{- m.content + ('--' if '--' in m.content else '') -}}", [turn(USER, "a--b"), turn(ASSISTANT, "So.")], 1),
+        ("{{- m.content -}}", [turn(USER, "Hi"), says("~Hm.", "So.")], 1),
+        ("{{- m.content + m.content -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So.")], 1),
+    ],
+)
+def test_which_chats_are_derived_by_themselves(shown: str, turns: list[Turn], alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
+    derivation = PlainDerivation(MaskOptions(), template(writes(shown)), typed_controls=True)
+    by_itself = Mock(return_value="by itself")
+    monkeypatch.setattr(derivation, "_alone", by_itself)
+    found: Any = derivation(Sample(tuple(turns)))
+    assert by_itself.call_count == alone and (found == "by itself") == bool(alone)
+
+
+def test_one_in_so_many_is_derived_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    derivation = PlainDerivation(MaskOptions(), template(), typed_controls=False)
+    by_itself = Mock(side_effect=derivation._alone)
+    monkeypatch.setattr(derivation, "_alone", by_itself)
+    first = [f"Question {number}" for number in range(400)]
+    for text in first:
+        derivation(Sample((turn(USER, text), turn(ASSISTANT, "So."))))
+    seen = [each.args[0].turns[0].regions[0].text for each in by_itself.call_args_list]
+    assert seen == [text for text in first if zlib.crc32(text.encode()) % plain_forms.ONE_IN == 0] != []
+
+
+@pytest.mark.parametrize("typed_controls", [True, False])
+def test_typed_control_tokens_are_told_to_the_derivation(typed_controls: bool) -> None:
+    sample = Sample((turn(USER, "Hi"), turn(ASSISTANT, "So <|e|> it is.")))
+    derivation = PlainDerivation(MaskOptions(), template(), typed_controls=typed_controls)
+    assert derivation(sample) == derive(sample, MaskOptions(), template(), typed_controls=typed_controls)
+
+
 def test_masks_compared_as_bytes() -> None:
     bound = bind(SHIPPED, "chatml")
     sample = Sample((turn(USER, "What is it?"), turn(ASSISTANT, "It is é and 中."), turn(USER, "So?"), turn(ASSISTANT, "So.")))
@@ -54,8 +164,8 @@ def test_masks_compared_as_bytes() -> None:
     right = Row("right", found.ids(0), found.loss(0), expected_texts(sample, MaskOptions(), bound.template))
     many = [right] * (2 * bound.vocabulary.size // len(right.ids) + 1)
     assert prove_masks(many, bound.vocabulary).passed
-    for change in (lambda mask: np.roll(mask, 1), lambda mask: mask * 0.5, lambda mask: np.zeros_like(mask), np.ones_like):
-        verdict = prove_masks([*many, replace(right, id="wrong", mask=change(right.mask))], bound.vocabulary)
+    for mask in (np.roll(right.mask, 1), right.mask * 0.5, np.zeros_like(right.mask), np.ones_like(right.mask)):
+        verdict = prove_masks([*many, replace(right, id="wrong", mask=mask)], bound.vocabulary)
         assert not verdict.passed
         assert verdict.worst is not None
         assert verdict.worst.where == "wrong"

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prep_assets.proofs.packed_mask import check_pieces
-from prep_assets.proofs.rows import check_packed, check_records
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.rows import _border_fault, _record_blocks, check_packed, check_records
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
@@ -78,6 +80,68 @@ def test_an_empty_stream_is_sound() -> None:
     assert check_records(empty, vocabulary_size=SIZE, eos_id=EOS).passed
 
 
+def plain_fault(record: list[int], mask: list[float] | None, eos: int | None, bos: int | None) -> tuple[int, str] | None:
+    """What is wrong with one record by a plain loop, and how early it is looked at."""
+    for token in record:
+        if not 0 <= token < SIZE:
+            return 0, f"id {token} is outside the vocabulary of {SIZE:,}"
+    for rank, (own, at, name, where) in enumerate([(bos, 0, "begin", "first"), (eos, -1, "end", "last")], 1):
+        if own is not None and (record[at] != own or record.count(own) != 1 + (bos == eos)):
+            return rank, f"{record.count(own)} {name}-of-text tokens, the {where} token is {'one' if record[at] == own else 'none'}"
+    for weight in mask or []:
+        if not 0 <= weight < float("inf"):
+            return 3, f"loss weight {np.float32(weight)} of a token"
+    return None if mask is None or any(mask) else (4, "no token is trained")
+
+
+@given(st.data())
+def test_records_as_a_plain_loop_finds_them(data: st.DataObject) -> None:
+    eos, bos = data.draw(st.sampled_from([(None, None), (EOS, None), (EOS, 1), (None, 1), (EOS, EOS)]))
+    token = st.sampled_from([EOS, 1, 5, 6, 5, 6, 5, 6, 5, 6, SIZE - 1, SIZE, -1])
+    ends = ([] if bos is None else [bos]), ([] if eos is None else [eos])
+    wrapped = st.lists(st.integers(2, SIZE - 1), max_size=3).map(lambda inner: [*ends[0], *inner, *ends[1]] or [5])
+    records = data.draw(st.lists(wrapped | wrapped | wrapped | st.lists(token, min_size=1, max_size=4), min_size=1, max_size=6))
+    weight = st.sampled_from([0.0, 1.0, 0.0, 1.0, 0.5, 0.0, 1.0, 2.0, -1.0, float("nan"), float("inf")])
+    masks = (
+        [data.draw(st.lists(weight, min_size=len(record), max_size=len(record))) for record in records]
+        if data.draw(st.booleans())
+        else None
+    )
+    each = [plain_fault(record, masks[at] if masks else None, eos, bos) for at, record in enumerate(records)]
+    found = min((fault[0], at) for at, fault in enumerate(each) if fault) if any(each) else None
+    kept = store(*records, masks=masks)
+    verdict = check_records(kept, vocabulary_size=SIZE, eos_id=eos, bos_id=bos)
+    numbers = {"records": len(records), "tokens": sum(map(len, records))}
+    if found is None:
+        summary = f"{len(records):,} records, {numbers['tokens']:,} tokens: lengths, ids and mask are sound"
+        assert verdict == Verdict(True, summary, numbers)
+        return
+    # of a record with several faults the one that is looked at first counts, which may not be the first by place
+    at, fault = found[1], each[found[1]]
+    assert fault is not None
+    weights = tuple(float(np.float32(value)) for value in masks[at]) if masks else ()
+    assert (verdict.passed, verdict.summary, verdict.numbers) == (False, f"record {at:,}: {fault[1]}", numbers)
+    assert verdict.worst is not None and verdict.worst.where == f"record {at:,}" and verdict.worst.note == fault[1]
+    assert verdict.worst.ids == tuple(records[at])
+    np.testing.assert_array_equal(verdict.worst.weights, weights)
+
+
+def test_an_empty_record_is_named() -> None:
+    verdict = check_records(store([5], [], [6]), vocabulary_size=SIZE)
+    numbers = {"records": 3, "tokens": 2}
+    assert verdict == Verdict(False, "record 1: 0 tokens", numbers, Worst("record 1", "0 tokens"))
+    assert check_records(store([5]), vocabulary_size=SIZE).passed
+
+
+@pytest.mark.parametrize(("block", "parts"), [(1, 5), (4, 3), (5, 2), (100, 1)])
+def test_blocks_hold_whole_records(block: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prep_assets.proofs.rows.BLOCK", block)
+    ends = np.cumsum([2, 2, 1, 3, 2])
+    blocks = _record_blocks(ends)
+    assert [at for low, high in blocks for at in range(low, high)] == [0, 1, 2, 3, 4] and len(blocks) == parts
+    assert all(high == low + 1 or ends[high - 1] - (ends[low - 1] if low else 0) <= block for low, high in blocks)
+
+
 TOKENS = [[5, 6, 7], [8, 9], [5, 5, 5, 5]]
 MASKS = [[0.0, 1.0, 1.0], [0.0, 1.0], [1.0, 0.0, 0.0, 1.0]]
 
@@ -102,11 +166,11 @@ def test_a_sound_table() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"tokens": [[5, 6, 7, 8, 9], [5, 5, 5, 5, EOS]]}, f"padding is not token {PAD}"),
-        ({"tokens": [[5, 6, SIZE, 8, 9], [5, 5, 5, 5, PAD]]}, "outside the vocabulary"),
+        ({"tokens": [[5, 6, 7, 8, 9], [5, 5, 5, 5, EOS]]}, f"padding is not token {PAD}: row 1 "),
+        ({"tokens": [[5, 6, 7, 8, 9], [5, SIZE, 5, 5, PAD]]}, "an id is outside the vocabulary: row 1 "),
         ({"loss_mask": [[0, 1, 1, 0, 1], [1, 0, 0, 1, 1]]}, "padding is trained"),
         ({"loss_mask": [[0, 0, 0, 0, 0], [1, 0, 0, 1, 0]]}, "no token is trained"),
-        ({"loss_mask": [[0, -1, 1, 0, 1], [1, 0, 0, 1, 0]]}, "negative"),
+        ({"loss_mask": [[0, 1, 1, 0, 1], [1, -1, 0, 1, 0]]}, "a loss weight is negative or no number: row 1 "),
         ({"row_offset": [0, 2, 0]}, "row 0: a piece at 2 of 2 tokens, where 3 was the next free place"),
         ({"row_offset": [0, 4, 0]}, "row 0: a piece at 4"),
         ({"row_offset": [0, 3, 1]}, "row 1: a piece at 1"),
@@ -120,6 +184,75 @@ def test_a_sound_table() -> None:
 def test_a_table_that_is_not_sound(changes: dict[str, list[Any]], says: str) -> None:
     verdict = check_packed(table(**changes), vocabulary_size=SIZE, pad_id=PAD)
     assert not verdict.passed and says in verdict.summary
+
+
+def test_a_faulty_row_is_shown() -> None:
+    packed = table(loss_mask=[[0, 1, 1, 0, 1], [1, 0, 0, 0.5, 1]])
+    numbers = {"rows": 2, "pieces": 3}
+    worst = Worst("row 1", "padding is trained", (5, 5, 5, 5, PAD), (1.0, 0.0, 0.0, 0.5, 1.0))
+    summary = "padding is trained: row 1 and 0 more in its block"
+    assert check_packed(packed, vocabulary_size=SIZE, pad_id=PAD) == Verdict(False, summary, numbers, worst)
+    both = table(loss_mask=[[0, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
+    assert check_packed(both, vocabulary_size=SIZE, pad_id=PAD).summary == "no token is trained: row 0 and 1 more in its block"
+
+
+def test_a_faulty_row_of_a_later_block_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = PackedStore.blocks
+    monkeypatch.setattr(
+        PackedStore,
+        "blocks",
+        lambda packed: (
+            (at + row, *(part[row : row + 1] for part in parts)) for at, *parts in blocks(packed) for row in range(len(parts[0]))
+        ),
+    )
+    found = check_packed(table(tokens=[[5, 6, 7, 8, 9], [5, 5, 5, SIZE, PAD]]), vocabulary_size=SIZE, pad_id=PAD)
+    assert found.summary == "an id is outside the vocabulary: row 1 and 0 more in its block"
+    assert found.worst is not None and found.worst.where == "row 1"
+
+
+def test_a_sound_table_is_counted() -> None:
+    summary = "2 rows of 5, 3 pieces: borders, padding, ids and mask are sound"
+    assert check_packed(table(), vocabulary_size=SIZE, pad_id=PAD) == Verdict(True, summary, {"rows": 2, "pieces": 3})
+
+
+def test_borders_that_are_wrong_are_the_fault() -> None:
+    says = "row 0: a piece at 2 of 2 tokens, where 3 was the next free place"
+    found = check_packed(table(row_offset=[0, 2, 0]), vocabulary_size=SIZE, pad_id=PAD)
+    assert found == Verdict(False, says, {"rows": 2, "pieces": 3}, Worst("documents", says))
+
+
+# pieces: row, place, length, source, record, start
+SAME = [(0, 0, 2, 0, 4, 0), (0, 2, 1, 0, 4, 2), (0, 3, 2, 0, 7, 0), (1, 0, 1, 0, 8, 0)]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "says"),
+    [
+        (SAME, "row 0: a border at place 2, inside record 4 of its domain"),
+        ([SAME[0], (0, 2, 1, 1, 4, 2), *SAME[2:]], None),  # a record of another source
+        ([SAME[0], (0, 2, 1, 0, 5, 2), *SAME[2:]], None),  # another record
+        ([SAME[0], (0, 2, 1, 0, 4, 3), *SAME[2:]], None),  # a gap between the two
+        ([(0, 0, 2, 0, 4, 0), (1, 0, 1, 0, 4, 2)], None),  # goes on in the next row
+        ([(0, 0, 1, 0, 2, 0), (0, 1, 1, 0, 3, 0), (0, 2, 1, 0, 3, 1)], "row 0: a border at place 2, inside record 3 of its domain"),
+        ([(0, 0, 1, 0, 3, 0), (0, 1, 1, 0, 3, 5), (0, 2, 1, 0, 3, 1)], None),
+        ([(0, 0, 1, 0, 1, 0), (1, 0, 2, 0, 2, 0), (1, 2, 2, 0, 2, 2)], "row 1: a border at place 2, inside record 2 of its domain"),
+        (
+            [(0, 0, 1, 0, 1, 0), (1, 0, 2, 0, 2, 0), (2, 0, 1, 0, 3, 0), (1, 2, 1, 0, 4, 0)],
+            "pieces are not in the order of their rows: one of row 2 stands before a lower row",
+        ),
+        (
+            [(0, 0, 1, 0, 1, 0), (0, 1, 1, 0, 2, 0), (1, 0, 1, 0, 3, 0), (0, 2, 1, 0, 4, 0)],
+            "pieces are not in the order of their rows: one of row 1 stands before a lower row",
+        ),
+        ([(0, 0, 1, 0, 1, 0), (0, 1, 1, 0, 2, 0), (1, 0, 1, 0, 3, 0)], None),
+        ([(0, 0, 1, 0, 3, 0), (0, 1, 1, 1, 3, 1), (0, 2, 1, 0, 3, 2)], None),
+        ([(0, 0, 5, 0, 1, 0), (1, 0, 6, 0, 2, 0)], "row 1: a piece at 0 of 6 tokens, where 0 was the next free place"),
+    ],
+)
+def test_borders(pieces: list[tuple[int, ...]], says: str | None) -> None:
+    names = ("row", "row_offset", "length", "source", "record", "start")
+    documents = {name: np.array(values) for name, values in zip(names, zip(*pieces, strict=True), strict=True)}
+    assert _border_fault(documents, len(set(documents["row"].tolist())), 5) == says
 
 
 @pytest.mark.parametrize(
