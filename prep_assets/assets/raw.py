@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,14 @@ from typing import Any
 from prep_assets.assets.checks.accounting import RAW_ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.columns import SOURCES as COLUMNS
-from prep_assets.assets.reading.pinned import SOURCES, benchmarks_pinned, domain_of, identities, images_pinned, read_sources
+from prep_assets.assets.commands import build_command
+from prep_assets.assets.reading.pinned import BLOCKS, SOURCES, benchmarks_pinned, domain_of, identities, images_pinned, proven, read_sources
 from prep_assets.assets.reading.routing import Router, router_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.versions import RAW as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain
+from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.records import cuts
 from prep_assets.records.cuts import LineCuts, table_cuts
@@ -51,17 +52,23 @@ def _write(family: str, workspace: Workspace, name: str, payload: Path, quaranti
     domain = domain_of(options, name)
     _check_txt(workspace, name, domain)
     router = router_of(workspace, options, name)
+    files = {"files": workspace.files(domain), "test_files": workspace.test_files(domain)}
+    pins = {which: workspace.pins(found) for which, found in files.items()}
+    blocks = {which: {pin.name: pin.blocks for pin in each} for which, each in pins.items()}
+    remedy = build_command(f"{family}_raw", name)
     with Quarantine(quarantine_path) as quarantine:
         listed = {
             which: [
-                _count(workspace, domain, router, file, pin, quarantine) for file, pin in zip(files, workspace.pins(files), strict=True)
+                _count(workspace, domain, router, file, pin, quarantine)
+                for file, pin in zip(proven(found, blocks[which], remedy), pins[which], strict=True)
             ]
-            for which, files in (("files", workspace.files(domain)), ("test_files", workspace.test_files(domain)))
+            for which, found in files.items()
         }
         refused = quarantine.counts
     router.check()
     content = {**listed, **images_pinned(workspace, domain), **benchmarks_pinned(workspace, options)}
-    (payload / SOURCES).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_json(payload / SOURCES, content, indent=1, ensure_ascii=False)
+    write_json(payload / BLOCKS, blocks, indent=1, ensure_ascii=False)
     every = [entry for entries in listed.values() for entry in entries]
     rows, unreadable = sum(entry["rows"] for entry in every), sum(refused.values())
     if not rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from prep_assets.assets.versions import SFT as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.tokens import tokenizer_recipe
 from prep_assets.config.models import Sft
+from prep_assets.disk.written import write_json
 from prep_assets.errors import TemplateError
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Draft
@@ -44,7 +44,7 @@ def _write(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Dra
     """Write down what the family's chat template does with conversations."""
     family = workspace.family(Sft)
     certificate = certify(workspace.template(family), workspace.vocabulary(family)).as_dict()
-    (payload / "certificate.json").write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_json(payload / "certificate.json", certificate, indent=1, ensure_ascii=False)
     return Draft({}, {}, ())
 
 

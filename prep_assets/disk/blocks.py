@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,11 +52,16 @@ class Summing:
 
 def sums_of(path: Path) -> Sums:
     """The sums of a file as it can be read now."""
-    summing = Summing()
     with path.open("rb", buffering=0) as file:
-        memory = memoryview(bytearray(BLOCK))
-        while size := _fill(file, memory):
-            summing.add(memory[:size])
+        return sums_of_stream(file)
+
+
+def sums_of_stream(file: Any, watch: Callable[[memoryview], None] = lambda block: None) -> Sums:
+    """The sums of what an open file gives from here on, and each block to whoever watches."""
+    summing, memory = Summing(), memoryview(bytearray(BLOCK))
+    while size := _fill(file, memory):
+        summing.add(memory[:size])
+        watch(memory[:size])
     return summing.sums
 
 
@@ -66,6 +71,12 @@ def _fill(file: Any, memory: memoryview) -> int:
     while size < len(memory) and (got := file.readinto(memory[size:])):
         size += got
     return size
+
+
+def hashes(blocks: str) -> list[int]:
+    """The hash of each block as a number, of the digits that `Sums.blocks` has."""
+    raw = bytes.fromhex(blocks)
+    return [int.from_bytes(raw[at : at + 8]) for at in range(0, len(raw), 8)]
 
 
 def first_difference(blocks: str, entry: Mapping[str, Any]) -> int | None:

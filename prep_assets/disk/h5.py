@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -72,6 +73,19 @@ class _Patient(WrittenFile):
             if low < high:
                 found[low - begin : high - begin] = data[low - at : high - at]
         return bytes(found)
+
+
+@contextmanager
+def new_h5(path: Path) -> Iterator[Any]:
+    """A new HDF5 file (`h5py.File`) of version ``v108`` to write into."""
+    import h5py
+
+    written = _Patient(path)
+    try:
+        with h5py.File(written, "w", libver="v108") as file:
+            yield file
+    finally:
+        _close(written)
 
 
 class GrowingH5:

@@ -47,10 +47,11 @@ def note(path: Path, meant: Meant) -> None:
                 return
 
 
-def renamed(path: Path, target: Path) -> None:
-    """A file that was written got another name."""
-    path, target = path.absolute(), target.absolute()
+def rename(path: Path, target: Path) -> Path:
+    """Give a file that was written another name, which is returned."""
+    path.rename(target)
     with _LOCK:
         for ledger in _OPEN.values():
-            if path in ledger:
-                ledger[target] = ledger.pop(path)
+            if path.absolute() in ledger:
+                ledger[target.absolute()] = ledger.pop(path.absolute())
+    return target

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import xxhash
 
+from prep_assets.disk.blocks import BLOCK
+
 Read = Callable[[int, int], bytes]
 """What a file holds from … until."""
 
@@ -31,6 +33,14 @@ class Meant:
 
     def __iter__(self) -> Iterator[Piece]:
         return map(Piece, self._begins, self._ends, self._hashes)
+
+    @property
+    def blocks(self) -> str | None:
+        """The hashes of its blocks, as `prep_assets.disk.blocks` has them, where it was written from front to end; else `None`."""
+        regular = range(0, self.size, BLOCK)
+        if list(self._begins) != list(regular) or list(self._ends) != [min(begin + BLOCK, self.size) for begin in regular]:
+            return None
+        return "".join(f"{value:016x}" for value in self._hashes)
 
     def put(self, begin: int, data: bytes | memoryview, read: Read) -> None:
         """`data` is about to be written at `begin`; `read` gives what is there before, where a piece is written over in part."""

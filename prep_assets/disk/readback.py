@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from prep_assets.disk.blocks import BLOCK, Summing, Sums
+from prep_assets.disk.blocks import Sums, sums_of_stream
 from prep_assets.disk.faults import named
 from prep_assets.disk.ledger import Ledger
 from prep_assets.disk.meant import Meant, Piece
 from prep_assets.errors import StoreError
 
-_REMEDY = "Nothing is published. Look for faults of the disk or the memory (dmesg, smartctl, memtest), then build again"
+FAULTY = "Nothing is published. Look for faults of the disk or the memory (dmesg, smartctl, memtest), then build again"
 
 
 def prove(folder: Path, ledger: Ledger) -> dict[str, Sums]:
@@ -29,8 +28,23 @@ def prove(folder: Path, ledger: Ledger) -> dict[str, Sums]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     gone = sorted(path for path in ledger if path.is_relative_to(folder.absolute()) and not path.exists())
     if gone:
-        raise StoreError(f"{gone[0]} was written and is not there. {_REMEDY}")
+        raise StoreError(f"{gone[0]} was written and is not there. {FAULTY}")
     return {path.relative_to(folder).as_posix(): read_back(path, ledger.get(path.absolute())) for path in files}
+
+
+def meant_in(folder: Path, ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """Size and hashes of blocks of what every file below a folder was meant to hold, by relative path, sorted. Whoever reads them compares.
+
+    Raises:
+        StoreError: a file that was not written from front to end is not there, or does not hold what was written to it.
+    """
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        meant = ledger.get(path.absolute())
+        blocks = None if meant is None else meant.blocks
+        size, blocks = (meant.size, blocks) if meant is not None and blocks is not None else read_back(path, meant)[::2]
+        found[path.relative_to(folder).as_posix()] = {"bytes": size, "blocks": blocks}
+    return found
 
 
 def read_back(path: Path, meant: Meant | None) -> Sums:
@@ -49,27 +63,14 @@ def read_back(path: Path, meant: Meant | None) -> Sums:
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         size = os.fstat(handle).st_size
         if meant is not None and size != meant.size:
-            raise StoreError(f"{path}: {size:,} bytes on disk, {meant.size:,} were written. {_REMEDY}")
-        summing, comparing = Summing(), _Comparing(path, meant)
+            raise StoreError(f"{path}: {size:,} bytes on disk, {meant.size:,} were written. {FAULTY}")
+        comparing = _Comparing(path, meant)
         with open(handle, "rb", buffering=0, closefd=False) as file:
-            for block in _blocks(file):
-                summing.add(block)
-                comparing.add(block)
+            sums = sums_of_stream(file, comparing.add)
         comparing.finish()
-        return summing.sums
+        return sums
     finally:
         os.close(handle)
-
-
-def _blocks(file: Any) -> Iterator[memoryview]:
-    memory = memoryview(bytearray(BLOCK))
-    while True:
-        size = 0
-        while size < BLOCK and (got := file.readinto(memory[size:])):
-            size += got
-        if not size:
-            return
-        yield memory[:size]
 
 
 class _Comparing:
@@ -109,4 +110,4 @@ class _Comparing:
             raise self._wrong(self._piece.begin, self._piece.end)
 
     def _wrong(self, begin: int, end: int) -> StoreError:
-        return StoreError(f"{self._path}: bytes {begin:,} to {end:,} on disk are not what was written. {_REMEDY}")
+        return StoreError(f"{self._path}: bytes {begin:,} to {end:,} on disk are not what was written. {FAULTY}")

@@ -6,17 +6,20 @@ Features are left out of the latter, so that every version of `datasets` derives
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.ledger import rename
+from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.stores.manifest import digest, file_hash
 
 SHARD_BYTES = 500_000_000
+_FORM: dict[str, Any] = {"indent": 2, "sort_keys": True}
 
 
 def ragged(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], dtype: str) -> Any:
@@ -33,17 +36,16 @@ def save_to_disk(folder: Path, tables: Iterable[Any], *, split: str = "train") -
 
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    writer = None
-    for table in tables:
-        if writer is None or written[-1].stat().st_size > SHARD_BYTES:
-            if writer is not None:
-                writer.close()
-            written.append(folder / f"data-{len(written):05d}.arrow")
-            writer = pa.ipc.new_stream(written[-1], table.schema)
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
-    named = [path.rename(folder / f"data-{number:05d}-of-{len(written):05d}.arrow") for number, path in enumerate(written)]
+    with ExitStack() as opened:
+        file = writer = None
+        for table in tables:
+            if file is None or writer is None or file.tell() > SHARD_BYTES:
+                opened.close()
+                written.append(folder / f"data-{len(written):05d}.arrow")
+                file = opened.enter_context(WrittenFile(written[-1]))
+                writer = opened.enter_context(pa.ipc.new_stream(file, table.schema))
+            writer.write_table(table)
+    named = [rename(path, folder / f"data-{number:05d}-of-{len(written):05d}.arrow") for number, path in enumerate(written)]
     state: dict[str, Any] = {
         "_data_files": [{"filename": path.name} for path in named],
         "_fingerprint": digest([file_hash(path) for path in named])[:16],
@@ -53,15 +55,11 @@ def save_to_disk(folder: Path, tables: Iterable[Any], *, split: str = "train") -
         "_output_all_columns": False,
         "_split": split,
     }
-    _json(folder / "state.json", state)
-    _json(folder / "dataset_info.json", {"citation": "", "description": "", "homepage": "", "license": ""})
+    write_json(folder / "state.json", state, **_FORM)
+    write_json(folder / "dataset_info.json", {"citation": "", "description": "", "homepage": "", "license": ""}, **_FORM)
 
 
 def save_splits(folder: Path, split: str, tables: Iterable[Any]) -> None:
     """Write one split of a ``datasets.DatasetDict``."""
     save_to_disk(folder / split, tables, split=split)
-    _json(folder / "dataset_dict.json", {"splits": [split]})
-
-
-def _json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", "utf-8")
+    write_json(folder / "dataset_dict.json", {"splits": [split]}, **_FORM)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from xxhash import xxh3_64_intdigest
+
+from prep_assets.disk.blocks import BLOCK, Sums, hashes, sums_of_stream
+from prep_assets.disk.proven import proven
 from prep_assets.errors import SourceError
 from prep_assets.records.find import Found, find
 from prep_assets.records.formats import SUFFIXES, check_format, format_of
 from prep_assets.records.hub import find_on_hub, is_hub
 from prep_assets.records.naming import order, stable_names
 from prep_assets.records.remote import file_name, is_remote, open_remote, remote_size, remote_version, said
-
-_HASH_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class SourceFile:
         size: size in bytes, as stored.
         format: `jsonl`, `json`, `csv`, `tsv`, `parquet`, `arrow` or `txt`.
         compression: `gzip`, `zstd`, `bz2`, `xz`, or `None`.
+        blocks: hashes of what is stored (see `prep_assets.disk.blocks`), once it is pinned: what is read is compared with them.
+        remedy: the command that pins it again.
     """
 
     name: str
@@ -36,6 +40,8 @@ class SourceFile:
     size: int
     format: str
     compression: str | None
+    blocks: str = field(default="", repr=False)
+    remedy: str = field(default="", repr=False)
 
 
 def record_id(file: SourceFile, row: int) -> str:
@@ -71,29 +77,20 @@ def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None
     return tuple(_source_file(pattern, one, names[one.place], format) for pattern, one in found)
 
 
-def content_hash(file: SourceFile) -> str:
-    """SHA-256 of the stored bytes, in hex. Streams the file."""
-    return size_and_hash(file)[1]
-
-
-def size_and_hash(file: SourceFile) -> tuple[int, str]:
-    """Size in bytes and SHA-256 (hex) of what is stored now, which may differ from `file.size`. Streams the file.
+def stored_sums(file: SourceFile) -> Sums:
+    """Size and hashes of what is stored now, which may differ from `file.size` and `file.blocks`. Streams the file.
 
     Raises:
         SourceError: the file cannot be opened, or reading it fails on the way.
     """
-    digest, size = hashlib.sha256(), 0
-    with open_stored(file) as stream:
+    with _opened(file) as stream:
         try:
-            while chunk := stream.read(_HASH_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
+            return sums_of_stream(stream)
         except Exception as error:  # each remote file system raises its own kinds
             raise SourceError(
-                f"{file.name}: reading failed after {size:,} of {file.size:,} bytes ({said(error, file.url)}). "
+                f"{file.name}: reading its {file.size:,} bytes failed ({said(error, file.url)}). "
                 "Try again, or fetch the file and name the local copy"
             ) from error
-    return size, digest.hexdigest()
 
 
 def fingerprint(file: SourceFile) -> str:
@@ -110,11 +107,30 @@ def fingerprint(file: SourceFile) -> str:
 
 
 def open_stored(file: SourceFile) -> BinaryIO:
-    """The stored bytes of `file`, compressed as they are.
+    """The stored bytes of `file`, compressed as they are. Those of a pinned one are compared with its hashes, a block at a time.
 
     Raises:
-        SourceError: the file cannot be opened.
+        SourceError: the file cannot be opened; while it is read: a block is not what it was.
     """
+    known = hashes(file.blocks)
+
+    def compare(number: int, block: bytes) -> None:
+        if xxh3_64_intdigest(block) != known[number]:
+            raise SourceError(_altered(file, number))
+
+    return proven(_opened(file), file.size, compare) if known else _opened(file)
+
+
+def _altered(file: SourceFile, block: int) -> str:
+    begin, end = block * BLOCK, min((block + 1) * BLOCK, file.size)
+    where, touched = file_name(file.url), "" if is_remote(file.url) else f"touch {shlex.quote(file.url)} && "
+    return (
+        f"{file.name}: bytes {begin:,} to {end:,} are not what they were when the file was pinned, though it looks untouched ({where}): the disk "
+        f"or the memory altered them, or somebody did. Restore the file; or, where the change is meant, pin it again:\n  {touched}{file.remedy}"
+    )
+
+
+def _opened(file: SourceFile) -> BinaryIO:
     try:
         return open_remote(file.url) if is_remote(file.url) else Path(file.url).open("rb")
     except Exception as error:  # each remote file system raises its own kinds

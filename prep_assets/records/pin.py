@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from prep_assets.errors import SourceError
-from prep_assets.records.files import SourceFile, fingerprint, size_and_hash
+from prep_assets.records.files import SourceFile, fingerprint, stored_sums
 from prep_assets.records.remote import file_name, is_remote
 
 _SHOWN = 5
@@ -22,6 +22,7 @@ class Pin:
         name: stable name of the file.
         size: size in bytes, as stored.
         sha256: hash of the stored bytes, in hex.
+        blocks: hashes of its blocks, see `prep_assets.disk.blocks`.
         fingerprint: cheap sign of a change, valid on this machine only (see `fingerprint`); no part of a build's identity.
         url_hint: where a remote file came from, for people; `None` for a local one. No part of a build's identity.
     """
@@ -29,6 +30,7 @@ class Pin:
     name: str
     size: int
     sha256: str
+    blocks: str
     fingerprint: str
     url_hint: str | None = None
 
@@ -75,10 +77,10 @@ def _pin(file: SourceFile, known: Pin | None) -> Pin:
     before = fingerprint(file)
     if known is not None and before and known.fingerprint == before:
         return known
-    size, sha256 = size_and_hash(file)
+    found = stored_sums(file)
     if fingerprint(file) != before:
         raise SourceError(
             f"{file.name}: the file changes while it is read ({file_name(file.url)}). Wait until it is written, then build again"
         )
     # The query of an address may hold a signature, which is nobody else's business.
-    return Pin(file.name, size, sha256, before, file_name(file.url) if is_remote(file.url) else None)
+    return Pin(file.name, *found, before, file_name(file.url) if is_remote(file.url) else None)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -87,12 +88,10 @@ class Quarantine:
         """Write a row of `file` that was refused at reading, as stage `records`."""
         self.write(unreadable(file, row))
 
-    def append(self, path: Path, counts: Mapping[str, int]) -> None:
-        """Write all refusals of another quarantine file, which counted them; nothing where there is none."""
-        if path.exists():
-            with path.open("rb") as other:
-                shutil.copyfileobj(other, self._opened())
-            self._counts.update(counts)
+    def append(self, other: BufferedIOBase, counts: Mapping[str, int]) -> None:
+        """Write all refusals of another quarantine file, which counted them."""
+        shutil.copyfileobj(other, self._opened())
+        self._counts.update(counts)
 
     def write(self, refusal: Refusal) -> None:
         """Write one refusal that `refusal` or `unreadable` made, for those who refuse in one thread and write in another."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import IO
 
-from prep_assets.errors import SourceError
+from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.records.cuts import WHOLE, Part
 from prep_assets.records.decompress import Decompressor, damage, decompressor
 from prep_assets.records.files import SourceFile, open_stored
@@ -114,6 +114,8 @@ class Stream:
     def _read_stored(self, size: int) -> bytes:
         try:
             data = self._raw.read(size)
+        except PrepAssetsError:
+            raise
         except Exception as error:  # each remote file system raises its own kinds
             raise self.broken(f"reading failed ({said(error, self._file.url)})") from error
         self.stored += len(data)

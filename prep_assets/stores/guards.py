@@ -10,16 +10,17 @@ Folders without a manifest, files that a manifest does not list and stores of fo
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from prep_assets.disk.blocks import BLOCK
+from prep_assets.disk.blocks import BLOCK, hashes
+from prep_assets.disk.proven import proven
+from prep_assets.disk.readback import FAULTY
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.detect import version_of
 from prep_assets.stores.leases import Lease, lease
@@ -29,19 +30,37 @@ Verify = Literal["lazy", "full", "off"]
 _SHIFT = BLOCK.bit_length() - 1
 
 
+class _Folder(NamedTuple):
+    """A folder whose files are known.
+
+    Attributes:
+        path: without links.
+        files: by relative path, as a manifest has them.
+        who: says what they hold.
+        remedy: what to do where they do not.
+        lease: keeps the folder from being pruned.
+    """
+
+    path: Path
+    files: Mapping[str, Mapping[str, Any]]
+    who: str
+    remedy: str
+    lease: Lease | None
+
+
 class Guard:
     """The blocks of one file of a store."""
 
-    def __init__(self, path: Path, manifest: Manifest, entry: Mapping[str, Any], held: Lease | None) -> None:
+    def __init__(self, path: Path, entry: Mapping[str, Any], folder: _Folder) -> None:
         self.path, self.size = path, int(entry["bytes"])
         self.layout = entry.get("layout")
-        self._hashes = np.frombuffer(bytes.fromhex(entry["blocks"]), ">u8").tolist()
+        self._hashes = hashes(entry["blocks"])
         self._seen = bytearray(len(self._hashes))
         self._memory: npt.NDArray[np.uint8] | None = None
         self.left = len(self._hashes)
-        self._remedy, self._held = repair_command(manifest), held
+        self._folder = folder
         if (found := path.stat().st_size) != self.size:
-            raise StoreError(f"{path}: {found:,} bytes, the manifest says {self.size:,}. Build it again:\n  {self._remedy}")
+            raise StoreError(f"{path}: {found:,} bytes, {folder.who} says {self.size:,}. {folder.remedy}")
 
     def over(self, memory: npt.NDArray[np.uint8]) -> Guard:
         """Look at these bytes of the file, which are mapped already."""
@@ -73,8 +92,8 @@ class Guard:
         """
         if xxh3_64_intdigest(data) != self._hashes[block]:
             raise StoreError(
-                f"{self.path}: bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, self.size):,} are not what the manifest says: the disk or the "
-                f"memory altered them, or somebody did. Build it again:\n  {self._remedy}"
+                f"{self.path}: bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, self.size):,} are not what {self._folder.who} says: the disk or "
+                f"the memory altered them, or somebody did. {self._folder.remedy}"
             )
 
     def _bytes(self, block: int) -> Any:
@@ -88,7 +107,15 @@ class Guards:
 
     def __init__(self, verify: Verify = "lazy") -> None:
         self._verify: Verify = verify
-        self._stores: dict[Path, tuple[Path, Manifest, Lease | None] | None] = {}
+        self._folders: dict[Path, _Folder | None] = {}
+
+    @classmethod
+    def of_work(cls, folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Guards:
+        """Of a folder that is no store yet: `files` are what whoever wrote it meant to write."""
+        guards, real = cls(), folder.resolve()
+        known = _Folder(real, files, "the process that wrote them", FAULTY, None)
+        guards._folders = {each: known for path in (folder, *folder.rglob("*")) if path.is_dir() for each in (path, path.resolve())}
+        return guards
 
     def hold(self, folder: Path) -> None:
         """Read the manifest of the version that a folder is, or is in, and hold a lease on it.
@@ -96,16 +123,15 @@ class Guards:
         Raises:
             StoreError: the manifest was edited or cut short; with ``full`` also: a file is not what it says.
         """
-        self._store(folder)
+        self._folder(folder)
 
     def guard(self, path: Path) -> Guard | None:
         """Of a file; `None` where there is nothing to compare with."""
-        store = self._store(path.parent)
-        if store is None or self._verify == "off":
+        folder = self._folder(path.parent)
+        if folder is None or self._verify == "off":
             return None
-        version, manifest, held = store
-        entry = manifest.files.get(path.resolve().relative_to(version).as_posix(), {})
-        return Guard(path, manifest, entry, held) if "blocks" in entry else None
+        entry = folder.files.get(path.resolve().relative_to(folder.path).as_posix(), {})
+        return Guard(path, entry, folder) if "blocks" in entry else None
 
     def whole(self, path: Path) -> Path:
         """`path`, after the whole file was compared.
@@ -120,72 +146,27 @@ class Guards:
     def open(self, path: Path) -> io.BufferedIOBase:
         """A file to read, of which every block is compared before it is given out."""
         guard = self.guard(path)
-        return path.open("rb") if guard is None else io.BufferedReader(_Reader(guard))
+        return path.open("rb") if guard is None else proven(path.open("rb", buffering=0), guard.size, guard.compare)
 
-    def _store(self, folder: Path) -> tuple[Path, Manifest, Lease | None] | None:
-        if folder not in self._stores:
-            self._stores[folder] = self._found(version_of(folder))
-        return self._stores[folder]
+    def _folder(self, folder: Path) -> _Folder | None:
+        if folder not in self._folders:
+            self._folders[folder] = self._found(version_of(folder))
+        return self._folders[folder]
 
-    def _found(self, version: Path | None) -> tuple[Path, Manifest, Lease | None] | None:
+    def _found(self, version: Path | None) -> _Folder | None:
         if version is None:
             return None
-        known = next((store for store in self._stores.values() if store and store[0] == version), None)
+        known = next((each for each in self._folders.values() if each and each.path == version), None)
         if known is None:
-            known = (version, Manifest.read(version), lease(version))
-            if self._verify == "full" and (faults := payload_faults(version, known[1])):
-                raise StoreError(
-                    f"{version} is not what its manifest says:\n  "
-                    + "\n  ".join(faults)
-                    + f"\nBuild it again:\n  {repair_command(known[1])}"
-                )
+            manifest = Manifest.read(version)
+            known = _Folder(version, manifest.files, "the manifest", f"Build it again:\n  {repair_command(manifest)}", lease(version))
+            if self._verify == "full" and (faults := payload_faults(version, manifest)):
+                raise StoreError(f"{version} is not what its manifest says:\n  " + "\n  ".join(faults) + f"\n{known.remedy}")
         return known
 
 
 UNGUARDED = Guards("off")
 """For files that are in no store of ours."""
-
-
-class _Reader(io.RawIOBase):
-    """A file that is read block by block, each compared."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard, self._handle = guard, os.open(guard.path, os.O_RDONLY | os.O_CLOEXEC)
-        self._at, self._number, self._block = 0, -1, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._guard.size}[whence] + offset
-        return self._at
-
-    def readinto(self, memory: Any) -> int:
-        if self._at >= self._guard.size:
-            return 0
-        number, within = divmod(self._at, BLOCK)
-        if number != self._number:
-            self._block = self._load(number)
-            self._number = number
-        part = self._block[within : within + len(memory)]
-        memory[: len(part)] = part
-        self._at += len(part)
-        return len(part)
-
-    def _load(self, number: int) -> bytes:
-        found, size = bytearray(), min(BLOCK, self._guard.size - number * BLOCK)
-        while len(found) < size and (part := os.pread(self._handle, size - len(found), number * BLOCK + len(found))):
-            found += part
-        self._guard.compare(number, found)
-        return bytes(found)
-
-    def close(self) -> None:
-        if not self.closed:
-            os.close(self._handle)
-        super().close()
 
 
 class GuardedArray:

@@ -249,8 +249,11 @@ def record_writer(
     return RecordWriter(writer, directory / f"{name}.index")
 
 
-def open_tokens(directory: Path, name: str) -> TokenStore:
+def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> TokenStore:
     """Open the stream `name` of a store, whichever its format.
+
+    Args:
+        guards: of a folder that is no store yet.
 
     Raises:
         StoreError: it is not there, or its parts do not fit together.
@@ -258,7 +261,7 @@ def open_tokens(directory: Path, name: str) -> TokenStore:
     index = directory / f"{name}.index"
     if not index.is_dir():
         raise StoreError(f"{directory} has no token stream {name!r}: {index.name} is missing")
-    guards = Guards()
+    guards = guards or Guards()
     ends, file, row = (np.asarray(load_array(index / f"{part}.npy", guards)) for part in ("ends", "file", "row"))
     h5 = directory / f"{name}.h5"
     arrays = dict(read_h5([h5], guards)[0].arrays) if h5.is_file() else _open_bin(directory / name, guards)

@@ -6,6 +6,7 @@ processes; whoever merges reads the folders in the order of the plan.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,8 @@ from typing import Any
 
 import xxhash
 
-_READ = 1 << 20
+from prep_assets.disk.ledger import recording
+from prep_assets.disk.readback import meant_in
 
 Counts = Mapping[str, Any]
 Work = Callable[[Any, Path], Counts]
@@ -65,14 +67,16 @@ class ShardResult:
     Attributes:
         shard: which.
         folder: its files.
-        hash: xxh3-128 of their names and bytes, in hex. It is part of the folder's name.
+        hash: xxh3-128 of their names, sizes and hashes, in hex. It is part of the folder's name.
         counts: what the work counted.
+        files: what each was meant to hold, by relative path; whoever reads them compares.
     """
 
     shard: Shard
     folder: Path
     hash: str
     counts: Counts
+    files: Mapping[str, Mapping[str, Any]]
 
 
 def carry_out(shard: Shard, work: Work, staging: Path) -> ShardResult:
@@ -80,22 +84,13 @@ def carry_out(shard: Shard, work: Work, staging: Path) -> ShardResult:
     under_way = staging / f".shard-{shard.number:05d}-{os.getpid()}"
     shutil.rmtree(under_way, ignore_errors=True)
     under_way.mkdir(parents=True)
-    counts = work(shard.task, under_way)
-    found = hash_of(under_way)
+    with recording(under_way) as ledger:
+        counts = work(shard.task, under_way)
+    files = meant_in(under_way, ledger)
+    found = xxhash.xxh3_128_hexdigest(json.dumps(files).encode())
     folder = staging / f"shard-{shard.number:05d}.{found}"
     if folder.exists():
         shutil.rmtree(under_way)
     else:
         under_way.rename(folder)
-    return ShardResult(shard, folder, found, counts)
-
-
-def hash_of(folder: Path) -> str:
-    """xxh3-128 over the relative names, sizes and bytes of all files below a folder."""
-    total = xxhash.xxh3_128()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        total.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
-            while data := file.read(_READ):
-                total.update(data)
-    return total.hexdigest()
+    return ShardResult(shard, folder, found, counts, files)

@@ -18,12 +18,15 @@ from prep_assets.assets.writing import domain_in_shards, in_shards, lines_in_sha
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import build, checking
 from prep_assets.engine.events import Progress
+from prep_assets.errors import SourceError, StoreError
 from prep_assets.records import cuts
+from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.workers.count import worker_count
 from prep_assets.workers.pool import Pool
+from prep_assets.workers.shards import ShardResult
 from prep_assets_tests.assets.workspaces import SAMPLES, domain, jsonl, minimal, workspace_in
 
 CHATS = [json.loads(line) for line in (SAMPLES / "chats.jsonl").read_text("utf-8").splitlines()]
@@ -163,17 +166,55 @@ def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(
     alone, _ = built_by(1, workspace, "sft_tokens", pool)
     before = pool.lost
 
-    def kill_one(path: Path) -> TokenStore:
+    def kill_one(folder: Path, name: str, guards: Guards) -> TokenStore:
         """When the first shard is joined, a worker is in the middle of another one."""
-        if pool.lost == before:
+        if name == "train" and pool.lost == before:
             os.kill(pool.processes[0], signal.SIGKILL)
-        return open_tokens(path, "train")
+        return open_tokens(folder, name, guards)
 
-    monkeypatch.setattr(in_shards, "open_tokens", lambda folder, name: kill_one(folder) if name == "train" else open_tokens(folder, name))
+    monkeypatch.setattr(in_shards, "open_tokens", kill_one)
     together, told = built_by(2, workspace, "sft_tokens", pool)
     assert together == alone
     assert pool.lost > before
     assert any("workers lost" in what for what in told)
+
+
+@pytest.mark.parametrize("name", ["quarantine.jsonl", "streams/train.index/ends.npy", "streams/train/shard_0000/sequence.bin"])
+def test_what_the_disk_alters_of_a_shard_is_not_joined(
+    tmp_path: Path, pool: Pool, small_shards: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    workspace = workspace_in(tmp_path, chats(tmp_path / "data"))
+    told = in_shards.told
+
+    def spoil(*args: Any) -> Iterator[ShardResult]:
+        for result in told(*args):
+            if (path := result.folder / name).exists():
+                data = bytearray(path.read_bytes())
+                data[-1] ^= 1
+                path.write_bytes(data)
+            yield result
+
+    monkeypatch.setattr(in_shards, "told", spoil)
+    with pytest.raises(StoreError, match=rf"{name}: bytes 0 to [\d,]+ are not what the process that wrote them says") as raised:
+        built_by(2, workspace, "sft_tokens", pool)
+    assert "Nothing is published" in str(raised.value)
+    assert workspace.published("sft_tokens", "chats") is None
+
+
+def test_a_source_that_rots_while_it_looks_untouched_is_not_built_from(tmp_path: Path) -> None:
+    workspace = workspace_in(tmp_path, chats(tmp_path / "data"))
+    build(workspace, "sft_raw")
+    path = tmp_path / "data" / "b.jsonl"
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"content", b"cOntent", 1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for force in (False, True):  # what is pinned again is not taken for granted either
+        with pytest.raises(SourceError, match=r"b.jsonl: bytes 0 to [\d,]+ are not what they were") as raised:
+            build(workspace, "sft_raw" if force else "sft_tokens", force=force)
+    command = str(raised.value).splitlines()[-1]
+    assert command == f"  touch {path} && prep-assets build sft_raw --partition chats"
+    os.utime(path)
+    assert build(workspace, "sft_tokens")
 
 
 def test_the_number_of_workers_is_what_the_configuration_says(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prep_assets.errors import ConfigError, SourceError
-from prep_assets.records.files import content_hash, find_files, fingerprint, record_id
+from prep_assets.records.files import find_files, fingerprint, record_id, stored_sums
 
 
 def fill(folder: Path, *names: str) -> None:
@@ -161,7 +161,7 @@ def test_a_saved_data_set_with_a_missing_file_stops(tmp_path: Path) -> None:
 def test_content_hash_is_sha256_of_the_stored_bytes(tmp_path: Path) -> None:
     data = bytes(range(256)) * 10_000
     (tmp_path / "a.jsonl.gz").write_bytes(data)
-    assert content_hash(find_files(["a.jsonl.gz"], tmp_path)[0]) == hashlib.sha256(data).hexdigest()
+    assert stored_sums(find_files(["a.jsonl.gz"], tmp_path)[0]).sha256 == hashlib.sha256(data).hexdigest()
 
 
 def test_the_fingerprint_follows_size_and_time(tmp_path: Path) -> None:

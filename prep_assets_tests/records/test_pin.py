@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from prep_assets.disk.blocks import Sums
 from prep_assets.errors import SourceError
 from prep_assets.records import pin as pin_module
 from prep_assets.records.files import SourceFile, find_files
@@ -25,13 +26,13 @@ def files(tmp_path: Path) -> tuple[SourceFile, ...]:
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that are hashed, in order."""
     names: list[str] = []
-    real = pin_module.size_and_hash
+    real = pin_module.stored_sums
 
-    def count(file: SourceFile) -> tuple[int, str]:
+    def count(file: SourceFile) -> Sums:
         names.append(file.name)
         return real(file)
 
-    monkeypatch.setattr(pin_module, "size_and_hash", count)
+    monkeypatch.setattr(pin_module, "stored_sums", count)
     return names
 
 
@@ -78,11 +79,11 @@ def test_files_that_came_or_went_stop(files: tuple[SourceFile, ...]) -> None:
 def test_a_file_that_changes_while_it_is_hashed_stops(
     files: tuple[SourceFile, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(file: SourceFile) -> tuple[int, str]:
+    def slow(file: SourceFile) -> Sums:
         (tmp_path / file.name).write_bytes(b'{"a": 1, "more": 2}\n')
-        return 9, "0" * 64
+        return Sums(9, "0" * 64, "0" * 16)
 
-    monkeypatch.setattr(pin_module, "size_and_hash", slow)
+    monkeypatch.setattr(pin_module, "stored_sums", slow)
     with pytest.raises(SourceError, match="changes while it is read"):
         pin_files(files)
 
@@ -96,6 +97,6 @@ def test_a_source_without_any_sign_of_a_change_is_hashed_every_time(
 
 
 def test_many_changes_are_summed_up(files: tuple[SourceFile, ...]) -> None:
-    pins = tuple(Pin(f"{i}.jsonl", 1, "", "") for i in range(9))
+    pins = tuple(Pin(f"{i}.jsonl", 1, "", "", "") for i in range(9))
     with pytest.raises(SourceError, match="and 6 more"):
         verify_pins(files, pins)

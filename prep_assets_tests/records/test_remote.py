@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.errors import SourceError
-from prep_assets.records.files import content_hash, find_files, fingerprint
+from prep_assets.records.files import find_files, fingerprint, stored_sums
 from prep_assets.records.pin import pin_files, verify_pins
 from prep_assets.records.remote import remote_size
 
@@ -165,7 +165,7 @@ def test_http_files(http: str, tmp_path: Path, read: Read) -> None:
         records, refused = read(file)
         assert [r.payload["n"] for r in records] == list(range(3000))
         assert not refused
-        assert content_hash(file) == hashlib.sha256(FILES[file.name]).hexdigest()
+        assert stored_sums(file).sha256 == hashlib.sha256(FILES[file.name]).hexdigest()
 
 
 def test_a_large_file_of_an_http_server_without_ranges(http: str, tmp_path: Path, read: Read) -> None:
@@ -219,7 +219,7 @@ def test_an_http_transfer_that_ends_early_stops(faulty: str, read: Read) -> None
 def test_an_http_transfer_that_fails_stops(faulty: str, read: Read, name: str) -> None:
     """Whatever was read until then is no data set."""
     (file,) = find_files([f"{faulty}/{name}?signature=secret"], BASE)
-    for use in (read, content_hash):
+    for use in (read, stored_sums):
         with pytest.raises(SourceError, match=name.replace(".", r"\.")) as raised:
             use(file)
         assert "secret" not in str(raised.value)
@@ -234,17 +234,17 @@ def test_an_http_server_with_ranges(ranges: str, tmp_path: Path, read: Read) -> 
         records, refused = read(file)
         assert [r.payload["n"] for r in records] == list(range(3000))
         assert not refused
-        assert content_hash(file) == hashlib.sha256(FILES[file.name]).hexdigest()
+        assert stored_sums(file).sha256 == hashlib.sha256(FILES[file.name]).hexdigest()
     assert set(Ranges.asked) == {""}
 
 
 READ_HTTPS = """
 import sys
 from pathlib import Path
-from prep_assets.records.files import content_hash, find_files
+from prep_assets.records.files import find_files, stored_sums
 from prep_assets.records.read import read_blocks
 (file,) = find_files([sys.argv[1]], Path("/nowhere"))
-print(sum(len(block.records) for block in read_blocks(file, 0)), content_hash(file))
+print(sum(len(block.records) for block in read_blocks(file, 0)), stored_sums(file).sha256)
 """
 
 

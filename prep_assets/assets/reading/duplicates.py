@@ -16,10 +16,12 @@ import numpy.typing as npt
 from prep_assets.assets.reading.examples import exact_digest
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out
+from prep_assets.disk.written import save_array
 from prep_assets.errors import Refused
 from prep_assets.records.files import record_id
 from prep_assets.records.where import MISSED
 from prep_assets.samples import Record
+from prep_assets.stores.guards import Guards, load_array
 from prep_assets.workers.shards import Shard, ShardResult
 
 BLOCK_BYTES = 4 << 20
@@ -61,9 +63,9 @@ def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) 
             elif row.reason in MISSED:
                 continue
             number += 1
-    (folder / "digests").write_bytes(b"".join(digests))
+    save_array(folder / "digests.npy", np.frombuffer(b"".join(digests), np.uint8))
     for name, dtype in FIELDS.items():
-        np.save(folder / f"{name}.npy", np.array(noted[name], dtype))
+        save_array(folder / f"{name}.npy", np.array(noted[name], dtype))
     return {"rows": number}
 
 
@@ -71,7 +73,7 @@ def without_duplicates(source: Source, noted: Sequence[ShardResult]) -> Iterator
     """The shards of which anything is used, with what each must know of the others: tasks become ``(stretches, Found)``."""
     limits = dict(_limits(source, noted))
     kept = [each for each in noted if limits[each.shard.number] != 0]
-    columns = [_columns(each.folder, limits[each.shard.number]) for each in kept]
+    columns = [_columns(each, limits[each.shard.number]) for each in kept]
     firsts = _firsts(source, columns) if source.family.preprocessing.deduplicate else [{} for _ in kept]
     for number, (each, first) in enumerate(zip(kept, firsts, strict=True)):
         yield replace(each.shard, number=number, task=(each.shard.task, Found(first, limits[each.shard.number])))
@@ -88,10 +90,11 @@ def _limits(source: Source, noted: Sequence[ShardResult]) -> Iterator[tuple[int,
             left -= taken
 
 
-def _columns(folder: Path, limit: int | None) -> dict[str, npt.NDArray[Any]]:
+def _columns(noted: ShardResult, limit: int | None) -> dict[str, npt.NDArray[Any]]:
     """What a shard noted, up to its limit."""
-    digests = np.fromfile(folder / "digests", np.uint8).reshape(-1, DIGEST)
-    columns = {"digest": digests, **{name: np.load(folder / f"{name}.npy") for name in FIELDS}}
+    guards = Guards.of_work(noted.folder, noted.files)
+    columns = {name: load_array(noted.folder / f"{name}.npy", guards) for name in ("digests", *FIELDS)}
+    columns["digest"] = columns.pop("digests").reshape(-1, DIGEST)
     return columns if limit is None else {name: column[columns["number"] < limit] for name, column in columns.items()}
 
 

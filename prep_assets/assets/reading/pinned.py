@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prep_assets.assets.commands import build_command
@@ -14,9 +14,12 @@ from prep_assets.errors import ConfigError, SourceError, nearest
 from prep_assets.records.cuts import Cut
 from prep_assets.records.files import SourceFile
 from prep_assets.records.pin import Pin, verify_pins
+from prep_assets.stores.guards import Guards
 from prep_assets.stores.published import Published, open_published
 
 SOURCES = "sources.json"
+BLOCKS = "blocks.json"
+"""Hashes of the files' blocks, so that whoever reads a part of a file knows that it is what was pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,9 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
     domain, remedy = domain_of(family, name), build_command(asset, name)
     raw = open_published(workspace.stores, asset, name, remedy=remedy)
     files, test_files = workspace.files(domain), workspace.test_files(domain)
-    listed = read_sources(raw)
+    listed, blocks = read_sources(raw), _read(raw, BLOCKS)
     for found, which in ((files, "files"), (test_files, "test_files")):
-        expected = [Pin(entry["name"], entry["size"], entry["sha256"], "") for entry in listed[which]]
+        expected = [Pin(entry["name"], entry["size"], entry["sha256"], blocks[which][entry["name"]], "") for entry in listed[which]]
         fresh = {pin.name: pin for pin in workspace.pins(found)}
         known = [fresh[pin.name] if pin.name in fresh and fresh[pin.name].identity == pin.identity else pin for pin in expected]
         try:
@@ -78,12 +81,28 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
     entries = [entry for which in ("files", "test_files") for entry in listed[which]]
     marked = tuple(tuple((start, row) for start, row in entry.get("cuts", ())) for entry in entries)
     rows = sum(entry["rows"] for entry in entries)
-    return Pinned(files, test_files, rows, raw.manifest.content_hash, workspace.benchmarks(family), marked)
+    return Pinned(
+        proven(files, blocks["files"], remedy),
+        proven(test_files, blocks["test_files"], remedy),
+        rows,
+        raw.manifest.content_hash,
+        proven(benchmarks := workspace.benchmarks(family), {pin.name: pin.blocks for pin in workspace.pins(benchmarks)}, remedy),
+        marked,
+    )
+
+
+def proven(files: Iterable[SourceFile], blocks: Mapping[str, str], remedy: str) -> tuple[SourceFile, ...]:
+    """Files that are compared, while they are read, with what they held when they were pinned."""
+    return tuple(replace(file, blocks=blocks[file.name], remedy=remedy) for file in files)
 
 
 def read_sources(raw: Published) -> Mapping[str, Any]:
     """The content of a raw store."""
-    loaded: Mapping[str, Any] = json.loads((raw.directory / SOURCES).read_text("utf-8"))
+    return _read(raw, SOURCES)
+
+
+def _read(raw: Published, name: str) -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = json.loads(Guards().whole(raw.directory / name).read_text("utf-8"))
     return loaded
 
 

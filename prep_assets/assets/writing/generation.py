@@ -6,12 +6,12 @@ never ends. Trainers keep the base model's file, so this one is to be copied ove
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Chat
+from prep_assets.disk.written import write_json
 
 NAME = "generation_config.json"
 FORMATS = ("hf_arrow",)
@@ -34,4 +34,4 @@ def stop_ids(workspace: Workspace, source: Asset, format: str) -> list[int]:
 def write_generation_config(folder: Path, stops: list[int]) -> None:
     """Write the file, where there is anything to say."""
     if stops:
-        (folder / NAME).write_text(json.dumps({"eos_token_id": stops}, indent=2) + "\n", "utf-8")
+        write_json(folder / NAME, {"eos_token_id": stops}, indent=2)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from prep_assets.assets.reading.pace import Pace
 from prep_assets.assets.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
+from prep_assets.stores.guards import Guards
 from prep_assets.stores.joining import append_store
 from prep_assets.stores.tokens import RecordWriter, open_tokens, record_writer
 from prep_assets.workers.pool import Pool
@@ -59,9 +60,12 @@ def joined(workspace: Workspace, doing: str, runner: Pool, shards: Sequence[Shar
     with staging(streams.payload) as folder:
         work = partial(_encode_shard, encode=encode, dtypes={name: dict(each) for name, each in streams.dtypes.items()})
         for result in told(workspace, doing, runner, Plan(shards, folder), work):
+            guards = Guards.of_work(result.folder, result.files)
             for name, writer in streams.writers.items():
-                append_store(writer, open_tokens(result.folder / _STREAMS, name))
-            streams.quarantine.append(result.folder / _QUARANTINE, result.counts["refused"])
+                append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
+            if (refused := result.folder / _QUARANTINE).exists():
+                with guards.open(refused) as lines:
+                    streams.quarantine.append(lines, result.counts["refused"])
             add(total, result.counts["encoded"])
             shutil.rmtree(result.folder)
     return total

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Protocol
 
 from prep_assets.assets.workspace import Workspace
@@ -47,7 +46,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
         return encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
     travelling = replace(lines, index={}, guards=Guards())
     work = partial(_encode_part, workspace=workspace.travelling(), lines=travelling, encode=encode)
-    return joined(workspace, doing, runner, line_shards(lines.path), work, streams)
+    return joined(workspace, doing, runner, line_shards(lines), work, streams)
 
 
 def _encode_part(
@@ -56,10 +55,11 @@ def _encode_part(
     return encode(workspace, _batches(lines, task), writers, quarantine)
 
 
-def line_shards(path: Path) -> list[Shard]:
+def line_shards(lines: Lines) -> list[Shard]:
     """A file of lines, cut as sources are."""
+    path = lines.path
     watch = LineCuts(cuts.SHARD_BYTES)
-    with path.open("rb") as file:
+    with lines.guards.open(path) as file:
         while data := file.read(_READ):
             watch(data)
     return [

@@ -16,7 +16,6 @@ document's first token in packed pretraining, and on padding in pairs).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.h5 import new_h5
+from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import rows, sides
 from prep_assets.exports.cerebras.images import MULTIMODAL, layout_of, multimodal_samples
@@ -62,8 +63,6 @@ def cerebras(
 
     `max_num_img`: most images of a sample; `None`: as many as the one with the most has.
     """
-    import h5py
-
     width = source.row_len if isinstance(source, PackedStore) else max_seq_length
     if width is None:
         raise ConfigError("export 'cerebras' needs max_seq_length: samples have one length, shorter ones are padded, longer ones refused")
@@ -72,7 +71,7 @@ def cerebras(
     for table, beside in samples:
         for first in range(0, len(table), samples_per_file):
             part = table[first : first + samples_per_file]
-            with h5py.File(out / f"output_chunk_0_{files}.h5", "w", libver="v108") as file:
+            with new_h5(out / f"output_chunk_0_{files}.h5") as file:
                 _write(file, "data", part)
                 for name, values in beside.items():
                     _write(file, name, values[first : first + samples_per_file])
@@ -80,7 +79,7 @@ def cerebras(
             done, files, valid = done + len(part), files + 1, valid + int(part[:, [features.index(n) for n in _masks(features)]].sum())
         progress(done, len(source))
     about |= {"features": list(features), "post-process": {"loss_valid_tokens": valid, "n_examples": done}}
-    (out / "data_params.json").write_text(json.dumps(about, indent=2) + "\n", "utf-8")
+    write_json(out / "data_params.json", about, indent=2)
 
 
 def _form(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.written import write_bytes, write_text
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import rows
 from prep_assets.exports.options import Count
@@ -54,11 +55,11 @@ def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: in
         "data_format": [f"no_header_tensor:{INT32}"],
     }
     config |= {"data_spec": '[1, {"type": null, "context": null, "children_spec": []}]', "encryption": None, "item_loader": "TokensLoader"}
-    (out / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}, sort_keys=True), "utf-8")
+    write_text(out / "index.json", json.dumps({"chunks": chunks, "config": config}, sort_keys=True))
 
 
 def _chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, Any]:
     header = 4 * 3
     path = out / f"chunk-0-{number}.bin"
-    path.write_bytes(np.array([1, header, header + tokens.nbytes], "<u4").tobytes() + tokens.tobytes())
+    write_bytes(path, np.array([1, header, header + tokens.nbytes], "<u4").tobytes() + tokens.tobytes())
     return {"chunk_bytes": header + tokens.nbytes, "chunk_size": 1, "dim": len(tokens), "filename": path.name}

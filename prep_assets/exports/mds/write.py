@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.written import write_bytes, write_text
 from prep_assets.exports.blocks import rows
 from prep_assets.exports.options import Count
 from prep_assets.exports.registry import Progress, exporter
@@ -49,7 +50,7 @@ def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size
             size += len(sample)
         progress(block.done, len(source))
     shards.append(_shard(out, len(shards), waiting, about))
-    (out / "index.json").write_text(json.dumps({"shards": shards, "version": 2}, sort_keys=True), "utf-8")
+    write_text(out / "index.json", json.dumps({"shards": shards, "version": 2}, sort_keys=True))
 
 
 def _array(values: npt.NDArray[Any]) -> bytes:
@@ -62,5 +63,5 @@ def _shard(out: Path, number: int, samples: list[bytes], about: dict[str, Any]) 
     offsets = np.cumsum([0, *map(len, samples)]) + 4 + 4 * (len(samples) + 1) + len(config)
     data = np.array([len(samples), *offsets], "<u4").tobytes() + config + b"".join(samples)
     path = out / f"shard.{number:05d}.mds"
-    path.write_bytes(data)
+    write_bytes(path, data)
     return {**about, "raw_data": {"basename": path.name, "bytes": len(data), "hashes": {}}, "samples": len(samples), "zip_data": None}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.written import WrittenFile
 from prep_assets.stores.read_megatron import HEADER, MAGIC
 
 CODES = {"int32": 4, "uint16": 8}
@@ -19,14 +20,14 @@ class IndexedWriter:
 
     def __init__(self, prefix: Path, dtype: str) -> None:
         self._prefix, self._dtype, self._lengths = prefix, np.dtype(dtype).newbyteorder("<"), [np.zeros(0, np.int64)]
-        self._file = prefix.with_name(f"{prefix.name}.bin").open("wb")
+        self._file = WrittenFile(prefix.with_name(f"{prefix.name}.bin"))
 
     def __enter__(self) -> IndexedWriter:
         return self
 
     def append(self, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> None:
         """Write sequences: their values end to end, and the length of each."""
-        np.ascontiguousarray(values, self._dtype).tofile(self._file)
+        self._file.write_array(np.asarray(values, self._dtype))
         self._lengths.append(lengths)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -34,7 +35,7 @@ class IndexedWriter:
         lengths = np.concatenate(self._lengths)
         code = CODES[self._dtype.name]
         pointers = (np.cumsum(lengths) - lengths) * self._dtype.itemsize
-        with self._prefix.with_name(f"{self._prefix.name}.idx").open("wb") as file:
+        with WrittenFile(self._prefix.with_name(f"{self._prefix.name}.idx")) as file:
             file.write(MAGIC + HEADER.pack(1, code, len(lengths), len(lengths) + 1))
             for array, dtype in ((lengths, "<i4"), (pointers, "<i8"), (np.arange(len(lengths) + 1), "<i8")):
-                array.astype(dtype).tofile(file)
+                file.write_array(array.astype(dtype))

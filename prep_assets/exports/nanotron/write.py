@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from prep_assets.disk.written import WrittenFile, write_text
 from prep_assets.exports.blocks import count, documents
 from prep_assets.exports.options import Count, FileName
 from prep_assets.exports.registry import Progress, exporter
@@ -37,16 +38,16 @@ def nanotron(
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
     total, end = count(source, of_documents=True), 0
     with ExitStack() as stack:
-        tokens, index = (stack.enter_context((out / f"{name}.ds{suffix}").open("wb")) for suffix in ("", ".index"))
-        loss = stack.enter_context((out / f"{name}.ds.loss").open("wb")) if masked else None
+        tokens, index = (stack.enter_context(WrittenFile(out / f"{name}.ds{suffix}")) for suffix in ("", ".index"))
+        loss = stack.enter_context(WrittenFile(out / f"{name}.ds.loss")) if masked else None
         for block in documents(source):
-            block.ids(f"<u{size}").tofile(tokens)
-            (np.cumsum(block.row_lengths) + end).astype("<u8").tofile(index)
+            tokens.write_array(block.ids(f"<u{size}"))
+            index.write_array((np.cumsum(block.row_lengths) + end).astype("<u8"))
             if loss is not None:
-                block.trained.tofile(loss)
+                loss.write_array(block.trained)
             end += len(block.tokens)
             progress(block.done, total)
-    (out / f"{name}.ds.metadata").write_text(f"{tokenizer}|{size}\n{end}\n{_readable(end)}", "utf-8")
+    write_text(out / f"{name}.ds.metadata", f"{tokenizer}|{size}\n{end}\n{_readable(end)}")
 
 
 def _readable(tokens: int) -> str:

@@ -10,14 +10,15 @@ The ``.npy`` files have no NumPy header; read them with `numpy.memmap`.
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.exports.blocks import Block, count, documents
 from prep_assets.exports.options import Count
 from prep_assets.exports.registry import Progress, exporter
@@ -36,15 +37,19 @@ def olmo(
     dtype = np.dtype("<u4") if vocab_size is None else np.min_scalar_type(vocab_size - 1).newbyteorder("<")
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
     total, tokens, trained = count(source, of_documents=True), 0, 0
-    part, used, most = 0, 0, part_bytes // dtype.itemsize
-    for block in documents(source):
-        for number, at, chosen in _parts(block.row_lengths, part, used, most):
-            _append(out, number, at, block, chosen, dtype, masked)
-            part, used = number, at + int(block.row_lengths[chosen].sum())
-        tokens, trained = tokens + len(block.tokens), trained + int(block.trained.sum())
-        progress(block.done, total)
+    number, used, most = -1, 0, part_bytes // dtype.itemsize
+    with ExitStack() as opened:
+        for block in documents(source):
+            for part, at, chosen in _parts(block.row_lengths, max(number, 0), used, most):
+                if part != number:
+                    opened.close()
+                    number, files = part, _Part(opened, out, part, masked)
+                files.append(block, chosen, at, dtype)
+                used = at + int(block.row_lengths[chosen].sum())
+            tokens, trained = tokens + len(block.tokens), trained + int(block.trained.sum())
+            progress(block.done, total)
     statistics = {"total_instances": total, "total_tokens": tokens, "trainable_tokens": trained}
-    (out / "dataset_statistics.json").write_text(json.dumps({"overall_statistics": statistics}, indent=2) + "\n", "utf-8")
+    write_json(out / "dataset_statistics.json", {"overall_statistics": statistics}, indent=2)
 
 
 def _parts(lengths: npt.NDArray[np.int64], part: int, used: int, most: int) -> Iterator[tuple[int, int, slice]]:
@@ -61,21 +66,23 @@ def _parts(lengths: npt.NDArray[np.int64], part: int, used: int, most: int) -> I
         first, used = stop, used + int(ends[stop - 1]) - begin
 
 
-def _append(out: Path, part: int, at: int, block: Block, chosen: slice, dtype: np.dtype[Any], masked: bool) -> None:
-    """Append some documents of a block to a part that has `at` tokens."""
-    lengths = block.row_lengths[chosen]
-    begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
-    here = slice(begin, begin + int(lengths.sum()))
-    with (out / f"token_ids_part_{part:04d}.npy").open("ab") as file:
-        block.ids(dtype)[here].tofile(file)
-    if masked:
-        with (out / f"labels_mask_part_{part:04d}.npy").open("ab") as file:
-            block.trained[here].tofile(file)
-    _append_borders(out / f"token_ids_part_{part:04d}.csv.gz", at + ends - lengths, at + ends)
+class _Part:
+    """The files of one part."""
 
+    def __init__(self, opened: ExitStack, out: Path, number: int, masked: bool) -> None:
+        self._ids = opened.enter_context(WrittenFile(out / f"token_ids_part_{number:04d}.npy"))
+        self._mask = opened.enter_context(WrittenFile(out / f"labels_mask_part_{number:04d}.npy")) if masked else None
+        self._borders = opened.enter_context(WrittenFile(out / f"token_ids_part_{number:04d}.csv.gz"))
 
-def _append_borders(path: Path, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
-    """Append lines. Several gzip members in one file are one stream; a fixed time and no name keep the bytes equal."""
-    lines = "".join(f"{start},{end}\n" for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
-    with path.open("ab") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:
-        file.write(lines.encode())
+    def append(self, block: Block, chosen: slice, at: int, dtype: np.dtype[Any]) -> None:
+        """Append some documents of a block after `at` tokens."""
+        lengths = block.row_lengths[chosen]
+        begin, ends = int(block.row_lengths[: chosen.start].sum()), np.cumsum(lengths)
+        here = slice(begin, begin + int(lengths.sum()))
+        self._ids.write_array(block.ids(dtype)[here])
+        if self._mask is not None:
+            self._mask.write_array(block.trained[here])
+        borders = zip((at + ends - lengths).tolist(), (at + ends).tolist(), strict=True)
+        # several gzip members in one file are one stream; a fixed time and no name keep the bytes equal
+        with gzip.GzipFile(filename="", mode="wb", fileobj=self._borders, mtime=0) as file:
+            file.write("".join(f"{start},{end}\n" for start, end in borders).encode())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from prep_assets.disk.written import WrittenFile
 from prep_assets.exports.arrow import ragged
 from prep_assets.exports.blocks import rows
 from prep_assets.exports.options import Count, FileName
@@ -43,6 +44,7 @@ def packed_parquet(
         waiting = pa.concat_tables([waiting, pa.table(columns, schema=schema)])
         while len(waiting) >= rows_per_file or (block.done == len(source) and len(waiting)):
             part, waiting = waiting.slice(0, rows_per_file), waiting.slice(rows_per_file)
-            pq.write_table(part, folder / f"shard_{files:06d}.idx.parquet", compression="zstd", row_group_size=ROW_GROUP)
+            with WrittenFile(folder / f"shard_{files:06d}.idx.parquet") as file:
+                pq.write_table(part, file, compression="zstd", row_group_size=ROW_GROUP)
             files += 1
         progress(block.done, len(source))

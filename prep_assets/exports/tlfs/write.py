@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prep_assets.disk.h5 import FixedH5
+from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import rows
 from prep_assets.exports.options import FileName, TokenId
@@ -51,13 +53,10 @@ def tlfs(
 
 def _stream(source: TokenStore, path: Path, progress: Progress) -> None:
     """In one piece, since the length is known: of a dataset in chunks HDF5 reads the whole chunk that a window is in."""
-    import h5py
-
-    with h5py.File(path, "w", libver="v108") as file:
-        dataset = file.create_dataset("tokens", (source.tokens,), "int32", track_times=False)
+    with FixedH5(path, {"tokens": ((source.tokens,), "int32")}, libver="v108") as file:
         at = 0
         for block in rows(source):
-            dataset[at : at + len(block.tokens)] = block.ids("int32")
+            file.write("tokens", at, block.ids("int32"))
             at += len(block.tokens)
             progress(block.done, len(source))
 
@@ -69,7 +68,8 @@ def _copy(source: Lines, path: Path) -> None:
         wrong = next((key for key, kind in form.items() if not isinstance(row.get(key), kind) or isinstance(row[key], bool)), None)
         if wrong is not None:
             raise ConfigError(f"{source.path} line {line:,}: {_complaint(row, wrong, form)}")
-    shutil.copyfile(source.path, path)
+    with source.guards.open(source.path) as there, WrittenFile(path) as copy:
+        shutil.copyfileobj(there, copy)
 
 
 def _form(row: Mapping[str, Any], path: Path) -> Mapping[str, Any]:

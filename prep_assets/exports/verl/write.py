@@ -7,9 +7,11 @@ RL: ``data_source`` (selects the reward function: each row's verifier), ``prompt
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
 from prep_assets.exports.options import FileName
 from prep_assets.exports.registry import Progress, exporter
@@ -55,13 +57,14 @@ def verl(
                 yield _rl(row, index, _source_of(row, data_source, index + 1, source.path), ability, split)
 
     writer, done = None, 0
-    for table in tables(rows, source.path):
-        writer = writer or pq.ParquetWriter(out / f"{split}.parquet", _storable(table.schema), compression="zstd")
-        writer.write_table(table)
-        done += len(table)
-        progress(done, len(source))
-    if writer is not None:
-        writer.close()
+    with ExitStack() as opened:
+        for table in tables(rows, source.path):
+            if writer is None:
+                file = opened.enter_context(WrittenFile(out / f"{split}.parquet"))
+                writer = opened.enter_context(pq.ParquetWriter(file, _storable(table.schema), compression="zstd"))
+            writer.write_table(table)
+            done += len(table)
+            progress(done, len(source))
 
 
 def _check_sft(row: dict[str, Any], line: int, path: Path) -> None:
