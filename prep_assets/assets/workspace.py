@@ -17,6 +17,7 @@ from prep_assets.config.models import FAMILIES, Chat, Domain, Family
 from prep_assets.config.tombstones import with_tombstones
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
+from prep_assets.stores.mirror import bucket_of, local_root
 from prep_assets.stores.published import Place, Published
 from prep_assets.workers.count import Workers, worker_count
 
@@ -45,7 +46,7 @@ class Workspace:
 
     Attributes:
         configs: folder of the families' YAML files.
-        stores: root folder of all stores.
+        stores: root folder of all stores. The address of a bucket becomes the folder on this machine that stands for it.
         overrides: family → options that this run sets over the file's.
         progress: told about long work.
         workers: how many processes work at a time, whatever the families say; `None`: what they say.
@@ -60,13 +61,13 @@ class Workspace:
     pool: Pool | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("configs", "stores"):
-            object.__setattr__(self, name, Path(getattr(self, name)))
+        object.__setattr__(self, "configs", Path(self.configs))
+        object.__setattr__(self, "stores", local_root(self.stores))
 
     @classmethod
     def open(cls, *, progress: Progress = silent) -> Workspace:
         """The workspace that the environment names (see `prep_assets.config.loading`)."""
-        return cls(config_dir(), store_dir(), progress=progress)
+        return cls(config_dir(), local_root(store_dir()), progress=progress)
 
     def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
         """This workspace with some options of one family set for one run."""
@@ -123,6 +124,12 @@ class Workspace:
     def has(self, family: str) -> bool:
         """Whether the family has a configuration file."""
         return (self.configs / f"{family}.yaml").is_file()
+
+    @property
+    def where(self) -> str:
+        """Where stores are, for messages: a folder or the address of a bucket."""
+        bucket = bucket_of(self.stores)
+        return str(self.stores) if bucket is None else bucket.url
 
     def place(self, asset: str, partition: str = "") -> Place:
         """Where an asset's store is."""

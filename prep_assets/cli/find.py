@@ -83,7 +83,7 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
             found.append(published)
     if not found:
         remedy = build_commands([(asset.name, each) for each in partitions])
-        raise StoreError(f"{', '.join(missing)}: no store in {workspace.stores}. Build with:\n{remedy}")
+        raise StoreError(f"{', '.join(missing)}: no store in {workspace.where}. Build with:\n{remedy}")
     return found, missing
 
 
@@ -96,7 +96,7 @@ def built(workspace: Workspace) -> dict[str, list[Published]]:
     found = {asset.name: [workspace.published(asset.name, each) for each in asset.partitions(workspace)] for asset in configured(workspace)}
     stores = {name: [each for each in every if each is not None] for name, every in found.items()}
     if not any(stores.values()):
-        raise StoreError(f"no store in {workspace.stores}. Build with:\n  prep-assets build --all")
+        raise StoreError(f"no store in {workspace.where}. Build with:\n  prep-assets build --all")
     return {name: every for name, every in stores.items() if every}
 
 

@@ -47,7 +47,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print the store
         _show_left(console, workspace, found)
         states = [standing.state for _, _, standing in found]
         counts = ", ".join(f"{states.count(state):,} {state}" for state in STYLES if state in states)
-        console.print(f"{counts or 'no stores'} in {near(workspace.stores)}", soft_wrap=True)
+        console.print(f"{counts or 'no stores'} in {near_url(workspace.where)}", soft_wrap=True)
     if faults or any(standing.state in ("broken", "failed") or standing.refused for _, _, standing in found):
         raise typer.Exit(1)
 

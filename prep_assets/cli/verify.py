@@ -72,7 +72,7 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
     if not found:
         of = f" of {', '.join(missing)}" if name else ""
         remedy = build_commands(every if name else [("sft_packed", "")])
-        raise StoreError(f"there is no store{of} in {workspace.stores}, so nothing to verify. Build with:\n{remedy}")
+        raise StoreError(f"there is no store{of} in {workspace.where}, so nothing to verify. Build with:\n{remedy}")
     return found, missing
 
 

@@ -30,10 +30,16 @@ def config_dir() -> Path:
     return next((folder for folder in candidates if folder.is_dir()), candidates[-1])
 
 
-def store_dir() -> Path:
-    """Where stores are: ``PREP_ASSETS_STORE_DIR``, else ``data/stores`` in the checkout, else ``./data/stores``."""
+def store_dir() -> Path | str:
+    """Where stores are: ``PREP_ASSETS_STORE_DIR``, a folder or the address of a bucket, else ``data/stores`` in the checkout, else
+    ``./data/stores``."""
     named = os.environ.get("PREP_ASSETS_STORE_DIR")
-    return Path(named).expanduser().resolve() if named else (checkout() or Path.cwd()) / "data" / "stores"
+    return located(named) if named else (checkout() or Path.cwd()) / "data" / "stores"
+
+
+def located(stores: str, base: Path | None = None) -> Path | str:
+    """A folder of stores, seen from `base`; the address of a bucket as it is."""
+    return stores if "://" in stores else ((base or Path.cwd()) / Path(stores).expanduser()).resolve()
 
 
 def checkout() -> Path | None:

@@ -10,11 +10,12 @@ import yaml
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, scaffold_with
 from pydantic import Field
 
-from prep_assets.config.loading import PACKAGE
+from prep_assets.config.loading import PACKAGE, located
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets.errors import ConfigError
 from prep_assets.stores.manifest import digest
+from prep_assets.stores.mirror import local_root
 
 Family = Literal["pretrain", "sft", "preference", "rl"]
 STARTER = {"pretrain": "docs", "sft": "gsm8k", "preference": "ultrafeedback", "rl": "gsm8k"}
@@ -51,7 +52,10 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
     config: str | dict[str, Any] = Field(
         description="The family's configuration: the path of a YAML file, relative to the folder of defs.yaml, or its keys right here."
     )
-    store_dir: str = Field(default="data/stores", description="Folder of the stores, relative to the root of the project.")
+    store_dir: str = Field(
+        default="data/stores",
+        description="Folder of the stores, relative to the root of the project, or the address of a bucket: s3://bucket/prefix.",
+    )
     asset_key_prefix: list[str] = Field(default=[], description="Put before every asset key, e.g. [llm, data].")
     upstream: dict[str, list[str]] = Field(
         default={}, description="Domain → key of an asset of the project that writes its source files: the raw asset depends on it."
@@ -67,8 +71,8 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
             ConfigError: there is no such file, or `upstream` names a domain that there is not.
         """
         root = Path(context.project_root)
-        stores = root / self.store_dir
-        configs = self._configs(Path(context.path), stores)
+        stores = located(self.store_dir, root)
+        configs = self._configs(Path(context.path), local_root(stores))
         resource = WorkspaceResource(configs=str(configs), stores=str(stores))
         known = resource.open().family_domains(self.family)
         foreign = [domain for domain in self.upstream if known is not None and domain not in known]

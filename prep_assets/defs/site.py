@@ -9,8 +9,9 @@ from pathlib import Path
 import dagster as dg
 
 from prep_assets.assets.workspace import Progress, Workspace
-from prep_assets.config.loading import config_dir, store_dir
+from prep_assets.config.loading import config_dir, located, store_dir
 from prep_assets.config.models import FAMILIES
+from prep_assets.stores.mirror import local_root
 
 
 class WorkspaceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -19,12 +20,12 @@ class WorkspaceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     configs: str = ""
     """Folder of the families' YAML files; empty: as `PREP_ASSETS_CONFIG_DIR` says, else `configs`."""
     stores: str = ""
-    """Folder of the stores; empty: as `PREP_ASSETS_STORE_DIR` says, else `data/stores`."""
+    """Folder of the stores, or the address of a bucket; empty: as `PREP_ASSETS_STORE_DIR` says, else `data/stores`."""
 
     def open(self, progress: Progress | None = None) -> Workspace:
         """The workspace, as its files are at this moment."""
         configs = Path(self.configs).resolve() if self.configs else config_dir()
-        stores = Path(self.stores).resolve() if self.stores else store_dir()
+        stores = local_root(located(self.stores) if self.stores else store_dir())
         return Workspace(configs, stores, progress=progress) if progress else Workspace(configs, stores)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from prep_assets.assets.exports import family_of_export
 from prep_assets.assets.graph import EVERY, family_assets
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError
+from prep_assets.stores.bucket import Bucket
+from prep_assets.stores.mirror import bucket_of
 from prep_assets.stores.published import Place
 
 
@@ -27,8 +32,18 @@ def _family(asset: str) -> str:
     return EVERY[asset].family if asset in EVERY else family_of_export(asset)
 
 
+def _in_bucket(root: Path, bucket: Bucket) -> Iterator[Place]:
+    for asset in bucket.folders(""):
+        found = {"", *bucket.below(asset).folders("")} - {"versions", "leases"}
+        for place in (Place(root, asset, partition) for partition in sorted(found)):
+            if place.shelf.names():
+                yield place
+
+
 def _places(workspace: Workspace) -> list[Place]:
     """Every folder that has versions of a store."""
+    if (bucket := bucket_of(workspace.stores)) is not None:
+        return list(_in_bucket(workspace.stores, bucket))
     root, found = workspace.stores, []
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         if (folder / "versions").is_dir():

@@ -31,11 +31,19 @@ class Result(NamedTuple):
 def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | None:
     """By name, what the checks of the store in `directory` said of this content; `None` where they never looked at it."""
     try:
-        found = json.loads(_beside(directory).read_text("utf-8"))
+        return parse_results(_beside(directory).read_bytes(), content_hash)
+    except OSError:
+        return None
+
+
+def parse_results(data: bytes, content_hash: str) -> Mapping[str, Result] | None:
+    """What a file says of this content; `None` where it is damaged, or about another one."""
+    try:
+        found = json.loads(data)
         if found["content_hash"] != content_hash:
             return None
         return {name: Result(bool(passed), str(summary)) for name, (passed, summary) in found["checks"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -45,9 +53,13 @@ def write_results(directory: Path, content_hash: str, results: Mapping[str, Resu
         return
     path = _beside(directory)
     fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    text = json.dumps({"content_hash": content_hash, "checks": {name: list(result) for name, result in results.items()}}, indent=1)
-    write_text(fresh, text + "\n")
+    write_text(fresh, results_text(content_hash, results))
     fresh.replace(path)
+
+
+def results_text(content_hash: str, results: Mapping[str, Result]) -> str:
+    """What the file holds."""
+    return json.dumps({"content_hash": content_hash, "checks": {name: list(each) for name, each in results.items()}}, indent=1) + "\n"
 
 
 def _beside(directory: Path) -> Path:

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.bucket import Bucket, checked, is_bucket
+from prep_assets.stores.catalog import KEY
 from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.mirror import bucket_of, local_root
+from prep_assets.stores.published import Place, shelf_of
+from prep_assets.stores.version_folders import VERSIONS, version_of
 
 Format = Literal["h5", "bin", "jsonl", "parquet", "megatron"]
 PATTERNS: tuple[tuple[Format, str], ...] = (
@@ -22,7 +27,6 @@ PATTERNS: tuple[tuple[Format, str], ...] = (
 """Which files a folder of each format has, the first that is found wins."""
 SUFFIXES = {pattern.removeprefix("*"): format_ for format_, pattern in PATTERNS if pattern.startswith("*")}
 
-VERSIONS = "versions"
 _REMEDY = "Materialize the asset again; to look at a version whatever its checks say, open its own folder"
 
 
@@ -45,7 +49,7 @@ def detect_format(path: Path | str) -> Format:
         UnsupportedFormat: (a `ValueError`) a file whose name says no known format.
         StoreError: a store of ours of which no version is published.
     """
-    path = Path(path)
+    path = local_path(path)
     return format_of(path, payload_folders(path))
 
 
@@ -82,6 +86,10 @@ def payload_folders(path: Path) -> list[Path]:
         StoreError: a store at or below `path` has no published version. Neither its candidate nor any other version is read instead: their
             checks may have failed.
     """
+    if (bucket := bucket_of(path)) is not None and version_of(path) is None:
+        if found := _fetched(path, bucket):
+            return found
+        raise NoData(f"{bucket.url}: there is no store. Check the address; prep-assets status shows where stores are")
     if not path.is_dir() or (path / MANIFEST).is_file():
         return [_pinned(path)] if path.exists() else []
     if _is_store(path):
@@ -93,6 +101,28 @@ def payload_folders(path: Path) -> list[Path]:
             f"{path} holds every version of a store, also those whose checks failed. Open {path.resolve().parent}, or one of them"
         )
     return below if published else [_pinned(path)]
+
+
+def local_path(path: Path | str) -> Path:
+    """A path as it is; for the address of a store, of several, or of a version in a bucket the folder that stands for it."""
+    if not is_bucket(path):
+        return Path(path)
+    place, version, rest = checked(str(path)).partition(f"/{VERSIONS}/")
+    if not version:
+        return local_root(place)
+    name, _, inside = rest.partition("/")
+    return shelf_of(local_root(place)).published(name).directory / inside
+
+
+def _fetched(path: Path, bucket: Bucket, depth: int = 2) -> list[Path]:
+    """The current version of every store at an address, or so many folders below it, fetched."""
+    if bucket.get(KEY) is None:
+        below = sorted(bucket.folders("") if depth else (), key=lambda child: natural(path / child, path))
+        return [folder for child in below for folder in _fetched(path / child, bucket.below(child), depth - 1)]
+    current = Place(path.parent, path.name).current()
+    if current is None:
+        raise StoreError(f"no published store in {bucket.url}: its catalog has no `current`; its checks failed or did not end. {_REMEDY}")
+    return [current.directory.resolve()]
 
 
 def _is_store(path: Path) -> bool:
@@ -122,12 +152,6 @@ def _current(path: Path) -> Path:
 def _pinned(path: Path) -> Path:
     """`path` without links where it is in a version; elsewhere as it is, because the name of a link can say more than the file's."""
     return path if version_of(path) is None else path.resolve()
-
-
-def version_of(path: Path) -> Path | None:
-    """The version that `path` is, or is in."""
-    real = path.resolve()
-    return next((each for each in (real, *real.parents) if each.parent.name == VERSIONS and (each / MANIFEST).is_file()), None)
 
 
 def natural(path: Path, base: Path) -> list[tuple[int, str]]:

@@ -22,9 +22,9 @@ from prep_assets.disk.blocks import BLOCK, hashes
 from prep_assets.disk.proven import proven
 from prep_assets.disk.readback import FAULTY
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.detect import version_of
 from prep_assets.stores.leases import Lease, lease
 from prep_assets.stores.manifest import Manifest, payload_faults
+from prep_assets.stores.version_folders import version_of
 
 Verify = Literal["lazy", "full", "off"]
 _SHIFT = BLOCK.bit_length() - 1

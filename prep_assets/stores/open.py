@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
-from prep_assets.stores.detect import PATTERNS, Format, data_files, format_of, payload_folders
+from prep_assets.stores.detect import PATTERNS, Format, data_files, format_of, local_path, payload_folders
 from prep_assets.stores.guards import UNGUARDED, Guards, Verify
 from prep_assets.stores.read_bin import read_bin
 from prep_assets.stores.read_h5 import read_h5
@@ -182,6 +182,8 @@ class Store:
 def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None, *, verify: Verify = "lazy") -> Store:
     """Open what is at `path`: a file, a folder of shards, or a published store (its current version).
 
+    The address of a bucket is opened as a folder is; its current versions are fetched first.
+
     Shards are read in numeric order and checked against each other. Published stores below `path` are read one after another. Keys:
     AstrAI's names; `tokens` is also found as ``sequence``. Where no positions are stored, `position_ids` is worked out: from 0 in each
     document where they are known, from 0 in each row of an HDF5 table where they are not.
@@ -197,7 +199,7 @@ def open_store(path: Path | str, format: Format | None = None, keys: Sequence[st
         StoreError: parts that do not fit together, the message says which and how; a store of which no version is published, or whose
             manifest was edited, or whose files are not what it says.
     """
-    path = Path(path)
+    path = local_path(path)
     for _ in range(_TRIES):
         folders = tuple(payload_folders(path))
         try:

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.bucket_shelf import BucketShelf
 from prep_assets.stores.building import Audit, Draft, Write, build_version
 from prep_assets.stores.checked import Result
 from prep_assets.stores.disk_shelf import DiskShelf
 from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.mirror import bucket_of
 from prep_assets.stores.shelf import Shelf
 from prep_assets.stores.version import Published
 from prep_assets.stores.version_folders import of_key
@@ -71,12 +73,17 @@ class Place:
         return self._pointed("draft")
 
     def _pointed(self, name: str) -> Published | None:
-        shelf = self.shelf
-        version = getattr(shelf.pointers(), name)
-        if not version:
-            return None
-        published = shelf.published(version)
-        return replace(published, folder=published.folder.resolve())
+        shelf, seen = self.shelf, ""
+        while version := getattr(shelf.pointers(), name):
+            try:
+                published = shelf.published(version)
+            except StoreError:
+                if version == seen:
+                    raise
+                seen = version  # unless it was pruned, because the pointer has moved meanwhile
+                continue
+            return replace(published, folder=published.folder.resolve())
+        return None
 
     def propose(
         self,
@@ -154,7 +161,7 @@ class Place:
         """Delete what is `unused` and read by nobody, with what lies beside it, and all leftovers; no build is under way meanwhile."""
         shelf = self.shelf
         with shelf.building():
-            return tuple(version for version in self.unused() if shelf.remove(version))
+            return tuple(version for version in (*self.unused(), *self.leftovers()) if shelf.remove(version))
 
     def leftovers(self) -> tuple[str, ...]:
         """What killed builds left half-written, sorted. A build that is under way looks the same."""
@@ -180,7 +187,8 @@ class Place:
 
 def shelf_of(directory: Path) -> Shelf:
     """Where the versions of the store in a folder are kept."""
-    return DiskShelf(directory)
+    bucket = bucket_of(directory)
+    return DiskShelf(directory) if bucket is None else BucketShelf(bucket, DiskShelf(directory))
 
 
 def _sound(shelf: Shelf, build_key: str) -> Published | None:

@@ -15,7 +15,9 @@ from prep_assets.disk.folders import remove_tree
 from prep_assets.errors import StoreError
 from prep_assets.stores.checked import CHECKS
 from prep_assets.stores.leases import alone
+from prep_assets.stores.manifest import MANIFEST
 
+VERSIONS = "versions"
 KEY_LENGTH = 20
 CONTENT_LENGTH = 12
 QUARANTINE = ".quarantine.jsonl"
@@ -26,6 +28,12 @@ PAYLOAD, WORK_QUARANTINE = "payload", "quarantine.jsonl"
 def name_of(build_key: str, content_hash: str, number: int = 1) -> str:
     """The folder of a version; a later `number` is for one whose name a damaged one has."""
     return f"{build_key[:KEY_LENGTH]}-{content_hash[:CONTENT_LENGTH]}" + (f"-{number}" if number > 1 else "")
+
+
+def version_of(path: Path) -> Path | None:
+    """The version that `path` is, or is in."""
+    real = path.resolve()
+    return next((each for each in (real, *real.parents) if each.parent.name == VERSIONS and (each / MANIFEST).is_file()), None)
 
 
 def versions_in(folder: Path) -> list[Path]:

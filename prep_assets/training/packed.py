@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from prep_assets.assets.commands import build_command
 from prep_assets.errors import StoreError
-from prep_assets.stores.detect import payload_folders
+from prep_assets.stores.detect import local_path, payload_folders
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import open_packed
@@ -43,7 +43,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
     """
 
     def __init__(self, path: Path | str, name: str | None = None, *, verify: Verify = "lazy") -> None:
-        folder, name = _find(Path(path), name)
+        folder, name = _find(local_path(path), name)
         # the version, not `current`: a worker that opens it later reads the same rows
         self._folder, self._name, self._verify = folder, name, verify
         documents = open_packed(folder, name, Guards(verify)).documents

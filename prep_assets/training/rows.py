@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from prep_assets.errors import StoreError, nearest
-from prep_assets.stores.detect import payload_folders
+from prep_assets.stores.detect import local_path, payload_folders
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.open import open_store
 from prep_assets.training.collate import padded
@@ -39,7 +39,7 @@ class RowDataset(Dataset[dict[str, Any]]):
     """
 
     def __init__(self, path: Path | str, name: str | None = None) -> None:
-        self.store = open_store(_lines(Path(path), name), "jsonl")
+        self.store = open_store(_lines(local_path(path), name), "jsonl")
         if not self.store.num_records:
             raise StoreError(f"{self.store.path} has no row")
 
@@ -65,7 +65,7 @@ class PromptDataset(Dataset[dict[str, Any]]):
     def __init__(self, tokens: Path | str, rows: Path | str) -> None:
         self.rows = RowDataset(rows)
         name = "arithmetic" if self.rows.store.path.stem == "arithmetic_prompts" else "prompts"
-        (folder,) = payload_folders(Path(tokens))
+        (folder,) = payload_folders(local_path(tokens))
         data = next((path for path in (folder / f"{name}.h5", folder / name) if path.exists()), None)
         if data is None:
             raise StoreError(f"{tokens} has no stream {name!r}; it needs the published store rl_tokens")

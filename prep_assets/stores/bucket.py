@@ -1,0 +1,203 @@
+"""A bucket of S3, Google Cloud or Azure as `Objects`, by way of `obstore`, which signs, splits and repeats requests."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.objects import Entry, Held, Unanswered
+
+SCHEMES = ("s3", "gs", "az", "abfss", "memory")
+BLOCK = 1 << 20
+RESUMED = 8
+"""How often a download that breaks is taken up again without a byte having come."""
+RETRIES: dict[str, Any] = {
+    "max_retries": 10,
+    "retry_timeout": timedelta(minutes=3),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
+}
+_SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
+T = TypeVar("T")
+
+
+def is_bucket(location: str | Path) -> bool:
+    """Whether a location is an address and not a path."""
+    return isinstance(location, str) and "://" in location
+
+
+def checked(url: str) -> str:
+    """The address of a folder in a bucket, in one spelling.
+
+    Raises:
+        ConfigError: another scheme, no bucket, or credentials in it, which would end up in logs.
+    """
+    scheme, _, rest = url.partition("://")
+    if "@" in rest.split("/", 1)[0] or "?" in rest or "#" in rest:
+        raise ConfigError(
+            f"the address of a {scheme} bucket holds only bucket and prefix. Give credentials by the environment (AWS_ACCESS_KEY_ID, "
+            "AWS_PROFILE, a role of the machine …), so that they stay out of logs"
+        )
+    if scheme not in SCHEMES:
+        raise ConfigError(f"{url!r}: stores are written to {', '.join(f'{each}://' for each in SCHEMES[:-1])} or a folder")
+    parts = [part for part in rest.split("/") if part]
+    if not parts or any(part in (".", "..") for part in parts):
+        raise ConfigError(f"{url!r} names no bucket and prefix, e.g. {scheme}://bucket/stores")
+    return f"{scheme}://{'/'.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Objects below an address. It travels to other processes as the address, and finds its credentials there."""
+
+    url: str
+
+    def below(self, prefix: str) -> Bucket:
+        """The objects below a prefix of these."""
+        return Bucket(f"{self.url}/{prefix}")
+
+    def get(self, key: str) -> Held | None:
+        import obstore
+
+        def got() -> Held:
+            found = obstore.get(self._store, self._key(key))
+            data = bytes(found.bytes())
+            return Held(data, found.meta["e_tag"] or "", found.meta["last_modified"].timestamp())
+
+        try:
+            return self._asked(got, key)
+        except FileNotFoundError:
+            return None
+
+    def read(self, key: str, start: int = 0) -> Iterator[bytes]:
+        import obstore
+
+        def some() -> Iterator[Any]:
+            options: Any = {"range": {"offset": at}} if at else {}
+            return iter(obstore.get(self._store, self._key(key), options=options).stream(min_chunk_size=BLOCK))
+
+        at, failed = start, 0
+        while True:
+            try:
+                stream = self._asked(some, key)
+                while (block := self._asked(lambda: next(stream, None), key)) is not None:  # noqa: B023
+                    yield (data := bytes(block))
+                    at, failed = at + len(data), 0
+                return
+            except Unanswered:
+                failed += 1
+                if failed > RESUMED:
+                    raise
+                self.pause(failed)
+
+    def put(self, key: str, data: bytes) -> None:
+        import obstore
+
+        self._asked(lambda: obstore.put(self._store, self._key(key), data, use_multipart=False), key)
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        return self._put(key, data, "create")
+
+    def put_if(self, key: str, data: bytes, tag: str) -> bool:
+        return self._put(key, data, {"e_tag": tag})
+
+    def _put(self, key: str, data: bytes, mode: Any) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            self._asked(lambda: obstore.put(self._store, self._key(key), data, mode=mode, use_multipart=False), key)
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
+
+    def upload(self, key: str, path: Path) -> None:
+        import obstore
+
+        self._asked(lambda: obstore.put(self._store, self._key(key), path), key)
+
+    def delete(self, key: str) -> None:
+        import obstore
+
+        try:
+            self._asked(lambda: obstore.delete(self._store, self._key(key)), key)
+        except FileNotFoundError:
+            return
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        import obstore
+
+        stream = iter(self._asked(lambda: obstore.list(self._store, self._key(prefix).rstrip("/"), chunk_size=1000), prefix))
+        while (chunk := self._asked(lambda: next(stream, None), prefix)) is not None:
+            for each in chunk:
+                yield Entry(str(each["path"])[len(self._key("")) :], int(each["size"]), each["last_modified"].timestamp())
+
+    def folders(self, prefix: str) -> list[str]:
+        import obstore
+
+        found = self._asked(lambda: obstore.list_with_delimiter(self._store, self._key(prefix).rstrip("/") or None), prefix)
+        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+
+    def pause(self, attempt: int) -> None:
+        time.sleep(min(5.0, 0.05 * 2**attempt) * random.random())
+
+    def _key(self, key: str) -> str:
+        prefix = self.url.partition("://")[2].partition("/")[2]
+        return f"{prefix}/{key}" if prefix else key
+
+    @property
+    def _store(self) -> Any:
+        scheme, _, rest = self.url.partition("://")
+        return _opened(f"{scheme}://{rest.partition('/')[0]}", os.getpid())
+
+    def _asked(self, ask: Callable[[], T], key: str) -> T:
+        """What the bucket answers; what it says of failures in one sentence without secrets."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            return ask()
+        except (AlreadyExistsError, PreconditionError):
+            raise
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
+                raise StoreError(f"{self.url}: there is no such bucket. Make it, or mend the address") from None
+            raise FileNotFoundError(f"{self.url}/{key}") from None
+        except (ConfigError, StoreError):
+            raise
+        except Exception as error:
+            raise Unanswered(
+                f"{self.url}/{key}: {said(error)}. Look at the address, the credentials and the network, then try again"
+            ) from None
+
+
+def said(error: Exception) -> str:
+    """What a library says of a failure: its first lines, without credentials."""
+    text = " ".join(str(error).split("\n\nDebug source")[0].split())[:500]
+    text = re.sub(r"://[^/@\s]*@", "://", text)
+    secrets = sorted((value for name, value in os.environ.items() if _SECRET.search(name) and len(value) > 3), key=len, reverse=True)
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text
+
+
+@cache
+def _opened(bucket: str, process: int) -> Any:
+    """The client of a bucket. A process that was forked opens its own."""
+    try:
+        from obstore.store import MemoryStore, from_url
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{bucket}: buckets need obstore. Install it with: pip install 'prep-assets[s3]'") from error
+    if bucket.startswith("memory:"):
+        return MemoryStore()
+    try:
+        return from_url(bucket, retry_config=RETRIES)  # type: ignore[call-overload]
+    except Exception as error:
+        raise ConfigError(f"{bucket}: {said(error)}. Give credentials and region by the environment") from None

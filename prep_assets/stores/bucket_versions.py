@@ -1,0 +1,181 @@
+"""The versions of one store in a bucket: put there whole or not at all, read under a lease, deleted when nobody reads them.
+
+    catalog.json                                see `prep_assets.stores.catalog`
+    versions/<version>/…                        payload; manifest.json last, and only if there is none
+    versions/<version>.quarantine.jsonl, .checks.json
+    leases/<version>/<token>                    somebody reads it; counts for `LEASE` seconds
+
+A version without a manifest is none. Nothing here relies on a list, but for pruning: deleting what the catalog does not name.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from prep_assets.errors import StoreError
+from prep_assets.stores import catalog
+from prep_assets.stores.checked import CHECKS
+from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.objects import Objects, Unanswered
+from prep_assets.stores.version_folders import QUARANTINE
+
+LEASE = 3600
+"""Seconds for which a lease counts, by the clock of the store."""
+DAY = 86_400
+KEPT = 7 * DAY
+"""Seconds for which the name of a deleted version is not used again: far longer than any request may be late."""
+
+
+def key_of(version: str, name: str) -> str:
+    """Where a file of a version is."""
+    return f"versions/{version}/{name}"
+
+
+def commit(objects: Objects, version: str, payload: Mapping[str, Path], manifest: bytes) -> bytes:
+    """Put a version there: its payload, then its manifest, if there is none. The manifest that is there now is returned.
+
+    Raises:
+        Unanswered: the store fails for good. The version is there, or a part of it that nobody sees.
+    """
+    for key, path in payload.items():
+        objects.upload(key, path)
+    return put_manifest(objects, version, manifest)
+
+
+def put_manifest(objects: Objects, version: str, manifest: bytes) -> bytes:
+    """Put a manifest there if there is none, and return the one that is there: this one also where an earlier attempt wrote it."""
+    key, fault = key_of(version, MANIFEST), None
+    try:
+        if objects.put_new(key, manifest):
+            return manifest
+    except Unanswered as error:
+        fault = error
+    held = objects.get(key)
+    if held is None:
+        raise fault or Unanswered(f"{objects.url}/{key} was refused because it is there, and it is not there. Build again")
+    return held.data
+
+
+def replace_manifest(objects: Objects, version: str, manifest: bytes) -> None:
+    """Put another manifest in place of the one that is there.
+
+    Raises:
+        StoreError: there is none.
+    """
+    key, fault = key_of(version, MANIFEST), None
+    for attempt in range(catalog.ATTEMPTS):
+        if attempt:
+            objects.pause(attempt)
+        held = objects.get(key)
+        if held is None:
+            raise StoreError(f"{objects.url}/{key} is gone. Build the store again")
+        if held.data == manifest:
+            return
+        try:
+            if objects.put_if(key, manifest, held.tag):
+                return
+        except Unanswered as error:
+            fault = error
+    raise fault or Unanswered(f"{objects.url}/{key}: others changed it {catalog.ATTEMPTS} times in a row. Build again")
+
+
+class BucketLease:
+    """Keeps a version from being deleted. Where this user may only read, there is none."""
+
+    def __init__(self, objects: Objects, version: str) -> None:
+        self._objects, self._key = objects, f"leases/{version}/{secrets.token_hex(8)}"
+        self._until = 0.0
+        self.renew()
+
+    def renew(self) -> None:
+        """Have it count for longer, if half of its time is over."""
+        if time.monotonic() > self._until:
+            with suppress(Unanswered):
+                self._objects.put(self._key, b"")
+            self._until = time.monotonic() + LEASE / 2
+
+    def end(self) -> None:
+        """Have it count no longer."""
+        with suppress(Unanswered):
+            self._objects.delete(self._key)
+
+
+@contextmanager
+def leased(objects: Objects, version: str) -> Iterator[BucketLease]:
+    """While the block lasts, the version is not deleted.
+
+    Raises:
+        StoreError: it is deleted, or about to be.
+    """
+    lease = BucketLease(objects, version)
+    try:
+        # the lease first, then this look; whoever prunes condemns first, and then looks for leases
+        if version in catalog.read(objects).catalog.condemned:
+            raise StoreError(f"{objects.url}/versions/{version} was pruned")
+        yield lease
+    finally:
+        lease.end()
+
+
+def remove(objects: Objects, version: str) -> bool:
+    """Delete a version that nothing points to; false where it is pointed to, or somebody reads it.
+
+    A version that is read stays condemned: nobody can begin to read it, and the next removal deletes it.
+    """
+    if _is_read(objects, version):
+        return False
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    known = catalog.change(objects, lambda now: now.condemn(version, day))
+    if version not in known.condemned or _is_read(objects, version):
+        return False
+    delete(objects, version)
+    return True
+
+
+def _is_read(objects: Objects, version: str) -> bool:
+    leases = [entry.modified for entry in objects.entries(f"leases/{version}/")]
+    return bool(leases) and max(leases) + LEASE > _now(objects)
+
+
+def delete(objects: Objects, version: str) -> None:
+    """Delete the objects of a condemned version, its manifest first, so that it is none from then on."""
+    objects.delete(key_of(version, MANIFEST))
+    for entry in [*objects.entries(f"versions/{version}/"), *objects.entries(f"leases/{version}/")]:
+        objects.delete(entry.key)
+    for suffix in (QUARANTINE, CHECKS):
+        objects.delete(f"versions/{version}{suffix}")
+
+
+def orphans(objects: Objects) -> dict[str, int]:
+    """Versions that the catalog does not name, and that nothing was written to for a day: their bytes by name. Builds left them, or removals.
+
+    What is younger may be on its way into the catalog.
+    """
+    found: dict[str, tuple[int, float]] = {}
+    for entry in objects.entries("versions/"):
+        name = entry.key.split("/")[1]
+        name = next((name.removesuffix(suffix) for suffix in (QUARANTINE, CHECKS) if name.endswith(suffix)), name)
+        size, modified = found.get(name, (0, 0.0))
+        found[name] = (size + entry.size, max(modified, entry.modified))
+    known, now = set(catalog.read(objects).catalog.versions), time.time()
+    return {name: size for name, (size, modified) in sorted(found.items()) if name not in known and modified + DAY < now}
+
+
+def forget_names(objects: Objects) -> None:
+    """Let the names of versions be used again that were deleted long ago."""
+    oldest = time.strftime("%Y-%m-%d", time.gmtime(time.time() - KEPT))
+    catalog.change(objects, lambda now: replace(now, condemned={name: day for name, day in now.condemned.items() if day >= oldest}))
+
+
+def _now(objects: Objects) -> float:
+    """The time by the clock of the store."""
+    objects.put("leases/clock", b"")
+    held = objects.get("leases/clock")
+    if held is None:
+        raise Unanswered(f"{objects.url}/leases/clock was written and is not there. Try again")
+    return held.modified

@@ -1,0 +1,147 @@
+"""Files by their sha256, fetched once for all processes of a machine, checked when they come, and bounded in bytes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prep_assets.disk.blocks import sums_of
+from prep_assets.disk.faults import told
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.bucket_versions import BucketLease
+from prep_assets.stores.mirror import cache_folder
+from prep_assets.stores.objects import Objects
+from prep_assets.stores.version_folders import remove_version, versions_in
+
+LIMIT = "PREP_ASSETS_CACHE_BYTES"
+"""Variable of the environment: the most that fetched and built versions of buckets may take on this machine; no bound where it is not set."""
+_SUFFIXES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def blob(sha256: str) -> Path:
+    """Where a file is, if it was fetched."""
+    return cache_folder() / "blobs" / sha256
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time; the system frees the lock of a process that dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def fetch(objects: Objects, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:
+    """Make `target` the file with this content, which is at `key` of a bucket. Whoever has it already is asked first.
+
+    Raises:
+        StoreError: it is not there, or is another content.
+    """
+    path = blob(sha256)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with told(path.parent), locked(path.with_name(f".{sha256}.lock")):
+        if _linked(path, target):
+            if sums_of(target).sha256 == sha256:
+                return
+            target.unlink()
+            path.unlink()  # it was altered here
+        fresh = path.with_name(f".{sha256}.part")
+        try:
+            found, length = _download(objects, key, fresh, lease)
+            if (found, length) != (sha256, size):
+                raise StoreError(
+                    f"{objects.url}/{key}: {length:,} bytes with sha256 {found[:16]}…, the manifest says {size:,} with {sha256[:16]}…: "
+                    "the bucket altered it, or somebody did. Build the store again"
+                )
+            target.hardlink_to(fresh)
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def keep(sha256: str, path: Path) -> None:
+    """Have a file that was built here known by its content."""
+    known = blob(sha256)
+    with told(known.parent), locked(known.with_name(f".{sha256}.lock")):
+        if not known.exists():
+            known.hardlink_to(path)
+
+
+def _linked(path: Path, target: Path) -> bool:
+    try:
+        target.hardlink_to(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _download(objects: Objects, key: str, path: Path, lease: BucketLease) -> tuple[str, int]:
+    digest, length = hashlib.sha256(), 0
+    try:
+        with path.open("wb") as file:
+            for block in objects.read(key):
+                digest.update(block)
+                file.write(block)
+                length += len(block)
+                lease.renew()
+            file.flush()
+            os.fsync(file.fileno())
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{error} is gone: its version was pruned, or somebody deleted it. Open the store again, or build it again"
+        ) from error
+    return digest.hexdigest(), length
+
+
+def make_room(size: int) -> None:
+    """Delete fetched versions that nobody reads, the longest unused first, until `size` more bytes have room.
+
+    Raises:
+        StoreError: there is no room even so.
+    """
+    limit = _limit()
+    if limit is None:
+        return
+    with locked(cache_folder() / "blobs" / ".room.lock"):
+        views = sorted(_views(), key=lambda view: view.stat().st_mtime_ns)
+        while (taken := _taken()) + size > limit and views:
+            remove_version(views.pop(0))
+            _drop_unused()
+    if taken + size > limit:
+        raise StoreError(
+            f"{cache_folder()}: the cache of stores in buckets holds {taken:,} bytes that are in use, {size:,} more are needed, and "
+            f"{LIMIT} allows {limit:,}. Raise it, or end what reads the others"
+        )
+
+
+def _limit() -> int | None:
+    text = os.environ.get(LIMIT, "").strip().upper()
+    if not text:
+        return None
+    number = text.rstrip("KMGTB")
+    try:
+        return int(float(number) * _SUFFIXES[text[len(number) :].strip()])
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{LIMIT} is {text!r}; it is a number of bytes, or one with KB, MB, GB or TB, e.g. 500GB") from error
+
+
+def _views() -> Iterator[Path]:
+    for pattern in ("*/*/versions", "*/*/*/versions"):
+        for folder in (cache_folder() / "stores").glob(pattern):
+            yield from versions_in(folder)
+
+
+def _taken() -> int:
+    return sum(entry.stat().st_size for entry in os.scandir(cache_folder() / "blobs") if entry.is_file())
+
+
+def _drop_unused() -> None:
+    """Delete the files that no version has."""
+    for entry in os.scandir(cache_folder() / "blobs"):
+        if not entry.name.startswith(".") and entry.stat().st_nlink == 1:
+            Path(entry.path).unlink(missing_ok=True)

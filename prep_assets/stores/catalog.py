@@ -1,0 +1,141 @@
+"""The catalog of one store in a bucket: its pointers and versions in one small object, which is replaced only if it is as it was read.
+
+Every change carries a token, and the object remembers those of the last changes. So a writer whose answer was lost sees that its change was made,
+also when others have changed the object since; making it twice would take their change back.
+
+A version that is to be deleted is condemned here first. One that is pointed to cannot be condemned, one that is condemned can never be pointed to.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any, NamedTuple
+
+from prep_assets.errors import StoreError
+from prep_assets.stores.objects import Objects, Unanswered
+from prep_assets.stores.shelf import Pointers
+
+KEY = "catalog.json"
+REMEMBERED = 64
+"""Changes whose tokens are kept."""
+ATTEMPTS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What is known of the versions of a store.
+
+    Attributes:
+        generation: counts changes.
+        pointers: as in `Shelf`.
+        versions: every version that was pointed to, and is not condemned, sorted.
+        condemned: versions that are deleted or about to be, and on which day that was decided. Their names are not used again.
+        done: tokens of the last changes, the latest last.
+    """
+
+    generation: int = 0
+    pointers: Pointers = field(default_factory=Pointers)
+    versions: tuple[str, ...] = ()
+    condemned: Mapping[str, str] = field(default_factory=dict)
+    done: tuple[str, ...] = ()
+
+    def pointed(self, moved: Mapping[str, str]) -> Catalog:
+        """The catalog with some pointers moved.
+
+        Raises:
+            StoreError: to a version that is condemned.
+        """
+        pointers = replace(self.pointers, **moved)
+        used = {version for version in astuple(pointers) if version}
+        if gone := sorted(used & self.condemned.keys()):
+            raise StoreError(f"{gone[0]} was pruned meanwhile")
+        return replace(self, pointers=pointers, versions=tuple(sorted({*self.versions, *used})))
+
+    def condemn(self, version: str, day: str) -> Catalog:
+        """The catalog without a version. One that is pointed to stays."""
+        if version in astuple(self.pointers) or version in self.condemned:
+            return self
+        return replace(self, versions=tuple(name for name in self.versions if name != version), condemned={**self.condemned, version: day})
+
+
+class Seen(NamedTuple):
+    """A catalog as it was read; `tag` is `None` where there is none yet."""
+
+    catalog: Catalog
+    tag: str | None
+    modified: float
+
+
+def read(objects: Objects) -> Seen:
+    """The catalog as it is now.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    held = objects.get(KEY)
+    if held is None:
+        return Seen(Catalog(), None, 0.0)
+    try:
+        fields: dict[str, Any] = json.loads(held.data)
+        lists = {name: tuple(map(str, fields[name])) for name in ("versions", "done")}
+        catalog = Catalog(int(fields["generation"]), Pointers(**fields["pointers"]), condemned=dict(fields["condemned"]), **lists)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{objects.url}/{KEY} cannot be read ({type(error).__name__}: {error}); it was edited. Put its last version back"
+        ) from error
+    return Seen(catalog, held.tag, held.modified)
+
+
+def write(catalog: Catalog) -> bytes:
+    """What the object holds."""
+    pointers = dict(zip(Pointers.__slots__, astuple(catalog.pointers), strict=True))
+    fields = {
+        "generation": catalog.generation,
+        "pointers": pointers,
+        "versions": catalog.versions,
+        "condemned": catalog.condemned,
+        "done": catalog.done,
+    }
+    return json.dumps(fields, indent=1).encode() + b"\n"
+
+
+def change(objects: Objects, step: Callable[[Catalog], Catalog]) -> Catalog:
+    """Make one change, exactly once, whatever others do and whatever answers are lost.
+
+    Args:
+        step: gives the catalog after the change; it is asked again of each newer catalog, and gives the same one where nothing is to be done.
+
+    Raises:
+        Unanswered: the store fails for good, and the change may be made or not.
+    """
+    token, first = secrets.token_hex(8), -1
+    fault: Unanswered | None = None
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            objects.pause(attempt)
+        seen = read(objects)
+        now = seen.catalog
+        if token in now.done:
+            return now
+        first = now.generation if first < 0 else first
+        if now.generation - first > REMEMBERED:
+            raise Unanswered(f"{objects.url}/{KEY}: more than {REMEMBERED} changes by others since this one began. Build again")
+        wanted = step(now)
+        if wanted == now:
+            return now
+        wanted = replace(wanted, generation=now.generation + 1, done=(*now.done, token)[-REMEMBERED:])
+        try:
+            if put(objects, write(wanted), seen.tag):
+                return wanted
+            fault = None
+        except Unanswered as error:
+            fault = error
+    raise fault or Unanswered(f"{objects.url}/{KEY}: others changed it {ATTEMPTS} times in a row. Build again")
+
+
+def put(objects: Objects, data: bytes, tag: str | None) -> bool:
+    """Replace the catalog if it is as it was read."""
+    return objects.put_new(KEY, data) if tag is None else objects.put_if(KEY, data, tag)
