@@ -23,6 +23,7 @@ from prep_assets.assets.stage import Asset, Check, Store
 from prep_assets.assets.versions import EXPORT as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.generation import stop_ids, write_generation_config
+from prep_assets.assets.writing.tokens import vocabulary_size
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.registry import check_meaning, check_options, export, export_named
@@ -69,8 +70,9 @@ class Exporting:
         known = found.options
         defaults = {name: each.default for name, each in known.items() if each.default is not inspect.Parameter.empty}
         if {"pad_id", "vocab_size"} & set(known):
-            vocabulary = workspace.vocabulary(workspace.family(FAMILIES[self.source.family]))
-            said = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary.size}
+            family = workspace.family(FAMILIES[self.source.family])
+            vocabulary = workspace.vocabulary(family)
+            said = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary_size(family, vocabulary)}
             defaults |= {name: value for name, value in said.items() if name in known and found.means(name, self.kind, self.options)}
         return {**defaults, **self.options}
 

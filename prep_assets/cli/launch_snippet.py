@@ -74,7 +74,17 @@ def launch_snippet(
         f"# write it, once for each version of the store\nprep-assets export {name}{which} --to {launch.format}{options} --out {place}\n",
         soft_wrap=True,
     )
-    console.print(f"# {reader} reads it\n{lines}", soft_wrap=True)
+    console.print(f"# {reader} reads it\n{_padding(workspace, name, partition)}{lines}", soft_wrap=True)
+
+
+def _padding(workspace: Workspace, name: str, partition: str | None) -> str:
+    """What to tell a trainer of the model's vocabulary, where that has more ids than the tokenizer."""
+    from prep_assets.config.models import FAMILIES
+
+    family = workspace.family(FAMILIES[asset_and_partitions(workspace, name, partition)[0].family])
+    if family.pad_vocab_to is None:
+        return ""
+    return f"# the model has {family.pad_vocab_to:,} ids (pad_vocab_to), the tokenizer {workspace.vocabulary(family).size:,}\n"
 
 
 def _lines(workspace: Workspace, launch: Launch, name: str, partition: str | None, place: Path) -> tuple[str, str]:

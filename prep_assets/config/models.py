@@ -218,6 +218,12 @@ class Family(Model):
         default="auto",
         description="auto: the published tokenizer.json, and stop where AutoTokenizer gives other ids; file, transformers: one of the two.",
     )
+    pad_vocab_to: int | None = Field(
+        default=None,
+        ge=1,
+        description="Vocabulary size of the model where it is padded, e.g. 50304 for GPT-2's 50,257 tokens; the type of ids and exports go by it. "
+        "null: the tokenizer's.",
+    )
     domains: dict[DomainName, Domain] = Field(description="The data sets, by name. Each is a partition.", min_length=1)
     preprocessing: Preprocessing = Preprocessing()
     decontaminate: Decontaminate = Decontaminate()

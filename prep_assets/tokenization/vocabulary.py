@@ -147,11 +147,6 @@ class Vocabulary:
         found = (part.get("pattern", {}).get("Regex") for part in _parts(self.spec.get("pre_tokenizer")))
         return tuple(pattern for pattern in found if pattern)
 
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        """Smallest unsigned dtype that holds every id: uint16 or uint32."""
-        return np.dtype(np.uint16 if self.size <= 1 << 16 else np.uint32)
-
     def decode(self, ids: npt.ArrayLike) -> str:
         """The text of `ids` by the reference tokenizer's own decoder, control tokens shown."""
         return self.decode_batch([np.asarray(ids).tolist()])[0]

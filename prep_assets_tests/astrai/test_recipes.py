@@ -74,7 +74,10 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     "dolly": [{"instruction": f"Count {n}", "context": "", "response": f"one {n} two " * 100, "category": "qa"} for n in range(6)],
     "gsm8k": GSM8K,
     "hh_harmless_base": HH,
-    "hh_helpful_base": [{side: text.replace("Q", "P") for side, text in row.items()} for row in HH],
+    **{
+        f"hh_helpful_{part}": [{side: text.replace("Q", letter) for side, text in row.items()} for row in HH]
+        for part, letter in (("base", "P"), ("online", "Qo"), ("rejection_sampled", "Qr"))
+    },
     "ultrafeedback": ULTRAFEEDBACK,
     "ultrachat": CHATS,
     "llava_instruct": LLAVA,

@@ -26,6 +26,18 @@ def test_the_command_writes_what_the_lines_open(built: Workspace, run: Run, tmp_
     assert str(tmp_path / "out") in lines
 
 
+def test_a_padded_vocabulary_is_told(built: Workspace, run: Run, tmp_path: Path) -> None:
+    """Training on ids of the tokenizer alone would make a model of another shape."""
+    config = built.configs / "pretrain.yaml"
+    whole = config.read_text("utf-8")
+    try:
+        config.write_text(whole + "pad_vocab_to: 50304\n", "utf-8")
+        said = run("launch-snippet", "--trainer", "nanotron", "--out", tmp_path / "out").stdout
+    finally:
+        config.write_text(whole, "utf-8")
+    assert "the model has 50,304 ids (pad_vocab_to), the tokenizer" in said and "vocab_size: 50304" in said
+
+
 def test_bad_input(built: Workspace, run: Run) -> None:
     assert "did you mean 'axolotl'" in run("launch-snippet", "--trainer", "axolotel").stderr
     assert run("launch-snippet", "--trainer", "verl", "sft_packed").exit_code == 1

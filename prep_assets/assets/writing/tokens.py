@@ -25,7 +25,25 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     from importlib.metadata import version
 
     loader = "transformers" if family.tokenizer_loader == "transformers" else "file"
-    return {"sha256": workspace.vocabulary(family).hash, "loader": loader, "tokenizers": version("tokenizers"), "engine": family.engine}
+    vocabulary = workspace.vocabulary(family)
+    padded = {} if family.pad_vocab_to is None else {"pad_vocab_to": vocabulary_size(family, vocabulary)}
+    return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": version("tokenizers"), "engine": family.engine, **padded}
+
+
+def vocabulary_size(family: Family, vocabulary: Vocabulary) -> int:
+    """How many ids the model has: as many as the tokenizer, or more where the family's vocabulary is padded.
+
+    Raises:
+        ConfigError: the tokenizer has more.
+    """
+    if family.pad_vocab_to is None:
+        return vocabulary.size
+    if family.pad_vocab_to < vocabulary.size:
+        raise ConfigError(
+            f"pad_vocab_to: {family.pad_vocab_to:,} ids do not hold tokenizer {vocabulary.name}, whose highest id is {vocabulary.size - 1:,}. "
+            f"Set it to {vocabulary.size:,} or more"
+        )
+    return family.pad_vocab_to
 
 
 def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
@@ -34,11 +52,12 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
     Raises:
         ConfigError: the configured type cannot hold the vocabulary.
     """
+    size = vocabulary_size(family, vocabulary)
     if family.output.dtype == "auto":
-        return vocabulary.dtype.name
-    if vocabulary.size - 1 > np.iinfo(family.output.dtype).max:
+        return "uint16" if size <= 1 << 16 else "uint32"
+    if size - 1 > np.iinfo(family.output.dtype).max:
         raise ConfigError(
-            f"output.dtype {family.output.dtype} holds ids up to {np.iinfo(family.output.dtype).max:,}, the vocabulary has {vocabulary.size:,}"
+            f"output.dtype {family.output.dtype} holds ids up to {np.iinfo(family.output.dtype).max:,}, the vocabulary has {size:,}"
         )
     return family.output.dtype
 
