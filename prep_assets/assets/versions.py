@@ -2,7 +2,7 @@
 
 RAW = "3"
 PRETRAIN = "5"
-SFT = "4"
+SFT = "5"
 PREFERENCE = "7"
 RL = "4"
 EXPORT = "5"

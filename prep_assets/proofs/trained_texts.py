@@ -8,8 +8,9 @@ configuration gives each of these stretches its weight.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from prep_assets.errors import CheckFailed
@@ -99,7 +100,6 @@ class _Derivation:
     def derived(self) -> Derived:
         blocks = blocks_of(self.chat)
         turns = [self._parts(block) for block in blocks]
-        shortenable = self._shortenable(blocks, turns)
         trained = [any(part.weight for part in parts) for parts in turns]
         self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained])
         starts = [self._start(blocks, number) for number in range(len(blocks))]
@@ -107,7 +107,7 @@ class _Derivation:
         self._check_tags(blocks, ends)
         if self.options.train_turns == "last":
             only_last(turns)
-            shortenable = self._shortenable(blocks, turns)
+        shortenable = self._shortenable(blocks, turns)
         steps: list[tuple[int, int, float]] = []
         stops: list[Range] = []
         before = 0
@@ -226,13 +226,19 @@ class _Derivation:
         return tuple(own), len(self.borders.controls(text, 0, len(text))) - len(own)
 
     def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Range]:
-        """The untrained texts, with what is left of the white space at their ends."""
-        found = []
+        """The untrained texts as the source has them, with what is left of the white space at their ends. Those of a turn that stand end to end are
+        one."""
+        found: list[Range] = []
         for block, parts in zip(blocks, turns, strict=True):
-            lead, trail = self._margins(block.places[0])[0], self._margins(block.places[-1])[1]
-            for part in parts if block.role != SYSTEM else ():
-                if not part.weight and part.kind != IMAGE:
-                    found.append((part.start - lead * (part is parts[0]), part.end + trail * (part is parts[-1])))
+            own: list[Range] = []
+            trained = {part.region for part in parts if part.weight}
+            for number in block.places if block.role != SYSTEM else ():
+                for part in self._regions(block, number):
+                    if part.kind != TEXT or part.region in trained:
+                        continue
+                    lead, trail = self.chat.own_margins(number, part.region)
+                    own.append((part.start - lead, part.end + trail))
+            found += _joined(own)
         return found
 
     def _check_order(self, trained: Sequence[Block]) -> None:
@@ -294,5 +300,13 @@ def _untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -
     for image in images:
         wrote += [found.span() for found in control.finditer(text, *image)]
     total = sum(1 for _ in control.finditer(text))
-    shortenable = tuple((part.start, part.end) for parts in turns for part in parts if not part.weight and part.kind != IMAGE)
-    return Derived(text, stretches(text, steps, ends), tuple(sorted(wrote)), max(0, total - len(wrote)), shortenable)
+    shortenable = [_joined((part.start, part.end) for part in parts if not part.weight and part.kind == TEXT) for parts in turns]
+    return Derived(text, stretches(text, steps, ends), tuple(sorted(wrote)), max(0, total - len(wrote)), tuple(chain(*shortenable)))
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges that stand end to end as one."""
+    found: list[Range] = []
+    for start, end in ranges:
+        found.append((found.pop()[0] if found and found[-1][1] == start else start, end))
+    return found

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from prep_assets.errors import Refused
 from prep_assets.samples import PlainChat
 from prep_assets.templates.conversation import messages, pieces
 from prep_assets.templates.questions import Questions, word
-from prep_assets.templates.rendered import Rendered, Span, Stop
+from prep_assets.templates.rendered import Rendered, Stop
 from prep_assets.templates.rendering import UNTEMPLATED, render
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Layout:
 
         sample = chat.sample()
         spans = tuple(
-            Span(at(span.start), at(span.end), span.turn, span.role, sample.turns[span.turn].regions[0]) for span in self.words.spans
+            replace(span, start=at(span.start), end=at(span.end), region=sample.turns[span.turn].regions[0]) for span in self.words.spans
         )
         stops = tuple(Stop(stop.turn, at(stop.start), at(stop.end)) for stop in self.words.stops)
         text = "".join(chain.from_iterable(zip(self.frames, written, strict=False))) + self.frames[-1]

@@ -16,6 +16,7 @@ class Span:
         turn: index of its turn.
         role: role of its turn.
         region: the region itself.
+        lead, trail: how many characters at its beginning and at its end are the template's: the space before an answer, tags of reasoning.
     """
 
     start: int
@@ -23,6 +24,8 @@ class Span:
     turn: int
     role: str
     region: Region
+    lead: int = 0
+    trail: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ def _whole(
     chat: Chat, spans: list[Span], stop: tuple[int, int] | None, before: Block | None, block: Block, after: Block | None
 ) -> list[Span]:
     """The spans of an assistant's turn with all that the model generates around them."""
+    own = tuple(spans)
     if spans[0].region.kind != IMAGE:
         start = min(chat.template.borders.start(chat, before, block), spans[0].end)
         blanks = any(piece.turn == block.turn and piece.text and not piece.leaves for piece in chat.found)
@@ -66,7 +67,7 @@ def _whole(
         spans[-1] = replace(spans[-1], end=stop[0] if stop else _end_without_stop(chat, block, after))
     if stop is not None and block.turn == len(chat.sample.turns) - 1 and not chat.prompted:
         _check_nothing_follows(chat, stop[1])
-    return spans
+    return [replace(span, lead=bare.start - span.start, trail=span.end - bare.end) for span, bare in zip(spans, own, strict=True)]
 
 
 def _check_nothing_follows(chat: Chat, at: int) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.samples import IMAGE, SYSTEM
+from prep_assets.samples import SYSTEM, TEXT
 from prep_assets.templates.rendered import Rendered
 from prep_assets.tokenization.images import NOTHING, Placed
 from prep_assets.tokenization.policy import MaskPolicy
@@ -39,7 +39,7 @@ class Row:
         item_ends: where each item ends, in bytes.
         breaks: bytes where the loss weight changes, ascending.
         weights: the weight from there on.
-        prompts: bytes (start, end) of each untrained content.
+        prompts: bytes (start, end) of each untrained text.
         images: its images.
     """
 
@@ -67,7 +67,7 @@ class Cuts:
         starts: int64[n + 1], where each render begins, in bytes of the batch.
         breaks: int64[b], where the loss weight changes, ascending.
         weights: float32[b], the weight from there on.
-        prompts: by render, bytes of the batch (start, end) of each untrained content; empty where truncation does not ask for them.
+        prompts: by render, bytes of the batch (start, end) of each untrained text; empty where truncation does not ask for them.
         images: render, first item of the batch, number of items, path.
         text: the text of a render.
     """
@@ -131,7 +131,7 @@ class Cutter:
     Attributes:
         control: the tokenizer's control tokens and their ids.
         policy: which regions are trained.
-        prompts: whether truncation asks for the untrained contents.
+        prompts: whether truncation asks for the untrained texts.
     """
 
     control: Mapping[str, int]
@@ -181,9 +181,18 @@ class Cutter:
         return re.compile("|".join(map(re.escape, texts))) if texts else None
 
     def prompts_of(self, rendered: Rendered) -> list[tuple[int, int]]:
-        """Characters (start, end) of each untrained content, where truncation asks for them; an image is never shortened."""
+        """Characters (start, end) of each untrained text, where truncation asks for them. Images, reasoning and tool calls are never shortened, nor is
+        what the template wrote; texts of one turn that stand end to end are one."""
         spans = zip(rendered.spans, self.policy.weights(rendered.spans), strict=True) if self.prompts else ()
-        return [(span.start, span.end) for span, weight in spans if not weight and span.role != SYSTEM and span.region.kind != IMAGE]
+        found: list[tuple[int, int, int]] = []
+        for span, weight in spans:
+            if weight or span.role == SYSTEM or span.region.kind != TEXT:
+                continue
+            start, end = span.start + span.lead, span.end - span.trail
+            if found and found[-1][1:] == (start, span.turn):
+                start = found.pop()[0]
+            found.append((start, end, span.turn))
+        return [(start, end) for start, end, _ in found]
 
 
 def _placeholder_items(

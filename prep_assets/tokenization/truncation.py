@@ -3,8 +3,8 @@
 drop     none: the example is refused
 end      the first max_seq_len tokens
 start    the last max_seq_len tokens
-prompt   everything but the ends of the longest untrained contents (Cerebras Model Zoo's prompt-first shortening): headers, answers and
-         stop tokens stay whole; refused where that is not enough
+prompt   everything but the ends of the longest untrained texts (Cerebras Model Zoo's prompt-first shortening): system turns, reasoning, tool
+         calls and what the template writes stay whole; refused where that is not enough
 turns    whole rounds from the oldest, the system turn kept; needs a new render, so the pipeline does it (see `without_oldest_rounds`)
 """
 
@@ -29,7 +29,7 @@ def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[tup
 
     Args:
         length: its tokens, more than `limit`.
-        prompts: token ranges (start, end) of its untrained contents.
+        prompts: token ranges (start, end) of its untrained texts.
     """
     keep = np.ones(length, bool)
     if mode == "end":

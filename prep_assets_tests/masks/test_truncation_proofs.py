@@ -13,9 +13,10 @@ from prep_assets.proofs.identity import prove_identity
 from prep_assets.proofs.mask import prove_masks
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.proofs.truncated import Truncation, left_of
-from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
+from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.masks import chatml
-from prep_assets_tests.masks.bound import Bound, run
+from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, run
+from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
 from prep_assets_tests.masks.test_truncation import CHATS, chat
 
 MODES = ["end", "start", "turns", "prompt"]
@@ -27,9 +28,12 @@ def bound() -> Bound:
     return chatml.bound()
 
 
-def verdicts(bound: Bound, sample: Sample, truncation: Truncation, ids: Any, mask: Any) -> tuple[bool, bool]:
+def verdicts(
+    bound: Bound, sample: Sample, truncation: Truncation, ids: Any, mask: Any, options: MaskOptions | None = None
+) -> tuple[bool, bool]:
     """Whether mask and ids of a row are proven."""
-    left = left_of(sample, len(ids), truncation, lambda each: derive(each, MaskOptions(), bound.template), bound.vocabulary)
+    policy = options or MaskOptions()
+    left = left_of(sample, len(ids), truncation, lambda each: derive(each, policy, bound.template), bound.vocabulary)
     rows, renders = [left.row("row", ids, mask)], [left.conversation("row", ids)]
     return prove_masks(rows, bound.vocabulary).passed, prove_identity(renders, bound.vocabulary).passed
 
@@ -103,3 +107,32 @@ def test_a_shortened_prompt_that_lost_something_else(bound: Bound) -> None:
     for gone in (slice(0, 2), slice(header + 1, header + 3)):
         ids, mask = np.delete(whole.ids(0), gone), np.delete(whole.loss(0), gone)
         assert not verdicts(bound, sample, Truncation("prompt", limit), ids, mask)[1]
+
+
+PARTS = st.lists(st.sampled_from(["one two three four five", " 1 2\n3 4 ", "a b c", "\u00d9\U0003d66c"]), min_size=1, max_size=2)
+
+
+@settings(max_examples=60)
+@given(st.data(), st.sampled_from(["qwen3", "glm4"]), st.integers(1, 12), st.sampled_from(["no reasoning", "no tool calls", "last turn"]))
+def test_reasoning_and_calls_are_never_shortened(data: st.DataObject, template: str, less: int, policy: str) -> None:
+    """Untrained reasoning and calls stay whole, and so does what a template writes around an untrained answer: both derivations say so."""
+    bound, options = bind(SHIPPED, template), POLICIES[policy]
+    weight = st.sampled_from([None, 0.0])
+
+    def text(kind: str = TEXT) -> tuple[Region, ...]:
+        return tuple(Region(kind, each, data.draw(weight)) for each in data.draw(PARTS))
+
+    call = Region(TOOL_CALL, '{"name": "get", "arguments": {"city": "one two three four"}}')
+    thought = text(THINKING)[:1] if template == "qwen3" else ()
+    acting = (Turn(ASSISTANT, (*thought, call)), Turn(TOOL, text())) if data.draw(st.booleans()) else ()
+    asked = [Turn(USER, text()), Turn(ASSISTANT, text()), Turn(USER, text()), *acting, Turn(ASSISTANT, (*thought, *text()))]
+    sample = Sample(tuple(asked))
+    whole = run(bound, [sample], options)
+    assume(whole.kept)
+    limit = len(whole.ids(0)) - less
+    found = run(bound, [sample], options, max_seq_len=limit, truncation="prompt")
+    assume(found.kept)
+    assert verdicts(bound, sample, Truncation("prompt", limit), found.ids(0), found.loss(0), options) == (True, True)
+    shown = bound.vocabulary.decode(found.ids(0))
+    kept = [bound.vocabulary.decode(whole.ids(0)).count(each) == shown.count(each) for each in ('one two three four"}', "</think>", "<|")]
+    assert all(kept)
