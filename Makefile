@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: bench killpoints faults powercut crashstates fuzz demo test test-readers test-ui mutants grid setup lint ui clean
+.PHONY: bench killpoints faults powercut crashstates fuzz demo test soak test-readers test-ui mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -30,6 +30,10 @@ $(VENV)/.installed-lint: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n 2
+
+# random tests with all of their examples, a third of which `make test` tries
+soak: $(VENV)/.installed-test
+	@PREP_ASSETS_SOAK=1 $(BIN)/python -m pytest -n 2 -m hypothesis
 
 # what trainers' packages depend on is left out for those of readers.txt, so that torch stays the one of constraints.txt
 $(VENV)/.installed-readers: $(VENV)/.installed-test prep_assets_tests/readers.txt

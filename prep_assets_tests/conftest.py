@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from prep_assets_tests.effort import examples
+
 # a shared machine may be slow at any moment, which says nothing about the code; in CI the same examples are tried each time
 settings.register_profile(
-    "prep-assets", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
+    "prep-assets",
+    max_examples=examples(100),
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("prep-assets")
 

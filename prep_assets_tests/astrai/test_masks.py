@@ -19,6 +19,7 @@ from prep_assets.errors import Refused, TemplateError
 from prep_assets_tests.astrai.conftest import VOCABULARY, chat, ids, message, write_tokenizer
 from prep_assets_tests.astrai.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
 from prep_assets_tests.astrai.reference import Documented
+from prep_assets_tests.effort import examples
 
 SHORT_TEXT = changed(TEXT, preprocessing={"min_chars": 0})
 
@@ -257,7 +258,7 @@ masks = st.dictionaries(st.sampled_from(["system", "user", "assistant"]), st.sam
 actions = st.sampled_from(["train", "mask"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rows=st.lists(messages, min_size=1, max_size=4), mask=masks, default=actions, longest=st.integers(1, 40), post=st.booleans())
 def test_chats_equal_the_documented_algorithm(
     rows: list[Any], mask: dict[str, str], default: str, longest: int, post: bool, tokenizer: Path, post_tokenizer: Path
@@ -272,7 +273,7 @@ def test_chats_equal_the_documented_algorithm(
         assert (found.cells["sequence"].values.tolist(), found.cells["loss_mask"].values.tolist()) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prompt=words, response=words, prompt_action=actions, default=actions, longest=st.integers(1, 20), post=st.booleans())
 def test_instructions_equal_the_documented_algorithm(
     prompt: str, response: str, prompt_action: str, default: str, longest: int, post: bool, tokenizer: Path, post_tokenizer: Path
@@ -289,7 +290,7 @@ def test_instructions_equal_the_documented_algorithm(
     assert (found.cells["sequence"].values.tolist(), found.cells["loss_mask"].values.tolist()) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(text=words, shortest=st.integers(0, 12), longest=st.integers(1, 10), post=st.booleans(), typed=st.booleans())
 def test_texts_equal_the_documented_algorithm(
     text: str, shortest: int, longest: int, post: bool, typed: bool, tokenizer: Path, post_tokenizer: Path
@@ -302,7 +303,7 @@ def test_texts_equal_the_documented_algorithm(
     assert (found.cells["sequence"].values.tolist() if isinstance(found, Row) else None) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(rows=st.lists(messages, min_size=2, max_size=6))
 def test_a_batch_is_its_records_one_by_one(rows: list[Any], tokenizer: Path) -> None:
     records = [{"messages": row} for row in rows]

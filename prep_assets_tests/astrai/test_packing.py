@@ -17,6 +17,7 @@ from prep_assets.astrai.task import Task, task_of
 from prep_assets_tests.astrai.conftest import VOCABULARY, Run, chat, ids
 from prep_assets_tests.astrai.pipelines import GRPO, SECTIONS_CHAT, SECTIONS_TEXT, changed
 from prep_assets_tests.astrai.reference import read_bin
+from prep_assets_tests.effort import examples
 
 PAD = VOCABULARY["<pad>"]
 
@@ -60,13 +61,13 @@ def best_fit(lengths: list[int], row_len: int) -> list[list[int]]:
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(lengths=st.lists(st.integers(1, 14), min_size=1, max_size=20), row_len=st.integers(2, 12))
 def test_bfd_is_best_fit_decreasing(lengths: list[int], row_len: int) -> None:
     assert bins("bfd", lengths, row_len) == best_fit(lengths, row_len)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 14), min_size=1, max_size=12),
     row_len=st.integers(2, 12),

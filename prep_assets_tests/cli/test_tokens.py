@@ -12,8 +12,9 @@ from tokenizers import Tokenizer
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.tokens import BAR, CLOSE, OPEN, flowing, joined, listed, runs, texts_of, visible
+from prep_assets_tests.effort import examples
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=examples(60), deadline=None)
 WEIGHTED = st.lists(st.tuples(st.text(alphabet="ab \n", min_size=1, max_size=3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=30)
 
 

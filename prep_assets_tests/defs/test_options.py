@@ -20,6 +20,7 @@ from prep_assets.definitions import defs
 from prep_assets.defs.options import AS_CONFIGURED, chosen, options
 from prep_assets.engine import Look, state
 from prep_assets_tests.defs.runs import checks_of, evaluations, failures, materializations, run, stale
+from prep_assets_tests.effort import examples
 
 JOB = defs.resolve_implicit_global_asset_job_def()
 
@@ -95,7 +96,7 @@ def nested(paths: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(st.sets(st.sampled_from(sorted(VALUES))))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_exactly_what_is_set_is_chosen(paths: set[str]) -> None:
     values = nested({path: VALUES[path] for path in sorted(paths)})
     assert chosen(options("sft")(**values)) == values
@@ -111,7 +112,7 @@ def test_as_configured_is_the_same_as_not_set() -> None:
 
 
 @given(st.sets(st.sampled_from(sorted(VALUES))))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_is_not_set_stays_as_the_file_says(paths: set[str]) -> None:
     workspace = Workspace.open()
     given_values = {path: VALUES[path] for path in sorted(paths)}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from prep_assets.assets.previews.row import Preview
 from prep_assets.defs.pictures import SVG_TOKENS, diff_block, picture
+from prep_assets_tests.effort import examples
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -101,7 +102,7 @@ def test_hostile_tokens(token: str) -> None:
 
 
 @given(st.lists(st.text(max_size=30), max_size=60), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_any_tokens_give_a_closed_block_and_a_valid_picture(tokens: list[str], data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=len(tokens), max_size=len(tokens)))
     shown = preview(tokens, weights)

@@ -22,6 +22,7 @@ from prep_assets.disk.ledger import recording
 from prep_assets.disk.readback import prove
 from prep_assets.disk.written import WrittenFile, save_array, write_text
 from prep_assets.errors import StoreError
+from prep_assets_tests.effort import examples
 
 STEPS = st.lists(
     st.one_of(
@@ -32,7 +33,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(STEPS)
 def test_any_order_of_writes_gives_the_bytes_of_a_plain_file_and_is_proven(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
     folder = tmp_path_factory.mktemp("w")

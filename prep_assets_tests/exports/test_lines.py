@@ -17,6 +17,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export, tables
 from prep_assets.exports.source import open_source
 from prep_assets.stores.open import open_store
+from prep_assets_tests.effort import examples
 from prep_assets_tests.exports.conftest import write_lines
 
 TLFS = {"name": None, "pad_id": 0}
@@ -115,7 +116,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), min_size=1, max_size=8), st.integers(1, 4))
 def test_every_line_or_none(rows: list[dict[str, Any]], size: int) -> None:
     """Whatever lines say, tables say the same, or there are no tables."""

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from make_samples.tokenizer import write_tokenizer
 
+from prep_assets_tests.effort import examples
+
 TRAINED_WITH = "0.23.3"
 SPECIAL = {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "<|pad|>": 3}
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -72,7 +74,7 @@ def opened() -> tokenizers.Tokenizer:
 
 
 @given(st.text())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_any_text_comes_back(text: str) -> None:
     assert opened().decode(opened().encode(text).ids, skip_special_tokens=False) == text
 

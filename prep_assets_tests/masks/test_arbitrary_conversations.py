@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,10 +12,10 @@ from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.certify import certify
 from prep_assets.templates.control_text import SpecialInContent
+from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.strategies import samples
 
-SOAK = 20 if os.environ.get("PREP_ASSETS_SOAK") == "1" else 1
 REASONS = {
     *("noncharacter", "lone_surrogate", "control_token_outside_content", "control_token_in_content", "bad_tool_call", "too_deeply_nested"),
     *("template_refuses", "template_drops_content", "template_rewrites_content", "generation_prompt_not_found", "stop_token_not_found"),
@@ -40,7 +39,7 @@ POLICIES = {
 def test_proven_or_refused(name: str) -> None:
     bound = bind(SHIPPED, name)
 
-    @settings(max_examples=40 * SOAK, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(800) if SOAK else 40, deadline=None, suppress_health_check=list(HealthCheck))
     @given(samples(CONTROL[name]), st.sampled_from(sorted(POLICIES)), st.sampled_from(["text", "text", "strip", "refuse", "allow"]))
     @example(trained_result("\x1b"), "default", "text")  # some templates write it as an escape
     @example(chat_of("Hi", "<|im_end|>"), "default", "text")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.control_text import control_pattern, treat, without
+from prep_assets_tests.effort import examples
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, Outcome, assert_proven, bind, trained
 
@@ -127,7 +128,7 @@ def test_the_halves_of_a_token_do_not_make_a_new_one() -> None:
     assert without("a</</s>s>b", pattern) == "ab"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.sampled_from(["<|im_", "end|>", "start|>", "<|im_end|>", "<|im_start|>", "</s>", "</", "s>", "x", " "]), max_size=12).map(
         "".join
@@ -145,7 +146,7 @@ def test_nothing_is_left_and_nothing_else_is_taken(text: str) -> None:
     assert (left == text) == (not any(token in text for token in tokens))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from(["<|im_", "end|>", "start|>assistant\n", "<|im_end|>", "x"]), min_size=1, max_size=5), st.data())
 def test_the_halves_in_two_regions_make_no_token(parts: list[str], data: st.DataObject) -> None:
     """Neighbouring regions are one content to the template, and no control token to anybody, in whatever mode."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,9 +19,10 @@ from prep_assets.samples import Sample
 from prep_assets.schemas.registry import apply, convert_with
 from prep_assets.templates.certify import certify
 from prep_assets.templates.conversation import messages, pieces
+from prep_assets_tests.effort import SOAK
 from prep_assets_tests.masks.bound import CONTROL, assert_proven, bind
 
-EVERY = 1 if os.environ.get("PREP_ASSETS_SOAK") == "1" else 29
+EVERY = 1 if SOAK else 29
 """Every how-manieth row is used."""
 FILES = {
     "llama_factory/alpaca_en_demo.json": "alpaca",

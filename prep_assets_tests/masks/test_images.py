@@ -16,6 +16,7 @@ from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, 
 from prep_assets.templates.certify import certify
 from prep_assets.templates.chat_template import load_template
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, Outcome, assert_proven, bind, run, trained, with_options
 from prep_assets_tests.masks.strategies import samples
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES, REASONS
@@ -85,7 +86,7 @@ def assert_placed(bound: Bound, source: Sample, outcome: Outcome, patches: int) 
 def test_proven_or_refused(name: str, patches: int) -> None:
     bound = bind_images(name, patches)
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         with_images(samples((*CONTROL[name], TOKEN)) | untemplated),
         st.sampled_from(sorted(POLICIES)),

@@ -16,6 +16,7 @@ from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.templates.certify import certify
 from prep_assets.templates.plain import Search
+from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
 
@@ -51,7 +52,7 @@ def test_in_batches_and_one_by_one(name: str) -> None:
     bound = bind(SHIPPED, name)
     assert name in CONTROL
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(chats(), max_size=12),
         st.sampled_from(sorted(POLICIES)),
@@ -89,7 +90,7 @@ def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
     bound = bind(SHIPPED, name)
     forms = PlainForms(bound.template, MaskOptions(train_on_eos="all"))
 
-    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
     @given(ROLES, st.data())
     def check(roles: tuple[str, ...], data: st.DataObject) -> None:
         texts = [data.draw(st.text(" a\né.", min_size=1).filter(str.strip)) for _ in roles]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.assets.test_real_data import MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.assets.workspaces import build, domain, failing, minimal, workspace_in
+from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, bind, trained, with_options
 from prep_assets_tests.masks.chatml import answer, weighted
@@ -137,7 +137,7 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(TURNS, OPTIONS)
 def test_as_defined(turns: list[Turn], options: MaskOptions) -> None:
     """Weights of all tokens, not only where the trained stretches are."""
@@ -215,7 +215,7 @@ SETS = {
 @pytest.mark.parametrize("options", OVERRIDES, ids=str)
 def test_on_real_data(real_data: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     """Every check holds, every record is kept or counted, and no set is refused as a whole."""
-    few = {} if os.environ.get("PREP_ASSETS_SOAK") == "1" else {"max_items": 25}
+    few = {} if SOAK else {"max_items": 25}
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "tools.jinja").write_text(chatml.SOURCE.strip())
     domains = {name: {"files": [str(real_data / file)], "schema": schema, **few} for name, (file, schema) in SETS.items()}

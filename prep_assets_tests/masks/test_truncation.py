@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.assets.workspaces import build, jsonl, minimal, refusals, workspace_in
+from prep_assets_tests.effort import examples
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import Bound, Outcome, run, trained, with_options
 
@@ -146,7 +147,7 @@ CHATS = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(CHATS, st.integers(1, 80), st.sampled_from(["drop", "end", "start", "turns", "prompt"]), st.booleans())
 def test_what_is_left(sample: Sample, limit: int, mode: str, keep_stop: bool) -> None:
     bound = chatml.bound()

@@ -14,6 +14,7 @@ from prep_assets.proofs.mask import prove_masks
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.proofs.truncated import Truncation, left_of
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets_tests.effort import examples
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, run
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
@@ -38,7 +39,7 @@ def verdicts(
     return prove_masks(rows, bound.vocabulary).passed, prove_identity(renders, bound.vocabulary).passed
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(CHATS, st.integers(4, 80), st.sampled_from(MODES), st.booleans())
 def test_what_is_left_is_proven(sample: Sample, limit: int, mode: str, keep_stop: bool) -> None:
     bound = chatml.bound()
@@ -47,7 +48,7 @@ def test_what_is_left_is_proven(sample: Sample, limit: int, mode: str, keep_stop
     assert verdicts(bound, sample, Truncation(mode, limit, keep_stop), found.ids(0), found.loss(0)) == (True, True)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(CHATS, st.integers(8, 80), st.sampled_from(MODES), st.booleans(), st.data())
 def test_any_other_mask_is_found(sample: Sample, limit: int, mode: str, keep_stop: bool, data: st.DataObject) -> None:
     """One token more or fewer is trained, unless it is white space beside what is trained."""
@@ -112,7 +113,7 @@ def test_a_shortened_prompt_that_lost_something_else(bound: Bound) -> None:
 PARTS = st.lists(st.sampled_from(["one two three four five", " 1 2\n3 4 ", "a b c", "\u00d9\U0003d66c"]), min_size=1, max_size=2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data(), st.sampled_from(["qwen3", "glm4"]), st.integers(1, 12), st.sampled_from(["no reasoning", "no tool calls", "last turn"]))
 def test_reasoning_and_calls_are_never_shortened(data: st.DataObject, template: str, less: int, policy: str) -> None:
     """Untrained reasoning and calls stay whole, and so does what a template writes around an untrained answer: both derivations say so."""

@@ -19,6 +19,7 @@ from prep_assets.packing import (
     seq_start_id,
     used_places,
 )
+from prep_assets_tests.effort import examples
 from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN
 
 ALL = slice(None)
@@ -47,7 +48,7 @@ def drawn(plan: PackPlan, rows: slice) -> dict[str, list[list[int]]]:
     return block
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(plan_and_rows())
 def test_blocks(case: tuple[PackPlan, slice]) -> None:
     plan, rows = case
@@ -64,7 +65,7 @@ def test_blocks(case: tuple[PackPlan, slice]) -> None:
         assert got.astype(int).tolist() == expected[name]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(plan_and_rows())
 def test_one_row(case: tuple[PackPlan, slice]) -> None:
     plan, _ = case
@@ -79,7 +80,7 @@ def test_one_row(case: tuple[PackPlan, slice]) -> None:
         assert {f(plan, row).dtype for f in (seq_lengths, seq_start_id, cu_seqlens)} == {np.dtype(np.int32)}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(plan_and_rows())
 def test_row_bounds_cut_the_ragged_columns(case: tuple[PackPlan, slice]) -> None:
     plan, _ = case

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
 from prep_assets.packing import gather_rows, pack
+from prep_assets_tests.effort import examples
 from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN, rows_of
 
 ALL = slice(None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(LENGTHS, ROW_LEN, st.sampled_from(["concat", "simple", "ffd", "bfd_split"]), st.integers(0, 5), st.integers(0, 60))
 def test_every_token_stands_where_the_plan_says(lengths: list[int], row_len: int, strategy: Any, first: int, stop: int) -> None:
     plan = pack(lengths, row_len, strategy, **({"overlong": "truncate"} if strategy in ("simple", "ffd") else {}))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import Mixture, mix, pack
+from prep_assets_tests.effort import examples
 
 LENGTHS = {"code": [5, 9, 2, 7], "web": [4, 4, 4, 4, 4, 4], "books": [30, 10]}
 DOMAINS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.lists(st.integers(1, 50), min_size=1, max_size=30), min_size=1)
@@ -42,7 +43,7 @@ def test_in_order_without_shuffle() -> None:
     check_accounts(mixture, LENGTHS)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(DOMAINS, st.integers(0, 2**40))
 def test_every_record_once(lengths: dict[str, list[int]], seed: int) -> None:
     mixture = mix(lengths, seed=seed)
@@ -80,7 +81,7 @@ def test_seeds_give_different_orders() -> None:
     assert len(orders) == 20
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(DOMAINS, st.data())
 def test_weights_are_shares_of_tokens(lengths: dict[str, list[int]], data: st.DataObject) -> None:
     """Compared with a search over all numbers of first records, in whole numbers."""
@@ -123,7 +124,7 @@ def test_weight_zero_leaves_a_domain_out() -> None:
     assert mixture.shares[0].share == 0.0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(DOMAINS, st.sampled_from([0, 0.25, 0.5, 1, 1.5, 3]), st.integers(0, 99), st.booleans())
 def test_epochs_are_whole_passes_and_a_part(lengths: dict[str, list[int]], epochs: float, seed: int, shuffle: bool) -> None:
     mixture = mix(lengths, epochs={min(lengths): epochs}, seed=seed, shuffle=shuffle)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.packing import PackPlan, pack
+from prep_assets_tests.effort import examples
 from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN, problems, rows_of
 
 LENGTHS_HERE = [3, 4, 9, 2]
@@ -92,7 +93,7 @@ def test_check_catches_other_lengths() -> None:
         plan_by_hand().check(LENGTHS_HERE[:3])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(LENGTHS.filter(bool), ROW_LEN, st.sampled_from(["concat", "simple", "bfd"]), st.data())
 def test_every_change_of_one_number_is_caught(lengths: list[int], row_len: int, strategy: Any, data: st.DataObject) -> None:
     plan = pack(lengths, row_len, strategy, **({} if strategy == "concat" else {"overlong": "truncate"}))

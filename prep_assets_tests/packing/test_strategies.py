@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import PackPlan, pack
+from prep_assets_tests.effort import examples
 from prep_assets_tests.packing import reference
 from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN, dropped_of, problems, rows_of
 
@@ -60,7 +61,7 @@ def test_first_and_best_fit_differ_where_a_later_row_is_tighter() -> None:
 # every strategy against the obvious one
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(LENGTHS, ROW_LEN)
 def test_concat(lengths: list[int], row_len: int) -> None:
     expected = reference.concat(lengths, row_len)
@@ -76,7 +77,7 @@ def test_concat(lengths: list[int], row_len: int) -> None:
         plan.check(lengths)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(LENGTHS, ROW_LEN, OVERLONG)
 def test_simple(lengths: list[int], row_len: int, overlong: Any) -> None:
     pieces, dropped = reference.documents(lengths, row_len, overlong)
@@ -87,7 +88,7 @@ def test_simple(lengths: list[int], row_len: int, overlong: Any) -> None:
     plan.check(lengths)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(LENGTHS, ROW_LEN, OVERLONG, st.booleans())
 def test_decreasing(lengths: list[int], row_len: int, overlong: Any, best: bool) -> None:
     plan = pack(lengths, row_len, "bfd" if best else "ffd", overlong=overlong)
@@ -97,7 +98,7 @@ def test_decreasing(lengths: list[int], row_len: int, overlong: Any, best: bool)
     plan.check(lengths)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(LENGTHS, ROW_LEN)
 def test_bfd_split(lengths: list[int], row_len: int) -> None:
     plan = pack(lengths, row_len, "bfd_split")
@@ -107,7 +108,7 @@ def test_bfd_split(lengths: list[int], row_len: int) -> None:
     plan.check(lengths)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=80), st.sampled_from([5000, 8191, 8192, 65537]), st.booleans())
 def test_decreasing_with_long_rows(lengths: list[int], row_len: int, best: bool) -> None:
     """Spaces that are spread over many words of the bitmask."""

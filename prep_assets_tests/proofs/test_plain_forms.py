@@ -17,6 +17,7 @@ from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.proofs.plain_forms import PlainDerivation, PlainForms, derived_of
 from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
 from prep_assets.samples import ASSISTANT, USER, Sample, Turn, turn
+from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source, run
 from prep_assets_tests.masks.test_plain_batches import chats
 from prep_assets_tests.proofs.conversations import says, template
@@ -30,7 +31,7 @@ def test_by_form_and_by_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
     derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
 
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
     @given(chats())
     def check(sample: Sample) -> None:
         try:

@@ -17,6 +17,7 @@ from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
 
 WORDS = st.sampled_from(
@@ -80,7 +81,7 @@ def test_every_edge_text(vocabulary: Vocabulary) -> None:
 def test_any_texts(vocabulary: Vocabulary) -> None:
     tokenizers = [(choose_engine(each, reference_only=True), ReferenceIds(each)) for each in (vocabulary, normalizing(vocabulary))]
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(TEXTS, st.data())
     def check(texts: list[str], data: st.DataObject) -> None:
         texts = [text for text in texts if text]

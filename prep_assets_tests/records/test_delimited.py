@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from prep_assets.errors import SourceError
 from prep_assets.records.files import find_files
 from prep_assets.records.read import read_blocks
+from prep_assets_tests.effort import examples
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 Source = Callable[..., Any]
@@ -23,7 +24,7 @@ Source = Callable[..., Any]
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rows=st.lists(st.tuples(CELL, CELL), max_size=8), block=st.integers(1, 60), tab=st.booleans(), end=st.sampled_from(["\n", "\r\n"]))
 def test_any_cells_come_back(rows: list[tuple[str, str]], block: int, tab: bool, end: str) -> None:
     out = io.StringIO(newline="")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from prep_assets.records.files import find_files
 from prep_assets.records.read import read_blocks
+from prep_assets_tests.effort import examples
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 Source = Callable[..., Any]
@@ -29,7 +30,7 @@ VALUES = st.recursive(
 ROWS = st.lists(st.one_of(st.dictionaries(st.text(max_size=8), VALUES, max_size=4), st.just(None)), max_size=12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(rows=ROWS, block=st.integers(1, 80), end=st.sampled_from(["\n", "\r\n"]), last=st.booleans(), ascii=st.booleans(), bom=st.booleans())
 def test_any_objects_come_back_with_their_line_numbers(rows: list[Any], block: int, end: str, last: bool, ascii: bool, bom: bool) -> None:
     """`None` stands for a blank line. The floats are compared by their text, so that -0.0 is not 0.0 and 1.0 is not 1."""
@@ -48,7 +49,7 @@ def test_any_objects_come_back_with_their_line_numbers(rows: list[Any], block: i
     assert blocks[-1].bytes_read == len(data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     lines=st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"")), max_size=12),
     block=st.integers(1, 40),

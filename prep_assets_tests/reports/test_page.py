@@ -17,6 +17,7 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.assets.workspaces import build, resealed
+from prep_assets_tests.effort import examples
 from prep_assets_tests.reports.hostile import HOSTILE, Read, hostile_workspace, unseen
 
 
@@ -131,7 +132,7 @@ def _page(text: str) -> Page:
     )  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.text() | st.lists(st.sampled_from(HOSTILE)).map("".join))
 def test_any_text_stays_text(text: str) -> None:
     html = render(_page(text))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prep_assets.errors import Refused
 from prep_assets.samples import Example, Turn
 from prep_assets.schemas.registry import apply, convert_with, schemas
+from prep_assets_tests.effort import examples
 
 NAMES = list(schemas())
 FIELDS = sorted({key for found in schemas().values() for key in found.example} | {"role", "content", "type", "value", "images", "tools"})
@@ -64,14 +65,14 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(row=rows)
 def test_arbitrary_json_is_converted_or_refused(name: str, row: dict[str, Any]) -> None:
     require_example_or_refusal(name, row)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_an_example_row_with_something_altered_is_converted_or_refused(name: str, data: st.DataObject) -> None:
     row: Any = copy.deepcopy(dict(schemas()[name].example))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.lines import LinesWriter, open_lines
+from prep_assets_tests.effort import examples
 
 Rows = list[dict[str, Any]]
 Contents = Callable[[Path], dict[str, bytes]]
@@ -29,7 +30,7 @@ def write(directory: Path, rows: Rows, seed: int | None = None) -> None:
         assert len(writer) == len(rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ROWS, st.none() | st.integers(0, 2**40))
 def test_lines_and_index_have_the_order_that_random_gives(rows: Rows, seed: int | None) -> None:
     """The reference shuffles the lines themselves, with their origin."""

@@ -17,6 +17,7 @@ from xxhash import xxh3_64_hexdigest
 from prep_assets.errors import StoreError
 from prep_assets.stores.manifest import Manifest, digest, payload_faults
 from prep_assets.stores.published import Published
+from prep_assets_tests.effort import examples
 from prep_assets_tests.stores.payload import list_payload
 
 FILES = {"a.bin": bytes(range(200)), "sub/b.bin": b"x" * 1234, "sub/manifest.json": b"the payload's own", "empty": b""}
@@ -201,7 +202,7 @@ def test_no_manifest_is_no_store(tmp_path: Path) -> None:
 JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=3)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.dictionaries(st.text(max_size=5), JSON, min_size=2, max_size=5))
 def test_a_digest_does_not_depend_on_the_order_of_keys(value: dict[str, Any]) -> None:
     assert digest(value) == digest(dict(reversed(value.items())))

@@ -22,6 +22,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores import read_h5
 from prep_assets.stores.detect import detect_format
 from prep_assets.stores.open import Store, open_store
+from prep_assets_tests.effort import examples
 
 
 def bin_shard(folder: Path, arrays: dict[str, np.ndarray], offsets: dict[str, list[int]] | None = None) -> Path:
@@ -238,7 +239,7 @@ def test_windows_of_nothing_are_refused(three: Store) -> None:
         three.windows(3, 0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 25))
 def test_every_window_has_a_next_token_and_no_window_more_fits(total: int, window: int, stride: int) -> None:
     begins = [begin for begin in range(0, total, stride) if begin + window < total]

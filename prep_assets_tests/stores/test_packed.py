@@ -18,6 +18,7 @@ from prep_assets.errors import StoreError
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, _check_places, open_packed, write_documents
 from prep_assets.stores.tokens import StorageFormat
+from prep_assets_tests.effort import examples
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
 Table = dict[str, npt.NDArray[Any]]
@@ -55,7 +56,7 @@ def write(
     return made
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.integers(0, 9),
     st.integers(1, 5),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from prep_assets.errors import StoreError
 from prep_assets.stores import tokens
 from prep_assets.stores.tokens import BinWriter, H5Writer, RecordWriter, StorageFormat, open_tokens, record_writer
+from prep_assets_tests.effort import examples
 from prep_assets_tests.stores.payload import list_payload
 
 DTYPES = {"tokens": "int32", "loss_mask": "uint8"}
@@ -75,7 +76,7 @@ def shards(directory: Path) -> list[npt.NDArray[Any]]:
     return [np.fromfile(path / "sequence.bin", "<i4") for path in sorted((directory / "train").iterdir())]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40), st.sampled_from(STORAGE))
 def test_records_come_back(records: Records, sizes: list[int], limit: int, block: int, storage: StorageFormat) -> None:
     with folder() as directory:
@@ -92,7 +93,7 @@ def test_records_come_back(records: Records, sizes: list[int], limit: int, block
         assert store.file.tolist() == [i % 3 for i in range(len(records))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40))
 def test_shards_hold_whole_records_up_to_the_limit(records: Records, sizes: list[int], limit: int, block: int) -> None:
     with folder() as directory:
@@ -106,7 +107,7 @@ def test_shards_hold_whole_records_up_to_the_limit(records: Records, sizes: list
             assert len(shard) or len(found) == 1, f"shard {number} is empty"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40))
 def test_shards_do_not_depend_on_how_records_come(records: Records, sizes: list[int], limit: int, block: int) -> None:
     with folder() as one, folder() as other:

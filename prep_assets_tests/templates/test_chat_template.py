@@ -15,6 +15,7 @@ from prep_assets.samples import Sample, turn
 from prep_assets.templates.chat_template import FROZEN_CLOCK, ChatTemplate, load_template, named_templates
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
@@ -31,7 +32,7 @@ def reference() -> Any:
     return AutoTokenizer.from_pretrained(CONFIGS / "tokenizer")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), st.text(max_size=12)), min_size=1, max_size=4), st.booleans())
 def test_renders_are_those_of_transformers(reference: Any, vocabulary: Vocabulary, chat: list[tuple[str, str]], prompt: bool) -> None:
     messages = [{"role": role, "content": content} for role, content in chat]

@@ -14,6 +14,7 @@ from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, USER, Pla
 from prep_assets.templates.chat_template import ChatTemplate, load_template, named_templates
 from prep_assets.templates.plain import Search, plain_chat
 from prep_assets.templates.rendering import render
+from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
 
 EDGES = st.text(" \n\t\r\x0b\x1c\x85\u00a0\u2003", max_size=3)
@@ -53,7 +54,7 @@ def by_layout(template: ChatTemplate, chat: PlainChat) -> bool:
 def test_shipped(name: str) -> None:
     template = bind(SHIPPED, name).template
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
     @given(plain_chats())
     def check(chat: PlainChat) -> None:
         by_layout(template, chat)
@@ -66,7 +67,7 @@ def test_published(real_data: Path) -> None:
     sources = sorted((real_data / "chat_templates" / "trl").glob("*.jinja"))
     templates = [replace(bind_source(source.read_text("utf-8")).template, name=source.stem) for source in sources]
 
-    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(templates), plain_chats())
     def check(template: ChatTemplate, chat: PlainChat) -> None:
         by_layout(template, chat)

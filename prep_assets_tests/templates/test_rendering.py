@@ -14,6 +14,7 @@ from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TEXT, USE
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
 from prep_assets_tests.templates.layouts import EOS, LAYOUTS, Chat, Pieces, chatml, plain, spans_of, text_of
 
 SPECIAL = {"bos_token": EOS, "eos_token": EOS, "pad_token": "<|pad|>"}
@@ -89,7 +90,7 @@ def assert_is(rendered: Rendered, chat: Chat, pieces: Pieces) -> None:
 # arbitrary contents
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(CHAT)
 def test_templates_that_keep_contents(vocabulary: Vocabulary, chat: Chat) -> None:
     for name, layout in (("chatml", chatml), ("tokenizer", chatml), ("plain", plain)):
@@ -97,7 +98,7 @@ def test_templates_that_keep_contents(vocabulary: Vocabulary, chat: Chat) -> Non
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(chat=CHAT)
 @example(chat=[(USER, "a "), (ASSISTANT, " b")])
 @example(chat=[(USER, "  "), (ASSISTANT, " b "), (USER, " "), (ASSISTANT, "c")])
@@ -114,7 +115,7 @@ def test_own_templates_are_followed_exactly_or_refused(name: str, chat: Chat) ->
         assert_is(found, chat, layout.pieces(chat))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(CHAT)
 def test_spans_do_not_overlap_and_content_is_theirs(chat: Chat) -> None:
     for layout in LAYOUTS.values():
@@ -131,7 +132,7 @@ def test_spans_do_not_overlap_and_content_is_theirs(chat: Chat) -> None:
 WORD = st.text("abcdefghij", min_size=1, max_size=3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(_chat(WORD))
 def test_unique_contents_stand_where_a_search_finds_them(vocabulary: Vocabulary, chat: Chat) -> None:
     unique = [(role, f"<{number}:{content}>") for number, (role, content) in enumerate(chat)]
@@ -214,7 +215,7 @@ def test_tools_cannot_smuggle_in_what_contents_cannot(vocabulary: Vocabulary, ba
 REGIONS = st.lists(st.sampled_from(PIECES[:20]) | st.text(CHARACTERS, max_size=3), min_size=1, max_size=4)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(REGIONS, min_size=1, max_size=3), st.sampled_from([0, 1, 2]))
 def test_regions_of_one_turn_stand_side_by_side(vocabulary: Vocabulary, texts: list[list[str]], dropped: int) -> None:
     """Every region has its own span; one that is dropped has none and leaves nothing."""

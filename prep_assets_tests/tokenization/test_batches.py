@@ -16,6 +16,7 @@ from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import TEXT_WITH_CONTROL, Loaded, chats, variant
 
 Open = Callable[[str], Loaded]
@@ -42,7 +43,7 @@ def rendered(samples: Sequence[Sample], template: ChatTemplate) -> list[Rendered
     return [render(sample, template if sample.turns[0].role in ("system", "user") else None) for sample in samples]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(samples=EXAMPLES, limit=st.none() | st.integers(1, 60), trains=st.booleans())
 @example(
     samples=[Sample((turn(PROMPT, "a"), turn(COMPLETION, "▁"))), Sample((turn(PROMPT, "Hi"), turn(COMPLETION, "\x04")))] * 2,

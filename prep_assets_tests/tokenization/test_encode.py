@@ -16,6 +16,7 @@ from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.expected import Expected, chatml, expected
 from prep_assets_tests.tokenization.loaded import NO_NONCHARACTERS, TEXT_WITH_CONTROL, WORDS, Chat, Loaded, chats, variant
 from prep_assets_tests.tokenization.loaded import TEXT as ANY_TEXT
@@ -46,7 +47,7 @@ def assert_is(found: Encoded, wanted: Expected) -> None:
 # chats
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(chat=chats(TEXT_WITH_CONTROL))
 @example(chat=[("user", "<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>"), ("assistant", "No")])
 @example(chat=[("user", "Hi"), ("assistant", "<|im_end|>")])
@@ -60,7 +61,7 @@ def test_control_tokens_are_the_templates_alone(shipped: Loaded, chat: Chat) -> 
     assert sum(token in control for token in found.ids.tolist()) == 2 * len(chat) * len(found.kept)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(chat=chats(TEXT_WITH_CONTROL), trained=st.sets(st.sampled_from(["system", "user", "assistant"])), stop=st.booleans())
 def test_policies(shipped: Loaded, chat: Chat, trained: set[str], stop: bool) -> None:
     policy = MaskPolicy(dict.fromkeys(sorted(trained), "train"), train_on_eos="turn" if stop else "none")
@@ -94,7 +95,7 @@ REGION_TEXT = st.sampled_from(FULL_WORDS) | st.text(NO_NONCHARACTERS, max_size=4
 REGIONS = st.lists(st.tuples(REGION_TEXT, WEIGHT), min_size=1, max_size=4)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(REGIONS, min_size=1, max_size=3), st.sampled_from(["turn", "none"]))
 def test_regions_keep_their_weights(shipped: Loaded, turns: list[list[tuple[str, float | None]]], eos: str) -> None:
     """A stop token has the weight of the region before it."""
@@ -122,7 +123,7 @@ def test_fractions_are_kept_exactly(shipped: Loaded) -> None:
 # prompts with completions, and documents
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     st.lists(st.sampled_from([word for word in WORDS if word]) | st.text(NO_NONCHARACTERS, min_size=1, max_size=4), min_size=2, max_size=6)
 )
@@ -197,7 +198,7 @@ def plain_text(texts: list[str]) -> Rendered:
     return render(Sample(tuple(turn(PROMPT if i % 2 == 0 else COMPLETION, text) for i, text in enumerate(texts))), None)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(chat=chats(COMPOSED_TEXT), texts=st.lists(COMPOSED_TEXT, min_size=1, max_size=3), eos=st.sampled_from(["turn", "none"]))
 @example(chat=[("user", "👍"), ("assistant", "👍")], texts=["👍", "👍", "中文"], eos="none")
 def test_offsets_give_the_weights_that_bytes_give(
@@ -213,7 +214,7 @@ def test_offsets_give_the_weights_that_bytes_give(
     assert by_offsets.kept.tolist() == by_bytes.kept.tolist()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(chat=chats(COMPOSED_TEXT), texts=st.lists(COMPOSED_TEXT, min_size=1, max_size=3))
 def test_offsets_follow_a_space_that_only_a_documents_start_has(
     open_tokenizer: Open, mistral_normalizing: Callable[[list[Rendered], MaskPolicy], Encoded], chat: Chat, texts: list[str]
@@ -227,7 +228,7 @@ def test_offsets_follow_a_space_that_only_a_documents_start_has(
     assert by_offsets.loss.tolist() == by_bytes.loss.tolist()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(chat=chats(ANY_TEXT), texts=st.lists(ANY_TEXT, min_size=1, max_size=3))
 @example(chat=[("user", "e\u0301"), ("assistant", "cafe\u0301 e\u0323\u0301 ok")], texts=["caf\u00e9", "e\u0301"])
 def test_only_texts_that_are_not_composed_need_offsets(

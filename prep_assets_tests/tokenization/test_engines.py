@@ -22,6 +22,7 @@ from prep_assets.tokenization.gigatoken_engine import GigatokenEngine
 from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.routed import RoutedEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import TEXT_WITH_CONTROL, Loaded, variant
 
 Open = Callable[[str], Loaded]
@@ -35,7 +36,7 @@ def lists(flat: Flat) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", FAST)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(texts=st.lists(TEXT_WITH_CONTROL, max_size=4))
 def test_engines_agree_on_any_text(open_tokenizer: Open, name: str, texts: list[str]) -> None:
     """With the `tokenizers` library, called directly."""

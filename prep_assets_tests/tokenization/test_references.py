@@ -17,6 +17,7 @@ from prep_assets.templates.chat_template import load_template
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import TEXT, Chat, Loaded, chats
 
 Open = Callable[[str], Loaded]
@@ -120,7 +121,7 @@ def templates(loaded: Loaded) -> list[str]:
     return ["plain", "chatml", *(["tokenizer"] if loaded.vocabulary.chat_template else [])]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(chat=chats(TEXT))
 def test_ids_are_those_of_apply_chat_template(tokenizer: Loaded, chat: Chat) -> None:
     """For chats in which nobody typed a control token; there transformers would take it for one."""
@@ -142,7 +143,7 @@ def test_ids_are_those_of_apply_chat_template(tokenizer: Loaded, chat: Chat) -> 
             assert found.ids.tolist() == ids
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(chat=chats(TEXT, rounds=3))
 def test_masks_are_those_of_return_assistant_tokens_mask(shipped: Loaded, chat: Chat) -> None:
     """The shipped template says with ``{% generation %}`` what an assistant generates. An answer without a word is not trained here."""

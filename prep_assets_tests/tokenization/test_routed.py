@@ -14,6 +14,7 @@ from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.fast_form import digit_cuts
 from prep_assets.tokenization.routed import RoutedEngine
 from prep_assets.tokenization.suspects import TRIED, suspect_table, unequal_texts
+from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import Loaded, variant
 
 Open = Callable[[str], Loaded]
@@ -102,7 +103,7 @@ def engines(request: pytest.FixtureRequest, open_tokenizer: Open) -> Engines:
     return choose_engine(variant(gpt2, normalizer=normalizer, pre_tokenizer={"type": "Sequence", "pretokenizers": [split, byte_level]}))
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(texts=st.lists(TEXT, max_size=6))
 @example(texts=["", "a", "e\u0301", "", "\u00e9", "\U0001fae8"])
 def test_ids_are_the_references(engines: Engines, texts: list[str]) -> None:
@@ -135,7 +136,7 @@ def test_texts_that_are_not_composed_are_for_the_reference(shipped: Loaded) -> N
     assert composing.odd(texts).tolist() == [not unicodedata.is_normalized("NFC", text) for text in texts]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(texts=st.lists(st.text(), min_size=1, max_size=5))
 def test_the_check_for_composition_skips_only_composed_text(shipped_composing: RoutedEngine, texts: list[str]) -> None:
     whole = [text for text, odd in zip(texts, shipped_composing.odd(texts), strict=True) if not odd]

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.load import load_vocabulary
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import BYTE_LEVEL, CONFIGS, TEXT, TEXT_WITH_CONTROL, Loaded, variant
 
 Open = Callable[[str], Loaded]
@@ -76,7 +77,7 @@ def test_dtype_holds_every_id(size: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", BYTE_LEVEL)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(text=TEXT_WITH_CONTROL)
 def test_byte_level_ids_are_bytes(open_tokenizer: Open, name: str, text: str) -> None:
     loaded = open_tokenizer(name)
@@ -88,7 +89,7 @@ def test_byte_level_ids_are_bytes(open_tokenizer: Open, name: str, text: str) ->
     assert name == "smollm" or expected == text.encode()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(TEXT_WITH_CONTROL)
 def test_sentencepiece_ids_are_bytes(open_tokenizer: Open, text: str) -> None:
     """With the space in front, and byte fallback for what is not in the vocabulary; `▁` is the one character that is lost."""
@@ -157,7 +158,7 @@ def test_prefix_space_is_metaspaces_scheme(shipped: Loaded, scheme: str) -> None
 # decoding
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(TEXT)
 def test_decoding_gives_the_text_back(open_tokenizer: Open, text: str) -> None:
     for name in ("shipped", "gpt2", "mistral_v3"):

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.training import ResumableDistributedSampler
+from prep_assets_tests.effort import examples
 
 EPOCH_0, EPOCH_1 = [2, 6, 1, 8, 4, 5, 0, 9, 3, 7], [8, 4, 9, 0, 5, 1, 6, 7, 2, 3]
 
@@ -52,7 +53,7 @@ def test_drop_last(n: int, ranks: int, expected: list[list[int]]) -> None:
     assert [list(each) for each in samplers] == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 40), st.integers(1, 8), st.integers(0, 3), st.booleans())
 def test_every_sample_exactly_once_over_all_ranks(n: int, ranks: int, epoch: int, shuffle: bool) -> None:
     samplers = [sampler(n, rank, ranks, pad=False, shuffle=shuffle, start_epoch=epoch) for rank in range(ranks)]
@@ -63,7 +64,7 @@ def test_every_sample_exactly_once_over_all_ranks(n: int, ranks: int, epoch: int
     assert max(lengths) - min(lengths) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 40), st.integers(1, 8))
 def test_padding_repeats_the_fewest_samples(n: int, ranks: int) -> None:
     parts = [list(sampler(n, rank, ranks)) for rank in range(ranks)]
@@ -74,7 +75,7 @@ def test_padding_repeats_the_fewest_samples(n: int, ranks: int) -> None:
     assert handed_out[n:] == (handed_out[:n] * ranks)[: each * ranks - n]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 8), st.integers(1, 4), st.integers(0, 12), st.integers(0, 5))
 def test_going_on_with_other_ranks_trains_each_sample_once(n: int, before: int, after: int, batch: int, batches: int, epoch: int) -> None:
     """Stop after some batches on some ranks, go on with other ranks: together exactly one epoch."""
