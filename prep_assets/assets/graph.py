@@ -118,7 +118,7 @@ def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
         return known[name]
     if name in EVERY and workspace is not None and (absent := EVERY[name].absent):
         raise ConfigError(f"no asset {name!r}: {absent(workspace)}")
-    raise ConfigError(f"no asset {name!r}{nearest(name, known)}. There are: {', '.join(known)}")
+    raise ConfigError(f"no asset {name!r}{nearest(name, known) or '.'} There are: {', '.join(known)}")
 
 
 def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:

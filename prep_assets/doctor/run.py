@@ -81,7 +81,7 @@ def diagnose(ours: Ours, tokenizer: Any, trainer: str, rows: Iterable[tuple[str,
         ConfigError: no such trainer.
     """
     if trainer not in RULES:
-        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, RULES)}. Known: {', '.join(RULES)}")
+        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, RULES) or '.'} Known: {', '.join(RULES)}")
     version = trl.installed() if trainer == "trl" else None
     name, _ = RULES[trainer]
     how = f"its own code, version {version}" if version else "rules read from its code; the trainer itself is not run"

@@ -70,7 +70,7 @@ def open_source(where: Published | Path | str, stream: str | None = None) -> Sou
     if name in tables:
         return open_packed(folder, name)
     if name not in streams:
-        raise StoreError(f"{folder} has no stream {name!r}{nearest(name, names)}. It has: {', '.join(names) or 'none'}")
+        raise StoreError(f"{folder} has no stream {name!r}{nearest(name, names) or '.'} It has: {', '.join(names) or 'none'}")
     return open_lines(folder, name) if (folder / f"{name}.jsonl").is_file() else open_tokens(folder, name)
 
 

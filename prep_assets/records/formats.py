@@ -36,5 +36,5 @@ def check_format(format: str) -> str:
     """
     known = sorted(set(FORMATS.values()))
     if format not in known:
-        raise ConfigError(f"no format {format!r}{nearest(format, known)} Known: {', '.join(known)}")
+        raise ConfigError(f"no format {format!r}{nearest(format, known) or '.'} Known: {', '.join(known)}")
     return format

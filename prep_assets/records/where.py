@@ -81,7 +81,7 @@ def conditions(where: Mapping[str, Any]) -> tuple[Condition, ...]:
 def _condition(field: str, word: Any, value: Any) -> Condition:
     where = f"where: {field!r}"
     if word not in OPERATORS:
-        raise ConfigError(f"{where} has no operator {word!r}{nearest(str(word), OPERATORS)} Operators: {', '.join(OPERATORS)}")
+        raise ConfigError(f"{where} has no operator {word!r}{nearest(str(word), OPERATORS) or '.'} Operators: {', '.join(OPERATORS)}")
     if word == "exists" and not isinstance(value, bool):
         raise ConfigError(f"{where}: exists takes true or false, not {value!r}")
     if word in ("in", "not_in"):

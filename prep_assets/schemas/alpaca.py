@@ -101,7 +101,7 @@ def alpaca_keys(map_keys: Mapping[str, str] | None, answers: tuple[str, ...]) ->
     allowed = ("prompt", "query", "system", "history", *answers)
     for key in map_keys or {}:
         if key not in allowed:
-            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, allowed)}. Allowed: {', '.join(allowed)}")
+            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, allowed) or '.'} Allowed: {', '.join(allowed)}")
     return {f"{key}_key": column for key, column in (map_keys or {}).items()}
 
 

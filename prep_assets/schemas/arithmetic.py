@@ -70,7 +70,7 @@ def arithmetic_rows(
     """
     for level in levels:
         if level not in LEVELS:
-            raise ConfigError(f"no arithmetic level {level!r}{nearest(level, LEVELS)}. Known: {', '.join(LEVELS)}")
+            raise ConfigError(f"no arithmetic level {level!r}{nearest(level, LEVELS) or '.'} Known: {', '.join(LEVELS)}")
     if n < 0 or largest < 0 or not levels or len(set(levels)) != len(levels):
         raise ConfigError(
             f"n = {n} and largest = {largest} must not be negative; levels = {list(levels)} must be one or more different names"

@@ -116,7 +116,7 @@ def _sharegpt(name: str, entry: Entry) -> tuple[str, dict[str, Any]]:
         raise ConfigError(f"data set {name!r}: {' and '.join(other)} have no place in a token store")
     for tag in entry.tags:
         if tag not in TAGS:
-            raise ConfigError(f"data set {name!r}: no tag {tag!r}{nearest(tag, TAGS)}. Known: {', '.join(TAGS)}")
+            raise ConfigError(f"data set {name!r}: no tag {tag!r}{nearest(tag, TAGS) or '.'} Known: {', '.join(TAGS)}")
     openai = {"messages_key": "messages", "role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
     defaults = {**openai, "observation_tag": "tool"} if entry.formatting == "openai" else {}
     label = columns.pop("kto_tag", None)

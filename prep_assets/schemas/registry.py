@@ -118,7 +118,7 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
         return _own_function(name, dict(options or {}))
     if found is None:
         words = [*known, *_ALIASES]
-        raise ConfigError(f"no schema {name!r}{nearest(name, words)}. Known: {', '.join(known)}; or 'package.module:function'")
+        raise ConfigError(f"no schema {name!r}{nearest(name, words) or '.'} Known: {', '.join(known)}; or 'package.module:function'")
     if gives is not None:
         found = _giving(gives, found, known, or_labels)
     _check_options(name, found, options or {})
@@ -143,7 +143,7 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
     for option, value in options.items():
         if option not in found.options:
             allowed = ", ".join(found.options) or "none"
-            raise ConfigError(f"schema {name!r} has no option {option!r}{nearest(option, found.options)}. Allowed: {allowed}")
+            raise ConfigError(f"schema {name!r} has no option {option!r}{nearest(option, found.options) or '.'} Allowed: {allowed}")
         try:
             TypeAdapter(hints[option]).validate_python(value, strict=True)
         except ValidationError as error:

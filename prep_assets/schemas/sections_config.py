@@ -77,7 +77,7 @@ def _section(spec: Mapping[str, Any], where: str, *, first: bool) -> Section:
     if not isinstance(field, str) or not isinstance(template, bool):
         raise ConfigError(f"{where} needs a field name and template true or false; they are {field!r} and {template!r}")
     if action not in ACTIONS:
-        raise ConfigError(f"{where} has action {action!r}{nearest(str(action), ACTIONS)}. Allowed: {', '.join(ACTIONS)}")
+        raise ConfigError(f"{where} has action {action!r}{nearest(str(action), ACTIONS) or '.'} Allowed: {', '.join(ACTIONS)}")
     if action == ROLE and not template:
         raise ConfigError(f"{where} has action '$role' without a template: only messages have roles. Use 'train' or 'mask'")
     special = first and not template
@@ -99,4 +99,4 @@ def _require_known(spec: object, keys: Sequence[str], where: str) -> None:
         raise ConfigError(f"{where} is {spec!r}, needs a mapping with {', '.join(keys)}")
     for key in spec:
         if key not in keys:
-            raise ConfigError(f"{where} has no key {key!r}{nearest(str(key), keys)}. Allowed: {', '.join(keys)}")
+            raise ConfigError(f"{where} has no key {key!r}{nearest(str(key), keys) or '.'} Allowed: {', '.join(keys)}")

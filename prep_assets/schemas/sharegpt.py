@@ -106,7 +106,7 @@ def sharegpt_options(map_keys: Mapping[str, Any] | None, answers: tuple[str, ...
         raise ConfigError(f"map_keys 'tags' is {tags!r}, needs a mapping of {', '.join(TAGS)}")
     for key, names in [*((key, allowed) for key in given), *((tag, TAGS) for tag in tags)]:
         if key not in names:
-            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, names)}. Allowed: tags, {', '.join((*allowed, *TAGS))}")
+            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, names) or '.'} Allowed: tags, {', '.join((*allowed, *TAGS))}")
     return {**{f"{key}_key": column for key, column in given.items()}, **tags}
 
 

@@ -105,7 +105,7 @@ class Store:
         missing = [key for key in wanted if self._name(key) not in self.keys]
         if missing:
             raise MissingKey(
-                f"{self.path}: no key {', '.join(map(repr, missing))}{nearest(missing[0], self.keys)}. "
+                f"{self.path}: no key {', '.join(map(repr, missing))}{nearest(missing[0], self.keys) or '.'} "
                 f"Required: {', '.join(wanted)}. Available: {', '.join(self.keys) or 'none'}"
             )
 

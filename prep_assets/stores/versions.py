@@ -41,8 +41,8 @@ def version_named(place: Place, name: str) -> Published:
     if len(chosen) == 1:
         return chosen[0]
     known = [each.version for each in every]
-    problem = f"several versions that begin with {name!r}" if chosen else f"no version {name!r}{nearest(name, known)}"
-    raise ConfigError(f"{place.label} has {problem}. There are: {', '.join(known) or 'none'}")
+    problem = f"several versions that begin with {name!r}." if chosen else f"no version {name!r}{nearest(name, known) or '.'}"
+    raise ConfigError(f"{place.label} has {problem} There are: {', '.join(known) or 'none'}")
 
 
 def version_with(place: Place, content: str | None) -> Published | None:

@@ -129,7 +129,9 @@ class ChatTemplate:
         for name, value in options.items():
             if value is not None and name not in self.variables:
                 reads = sorted(self.variables - {*self.special})
-                return f"template {self.name} does not read {name!r}{nearest(name, reads)}. It reads: {', '.join(reads) or 'no options'}"
+                return (
+                    f"template {self.name} does not read {name!r}{nearest(name, reads) or '.'} It reads: {', '.join(reads) or 'no options'}"
+                )
         return ""
 
     def _chat(self, count: int) -> list[Message]:
@@ -265,7 +267,7 @@ def load_template(
         shipped = named_templates()
         if name not in shipped:
             raise TemplateError(
-                f"no chat template {name!r}{nearest(name, shipped)}. Known: tokenizer, {', '.join(shipped)}, prompt_type:NAME, "
+                f"no chat template {name!r}{nearest(name, shipped) or '.'} Known: tokenizer, {', '.join(shipped)}, prompt_type:NAME, "
                 "or a path to a .jinja file"
             )
         source = shipped[name]

@@ -117,7 +117,9 @@ def load_prompt_type(name: str, path: Path | None = None) -> PromptType:
     """
     known = _read(path) if path else shipped()
     if name not in known:
-        raise TemplateError(f"no prompt type {name!r} {f'in {path}' if path else 'ships'}{nearest(name, known)}. Known: {', '.join(known)}")
+        raise TemplateError(
+            f"no prompt type {name!r} {f'in {path}' if path else 'ships'}{nearest(name, known) or '.'} Known: {', '.join(known)}"
+        )
     return known[name]
 
 

@@ -56,7 +56,7 @@ def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) 
     for key, text in (("prefix_token", prefix), ("suffix_token", suffix), ("middle_token", middle)):
         if text not in added:
             raise ConfigError(
-                f"preprocessing.fim.{key}: tokenizer {vocabulary.name} has no added token {text!r}{nearest(text, added)}. "
+                f"preprocessing.fim.{key}: tokenizer {vocabulary.name} has no added token {text!r}{nearest(text, added) or '.'} "
                 f"It has: {', '.join(added)}"
             )
     found = Sentinels(added[prefix], added[suffix], added[middle])

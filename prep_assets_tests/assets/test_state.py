@@ -229,5 +229,5 @@ def test_a_removed_cache_of_hashes_or_a_broken_one_changes_nothing(local: Worksp
 
 
 def test_an_asset_that_does_not_exist() -> None:
-    with pytest.raises(ConfigError, match=r"no asset 'sft_pack'; did you mean 'sft_packed'\?\. There are: pretrain_raw"):
+    with pytest.raises(ConfigError, match=r"no asset 'sft_pack'; did you mean 'sft_packed'\? There are: pretrain_raw"):
         asset_named("sft_pack")

@@ -118,7 +118,7 @@ def test_an_unknown_schema_names_the_nearest() -> None:
 
 
 def test_an_unknown_option_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"has no option 'text_kee'; did you mean 'text_key'\?. Allowed: text_key, min_chars"):
+    with pytest.raises(ConfigError, match=r"has no option 'text_kee'; did you mean 'text_key'\? Allowed: text_key, min_chars"):
         convert_with("text", {"text_kee": "x"})
 
 

@@ -47,7 +47,7 @@ def domain_of(family: Family, name: str) -> Domain:
         ConfigError: there is no such domain; the message names the nearest one.
     """
     if name not in family.domains:
-        raise ConfigError(f"no domain {name!r}{nearest(name, family.domains)}. The configuration has: {', '.join(family.domains)}")
+        raise ConfigError(f"no domain {name!r}{nearest(name, family.domains) or '.'} The configuration has: {', '.join(family.domains)}")
     return family.domains[name]
 
 
