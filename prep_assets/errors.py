@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
+from typing import Any
 
 
 class PrepAssetsError(Exception):
@@ -48,6 +50,10 @@ class Refused(Exception):
         self.reason = reason
         self.detail = detail
         self.stage = stage
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It travels between processes as its parts."""
+        return partial(Refused, stage=self.stage), (self.reason, self.detail)
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

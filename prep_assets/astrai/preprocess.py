@@ -11,26 +11,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from prep_assets.assets.reading.domain import Reading
-from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import Pinned
-from prep_assets.assets.reading.routing import Router
-from prep_assets.astrai.columns import Builder
+from prep_assets.astrai.built import Job, batches_by_workers
 from prep_assets.astrai.config import AnyPipeline, PositionIds
 from prep_assets.astrai.dedup import Dedup, deduplicator
 from prep_assets.astrai.directory import DOMAINS, QUARANTINE, SUMMARY, require_free
-from prep_assets.astrai.masks import AstraiBuilder
-from prep_assets.astrai.run import Counts, Run
+from prep_assets.astrai.run import Counts, Log, Run
 from prep_assets.astrai.shards import Layout, ShardWriter, Totals
-from prep_assets.astrai.spans import SpansBuilder
 from prep_assets.astrai.task import Task, task_of
-from prep_assets.config.models import Domain
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import Sample
 from prep_assets.stores.folders import whole_folder
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.workers.count import Workers, worker_count
+from prep_assets.workers.pool import Pool
 
 Masking = Literal["astrai", "spans"]
 Progress = Callable[[int, int], None]
@@ -57,6 +52,9 @@ def preprocess(
     position_ids: PositionIds | None = None,
     layout: Layout = "shards",
     overwrite: bool = False,
+    workers: Workers = 1,
+    log_interval: int | None = None,
+    log: Log = lambda counts: None,
     progress: Progress = lambda done, total: None,
 ) -> Outcome:
     """Run a pipeline over `inputs`, in the order given, each file once.
@@ -66,6 +64,8 @@ def preprocess(
         output: a directory that is absent or empty, or that `overwrite` may replace; there whole at the end or not at all.
         dedup: replaces what the configuration says: ``exact`` over the whole record, ``prefix200`` as AstrAI did, or ``none``.
         position_ids: replaces the configuration's ``position_ids_mode``.
+        workers: processes that read, tokenize and mask; it changes no byte.
+        log_interval: `log` is told the counts each time that so many more records are read.
 
     Raises:
         ConfigError: the configuration, or a combination of these options, means nothing.
@@ -79,36 +79,27 @@ def preprocess(
     target = output.expanduser().resolve()
     busy = StoreError(f"another run is writing to {target}. Wait until it has ended, or choose another directory")
     with whole_folder(target, lambda: require_free(target, overwrite=overwrite), busy=busy, replace=overwrite) as work:
-        reading = _reading(inputs, method, progress)
         # a text has no spans: everything in it is trained
-        by_spans = masking == "spans" and not task.is_text
-        builder: Builder[Any] = SpansBuilder(task, vocabulary) if by_spans else AstraiBuilder(task, vocabulary)
+        job = Job(task, vocabulary, masking == "spans" and not task.is_text, Pinned(_files(inputs), (), 0, ""))
         writer = ShardWriter(work, task, pad_id=vocabulary.pad_id if task.is_binned else 0, layout=layout)
-        with Quarantine(work / QUARANTINE) as quarantine:
-            run = Run(task, builder, writer, quarantine)
-            run.over(reading)
+        reading = job.reading(progress=lambda doing, done, total: progress(done, total))
+        with Quarantine(work / QUARANTINE) as quarantine, Pool(worker_count(workers)) as pool:
+            run = Run(task, writer, quarantine, deduplicator(method), log, log_interval)
+            run.over(batches_by_workers(job, pool, work / ".built", reading))
+        progress(job.sources.bytes, job.sources.bytes)
         run.require_result(work / QUARANTINE)
         writer.close()
         told = {"masking": masking, "deduplicate": method, "layout": layout, "pipeline": json.loads(pipeline.model_dump_json())}
         template = None if vocabulary.chat_template is None else hashlib.sha256(vocabulary.chat_template.encode()).hexdigest()
-        _write_about(work, {**told, "tokenizer": vocabulary.hash, "template": template}, run, reading.sources.files)
+        _write_about(work, {**told, "tokenizer": vocabulary.hash, "template": template}, run, job.sources.files)
     return Outcome(output, run.counts, writer.totals)
 
 
-def _reading(inputs: Sequence[str], method: Dedup, progress: Progress) -> Reading:
-    """The core's loop over the inputs in the order given. Their names tell them apart by their folders, so they are found together first."""
+def _files(inputs: Sequence[str]) -> tuple[SourceFile, ...]:
+    """The inputs in the order given. Their names tell them apart by their folders, so they are found together first."""
     by_url = {file.url: file for file in find_files(inputs, Path.cwd())}
     urls = dict.fromkeys(file.url for pattern in inputs for file in find_files([pattern], Path.cwd()))
-    domain = Domain(files=tuple(inputs), schema="sections")
-    return Reading(
-        name="",
-        domain=domain,
-        router=Router(None, ""),
-        sources=Pinned(tuple(by_url[url] for url in urls), (), 0, ""),
-        reader=converter(domain, Sample),  # not asked: the builders read rows as the pipeline says
-        deduplicator=deduplicator(method),
-        progress=lambda doing, done, total: progress(done, total),
-    )
+    return tuple(by_url[url] for url in urls)
 
 
 def _check_ids_fit(task: Task, vocabulary: Vocabulary) -> None:

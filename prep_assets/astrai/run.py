@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from prep_assets.assets.reading.all_refused import all_refused
-from prep_assets.assets.reading.domain import Reading
-from prep_assets.astrai.columns import Builder, Row
+from prep_assets.assets.reading.examples import Deduplicator
+from prep_assets.astrai.built import Batch
+from prep_assets.astrai.columns import Row
 from prep_assets.astrai.domains import DEFAULT, Domains
 from prep_assets.astrai.shards import ShardWriter
 from prep_assets.astrai.task import Task
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.records.blocks import Unreadable
-from prep_assets.records.files import SourceFile, record_id
-from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal, unreadable
+from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal
 from prep_assets.samples import Record
 
 
@@ -43,8 +43,8 @@ class Counts:
     domains: dict[str, int] = field(default_factory=dict)
 
 
-_Candidate = tuple[str, Any, Refusal | None]
-"""The id of a record, its payload, and its refusal where it has one before it is tokenized."""
+Log = Callable[[Counts], None]
+"""Is told the counts so far."""
 
 
 @dataclass(slots=True)
@@ -52,40 +52,50 @@ class Run:
     """One pass over the input files: what is kept goes to the writer, what is refused to quarantine, and all of it is counted."""
 
     task: Task
-    builder: Builder[Any]
     writer: ShardWriter
     quarantine: Quarantine
+    deduplicator: Deduplicator | None = None
+    log: Log = lambda counts: None
+    log_interval: int | None = None
     counts: Counts = field(default_factory=Counts)
     domains: Domains = field(default_factory=Domains)
 
-    def over(self, reading: Reading) -> None:
+    def over(self, batches: Generator[Batch, None, None]) -> None:
         """All records, in order, until ``max_items`` are kept."""
         if self.task.has_mask:
             self.counts.trained = 0
-        batch = self.task.pipeline.preprocessing.batch_size
-        for block in reading.rows(1 << 20):
-            candidates = [_candidate(reading, block.file, row) for row in block.rows]
-            if any(self._batch(candidates[at : at + batch]) for at in range(0, len(candidates), batch)):
-                reading.progress("preprocess", reading.sources.bytes, reading.sources.bytes)
-                break
-            reading.advance("preprocess", block.size)
+        with closing(batches):  # workers are ended where not all of them are wanted
+            any(map(self._batch, batches))
         self.counts.refused = self.quarantine.counts
 
-    def _batch(self, candidates: Sequence[_Candidate]) -> bool:
-        """Tokenize and write a batch; whether ``max_items`` is reached. Records after the last kept one count as never read."""
-        built = iter(self.builder.build([payload for _, payload, refused in candidates if refused is None]))
-        for identity, payload, refused in candidates:
+    def _batch(self, batch: Batch) -> bool:
+        """Take over a batch; whether ``max_items`` is reached. Records after the last kept one count as never read."""
+        refused = [self._refused(identity, row) for identity, row in batch.items]
+        built = iter(batch.build([place for place, why in enumerate(refused) if why is None]))
+        for (identity, row), why in zip(batch.items, refused, strict=True):
             self.counts.read += 1
-            result = refused or next(built)
-            if isinstance(result, Row):
-                self._keep(payload, result)
-                if self.counts.kept == self.task.pipeline.preprocessing.max_items:
-                    return True
-            elif isinstance(result, Refused):
-                self.quarantine.add(identity, result.stage, result.reason, result.detail, payload)
-            else:
+            result = why or next(built)
+            if isinstance(result, Refusal):
                 self.quarantine.write(result)
+            elif isinstance(result, Refused):
+                self.quarantine.add(identity, result.stage, result.reason, result.detail, _payload(row))
+            else:
+                self._keep(_payload(row), result)
+            if self.log_interval and self.counts.read % self.log_interval == 0:
+                self.log(self.counts)
+            if isinstance(result, Row) and self.counts.kept == self.task.pipeline.preprocessing.max_items:
+                return True
         return False
+
+    def _refused(self, identity: str, row: Record | Refusal) -> Refusal | None:
+        """Why a row is refused before it is looked at: it cannot be read, or came before."""
+        if isinstance(row, Refusal) or self.deduplicator is None:
+            return row if isinstance(row, Refusal) else None
+        try:
+            self.deduplicator.check(row, identity)
+        except Refused as why:
+            return refusal(identity, why.stage, why.reason, why.detail, row.payload)
+        return None
 
     def _keep(self, payload: Any, row: Row) -> None:
         counts, key = self.counts, self.task.pipeline.output.domain_key
@@ -117,12 +127,6 @@ class Run:
             )
 
 
-def _candidate(reading: Reading, file: SourceFile, row: Record | Unreadable) -> _Candidate:
-    identity = record_id(file, row.row)
-    if not isinstance(row, Record):
-        return identity, row.payload, unreadable(file, row)
-    try:
-        reading.admit(file, row)
-    except Refused as refused:
-        return identity, row.payload, refusal(identity, refused.stage, refused.reason, refused.detail, row.payload)
-    return identity, row.payload, None
+def _payload(row: Record | Refusal) -> Any:
+    assert isinstance(row, Record)
+    return row.payload

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,6 +13,7 @@ from prep_assets.cli.console import err, near, number, out, table
 
 if TYPE_CHECKING:
     from prep_assets.astrai.preprocess import Outcome
+    from prep_assets.astrai.run import Counts
 
 PARAMS = "params"
 """Where AstrAI looks for a tokenizer when none is named."""
@@ -38,6 +41,15 @@ def preprocess(
     layout: Annotated[
         Literal["shards", "flat"], typer.Option(help="shards: <domain>/shard_0000/; flat: <domain>/, one shard a domain.")
     ] = "shards",
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, show_default=False, help="Processes that work at a time; as many as fit, if left out.")
+    ] = None,
+    log_interval: Annotated[
+        int | None,
+        typer.Option(
+            "--log-interval", "--log_interval", min=1, show_default=False, help="Print a line each time that N more records are read."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output in the directory.")] = False,
 ) -> None:
     """Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout."""
@@ -64,9 +76,19 @@ def preprocess(
             position_ids=position_ids,
             layout=layout,
             overwrite=overwrite,
+            workers=workers or "auto",
+            log_interval=log_interval,
+            log=partial(_log, perf_counter()),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     _show(outcome)
+
+
+def _log(begun: float, counts: Counts) -> None:
+    """What one line of --log-interval says."""
+    pace = counts.read / max(1e-9, perf_counter() - begun)
+    said = f"{counts.read:,} records read, {counts.kept:,} kept, {counts.tokens:,} tokens, {pace:,.0f} records/s"
+    err().print(said, soft_wrap=True, highlight=False)
 
 
 def _default_tokenizer() -> Path:
