@@ -64,17 +64,19 @@ class Job:
     Attributes:
         sources: the files, in the order in which they are read.
         by_spans: whether masks are made as the house makes them.
+        ignore: fields that are left out before a record is read.
     """
 
     task: Task
     vocabulary: Any
     by_spans: bool
     sources: Pinned
+    ignore: tuple[str, ...] = ()
 
     @cached_property
     def builder(self) -> Builder[Any]:
         """What makes tokens of records; it stays where it was made."""
-        return SpansBuilder(self.task, self.vocabulary) if self.by_spans else AstraiBuilder(self.task, self.vocabulary)
+        return (SpansBuilder if self.by_spans else AstraiBuilder)(self.task, self.vocabulary, self.ignore)
 
     def reading(self, stretches: Sequence[Stretch] | None = None, progress: Progress = lambda doing, done, total: None) -> Reading:
         """The core's loop over the files, or over some stretches of them."""

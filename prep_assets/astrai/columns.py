@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -14,7 +14,9 @@ from prep_assets.astrai.config import Section, Source
 from prep_assets.astrai.fields import require_equal_groups, values_at
 from prep_assets.astrai.task import Task
 from prep_assets.errors import Refused
+from prep_assets.schemas.account import Account
 from prep_assets.schemas.fields import as_list, value_at
+from prep_assets.schemas.view import View, unread, whole
 
 Text = TypeVar("Text")
 """What a builder makes of a sequence before it is tokenized."""
@@ -43,24 +45,40 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record that is kept: its cells by key, and how many of its tokens were cut off at the end by ``max_seq_len``."""
+    """A record that can be kept.
+
+    Attributes:
+        cells: its arrays by key.
+        cut: how many of its tokens were cut off at the end by ``max_seq_len``.
+        dropped: fields that were left out before it was read, see `Account.note`.
+        unread: fields with content that no section and no template read, and their values.
+    """
 
     cells: Mapping[str, Cells]
     cut: int
+    dropped: tuple[str, ...] = ()
+    unread: tuple[tuple[str, Any], ...] = ()
 
 
 class Builder(ABC, Generic[Text]):
-    """Tokenizes and masks records."""
+    """Tokenizes and masks records.
 
-    def __init__(self, task: Task) -> None:
+    Attributes:
+        ignore: fields that are left out before a record is read.
+    """
+
+    def __init__(self, task: Task, ignore: Sequence[str] = ()) -> None:
         self.task = task
+        self._account = Account(ignore)
 
     def build(self, payloads: Sequence[Mapping[str, Any]]) -> list[Row | Refused]:
         """One result for each record, in order."""
-        plans = [self._plan(payload) for payload in payloads]
+        views = [self._account.view(payload) for payload in payloads]
+        plans = [self._plan(view) for view in views]
         lists = [(key, part) for plan in plans if isinstance(plan, dict) for key, part in plan.items() if isinstance(part, list)]
         encoded = iter(self.encode([(key, text) for key, texts in lists for text in texts]))
-        return [self._row(plan, encoded) if isinstance(plan, dict) else plan for plan in plans]
+        found = [self._row(plan, encoded) if isinstance(plan, dict) else plan for plan in plans]
+        return [_with_unread(row, view) if isinstance(row, Row) else row for row, view in zip(found, views, strict=True)]
 
     @abstractmethod
     def sequence(self, source: Source, row: Mapping[str, Any]) -> Text:
@@ -117,3 +135,9 @@ class Builder(ABC, Generic[Text]):
             if (mask_key := self.task.mask_key(key)) in self.task.columns:
                 cells[mask_key] = Cells(np.concatenate([part.mask[:limit] for part in parts]), lengths)
         return self.trained(Row(cells, cut))
+
+
+def _with_unread(row: Row, view: View) -> Row:
+    left = tuple((path, whole(value)) for path, value in unread(view))
+    dropped = tuple(sorted(view.book.dropped))
+    return replace(row, dropped=dropped, unread=left) if left or dropped else row

@@ -13,6 +13,7 @@ from prep_assets.astrai.task import Task
 from prep_assets.errors import Refused
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, value_at, wrong_type
 from prep_assets.schemas.sections import plain_text
+from prep_assets.schemas.view import peek
 
 
 def text_at(row: Mapping[str, Any], field: str) -> str:
@@ -26,7 +27,7 @@ def messages_at(value: object, where: str) -> Sequence[Mapping[str, Any]]:
     for i, message in enumerate(messages):
         as_text(value_at(message, "role", f"{where}[{i}]"), f"{where}[{i}].role")
         content = message.get("content")
-        if not isinstance(content, str) and not (content is None and message.get("tool_calls")):
+        if not isinstance(content, str) and not (content is None and peek(message, "tool_calls")):
             wrong_type(content, f"{where}[{i}].content", "a string, or null beside tool_calls")
     return messages
 

@@ -49,8 +49,8 @@ class _Pieces:
 class AstraiBuilder(Builder[_Pieces]):
     """Records → tokens and masks as AstrAI's documentation describes them."""
 
-    def __init__(self, task: Task, vocabulary: Vocabulary) -> None:
-        super().__init__(task)
+    def __init__(self, task: Task, vocabulary: Vocabulary, ignore: Sequence[str] = ()) -> None:
+        super().__init__(task, ignore)
         self._backend = vocabulary.backend
         self._template = MessageTemplate(vocabulary) if any(source.is_templated for source in task.sources.values()) else None
         bos = vocabulary.special.get("bos_token")

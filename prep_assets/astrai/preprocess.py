@@ -22,6 +22,7 @@ from prep_assets.astrai.task import Task, task_of
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.quarantine import Quarantine
+from prep_assets.schemas.account import Account
 from prep_assets.stores.folders import whole_folder
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets.workers.count import Workers, worker_count
@@ -34,11 +35,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished run: where it is, what it counted, what it wrote."""
+    """A finished run: where it is, what it counted, what it wrote, in how many records which fields were passed over."""
 
     directory: Path
     counts: Counts
     totals: Totals
+    passed_over: Mapping[str, int]
 
 
 def preprocess(
@@ -51,6 +53,7 @@ def preprocess(
     dedup: Dedup | None = None,
     position_ids: PositionIds | None = None,
     layout: Layout = "shards",
+    ignore: Sequence[str] = (),
     overwrite: bool = False,
     workers: Workers = 1,
     log_interval: int | None = None,
@@ -64,11 +67,13 @@ def preprocess(
         output: a directory that is absent or empty, or that `overwrite` may replace; there whole at the end or not at all.
         dedup: replaces what the configuration says: ``exact`` over the whole record, ``prefix200`` as AstrAI did, or ``none``.
         position_ids: replaces the configuration's ``position_ids_mode``.
+        ignore: fields, dotted within objects, that are left out before a record is read.
         workers: processes that read, tokenize and mask; it changes no byte.
         log_interval: `log` is told the counts each time that so many more records are read.
 
     Raises:
-        ConfigError: the configuration, or a combination of these options, means nothing.
+        ConfigError: the configuration, or a combination of these options, means nothing; or records have fields that nothing reads and
+            whose names do not say that they mean nothing.
         SourceError: an input is missing or damaged.
         StoreError: `output` holds something.
         PrepAssetsError: no record is kept, or no token is trained; the message says why.
@@ -80,11 +85,13 @@ def preprocess(
     busy = StoreError(f"another run is writing to {target}. Wait until it has ended, or choose another directory")
     with whole_folder(target, lambda: require_free(target, overwrite=overwrite), busy=busy, replace=overwrite) as work:
         # a text has no spans: everything in it is trained
-        job = Job(task, vocabulary, masking == "spans" and not task.is_text, Pinned(_files(inputs), (), 0, ""))
+        job = Job(task, vocabulary, masking == "spans" and not task.is_text, Pinned(_files(inputs), (), 0, ""), tuple(ignore))
         writer = ShardWriter(work, task, pad_id=vocabulary.pad_id if task.is_binned else 0, layout=layout)
         reading = job.reading(progress=lambda doing, done, total: progress(done, total))
         with Quarantine(work / QUARANTINE) as quarantine, Pool(worker_count(workers)) as pool:
-            run = Run(task, writer, quarantine, deduplicator(method), log, log_interval)
+            key = task.pipeline.output.domain_key
+            account = Account(ignore, () if key is None else (key,))
+            run = Run(task, writer, quarantine, account, deduplicator(method), log, log_interval)
             run.over(batches_by_workers(job, pool, work / ".built", reading))
         progress(job.sources.bytes, job.sources.bytes)
         run.require_result(work / QUARANTINE)
@@ -92,7 +99,7 @@ def preprocess(
         told = {"masking": masking, "deduplicate": method, "layout": layout, "pipeline": json.loads(pipeline.model_dump_json())}
         template = None if vocabulary.chat_template is None else hashlib.sha256(vocabulary.chat_template.encode()).hexdigest()
         _write_about(work, {**told, "tokenizer": vocabulary.hash, "template": template}, run, job.sources.files)
-    return Outcome(output, run.counts, writer.totals)
+    return Outcome(output, run.counts, writer.totals, dict(sorted(account.counts.items())))
 
 
 def _files(inputs: Sequence[str]) -> tuple[SourceFile, ...]:
@@ -118,6 +125,7 @@ def _write_about(work: Path, told: Mapping[str, Any], run: Run, files: Sequence[
         **told,
         "inputs": [{"name": file.name, "bytes": file.size} for file in files],
         "counts": asdict(run.counts),
+        "fields_passed_over": dict(sorted(run.account.counts.items())),
         "packing": {"cut_tokens": totals.cut_by_packing, "cut_records": totals.cut_records, "padding": totals.padding},
         "shards": totals.shards,
     }

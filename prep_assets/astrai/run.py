@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from prep_assets.astrai.task import Task
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal
 from prep_assets.samples import Record
+from prep_assets.schemas.account import Account
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class Run:
     task: Task
     writer: ShardWriter
     quarantine: Quarantine
+    account: Account
     deduplicator: Deduplicator | None = None
     log: Log = lambda counts: None
     log_interval: int | None = None
@@ -65,7 +68,11 @@ class Run:
         if self.task.has_mask:
             self.counts.trained = 0
         with closing(batches):  # workers are ended where not all of them are wanted
-            any(map(self._batch, batches))
+            for batch in batches:
+                is_last = self._batch(batch)
+                self.account.check("the pipeline", _to_ignore)
+                if is_last:
+                    break
         self.counts.refused = self.quarantine.counts
 
     def _batch(self, batch: Batch) -> bool:
@@ -74,7 +81,7 @@ class Run:
         built = iter(batch.build([place for place, why in enumerate(refused) if why is None]))
         for (identity, row), why in zip(batch.items, refused, strict=True):
             self.counts.read += 1
-            result = why or next(built)
+            result = why or self._accounted(next(built))
             if isinstance(result, Refusal):
                 self.quarantine.write(result)
             elif isinstance(result, Refused):
@@ -86,6 +93,15 @@ class Run:
             if isinstance(result, Row) and self.counts.kept == self.task.pipeline.preprocessing.max_items:
                 return True
         return False
+
+    def _accounted(self, result: Row | Refused) -> Row | Refused:
+        """What a record becomes: nothing, where it has a decisive field that nothing reads."""
+        if isinstance(result, Row) and (result.unread or result.dropped):
+            try:
+                self.account.note(result.dropped, result.unread)
+            except Refused as refused:
+                return refused
+        return result
 
     def _refused(self, identity: str, row: Record | Refusal) -> Refusal | None:
         """Why a row is refused before it is looked at: it cannot be read, or came before."""
@@ -125,6 +141,11 @@ class Run:
                 f"none of the {counts.tokens:,} tokens of {counts.kept:,} records is trained, so nothing is written. The configuration's mask is "
                 f"{dict(self.task.pipeline.mask)}, its mask_default {self.task.pipeline.mask_default!r}: name a role or field of the data as 'train'"
             )
+
+
+def _to_ignore(account: Account) -> str:
+    options = " ".join(f"--ignore {shlex.quote(path)}" for path in sorted(account.unknown))
+    return f"Name a section for them. If nothing is lost without them, add to the command:\n  {options}"
 
 
 def _payload(row: Record | Refusal) -> Any:

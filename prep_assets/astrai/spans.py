@@ -35,8 +35,8 @@ class SpansBuilder(Builder[Rendered]):
         ConfigError: a source with templated and plain sections: a conversation is rendered by the template or not at all.
     """
 
-    def __init__(self, task: Task, vocabulary: Vocabulary) -> None:
-        super().__init__(task)
+    def __init__(self, task: Task, vocabulary: Vocabulary, ignore: Sequence[str] = ()) -> None:
+        super().__init__(task, ignore)
         for key, source in task.sources.items():
             if source.is_templated and not all(section.template for section in source.sections):
                 raise ConfigError(

@@ -50,6 +50,10 @@ def preprocess(
             "--log-interval", "--log_interval", min=1, show_default=False, help="Print a line each time that N more records are read."
         ),
     ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(help="A field to leave out before a record is read, such as notes or messages.rating; once for each."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output in the directory.")] = False,
 ) -> None:
     """Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout."""
@@ -75,6 +79,7 @@ def preprocess(
             dedup=dedup,
             position_ids=position_ids,
             layout=layout,
+            ignore=ignore or (),
             overwrite=overwrite,
             workers=workers or "auto",
             log_interval=log_interval,
@@ -124,6 +129,8 @@ def _show(outcome: Outcome) -> None:
     ):
         if count:
             shown.add_row(label, number(count))
+    for path, count in outcome.passed_over.items():
+        shown.add_row(f"records whose {path!r} was passed over", number(count))
     shown.add_row("shards", number(len(totals.shards)))
     console.print(shown)
     if len(counts.domains) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -53,8 +53,12 @@ class Account:
         Raises:
             Refused: it has a decisive field that the schema does not read.
         """
-        self.counts.update(row.book.dropped)
-        self._note(unread(row))
+        self.note(row.book.dropped, unread(row))
+
+    def note(self, dropped: Iterable[str], left: Iterable[tuple[str, Any]]) -> None:
+        """Account for a row by the paths that were left out of it, and by the fields of it that nobody read; see `settle`."""
+        self.counts.update(dropped)
+        self._note(left)
 
     def skim(self, row: Mapping[str, Any], read: str) -> None:
         """Account for a row of which a single field was read; see `settle`."""
@@ -77,8 +81,11 @@ class Account:
                     stage="schema",
                 )
 
-    def check(self, where: str) -> None:
+    def check(self, where: str, remedy: Callable[[Account], str] | None = None) -> None:
         """Stop where there is a field of which nobody knows what it means.
+
+        Args:
+            remedy: what to do if nothing is lost without them; without it, the line to write in the domain.
 
         Raises:
             ConfigError: names the fields, how many rows have them, an example of each, and what to write.
@@ -88,8 +95,8 @@ class Account:
                 f"  {path!r} in {count:,} rows, e.g. {shown(self.examples[path])}" for path, count in sorted(self.unknown.items())
             )
             raise ConfigError(
-                f"{where} does not read these fields, and their names do not say that they mean nothing:\n{fields}\nUse a schema "
-                f"or options that read them. If nothing is lost without them, write in the domain:\n  ignore: {self.to_ignore()}"
+                f"{where} does not read these fields, and their names do not say that they mean nothing:\n{fields}\n"
+                + (remedy or _in_the_domain)(self)
             )
 
     def to_ignore(self) -> str:
@@ -107,6 +114,10 @@ class Account:
             verdict = "decisive"
         self._known[path] = verdict
         return verdict
+
+
+def _in_the_domain(account: Account) -> str:
+    return f"Use a schema or options that read them. If nothing is lost without them, write in the domain:\n  ignore: {account.to_ignore()}"
 
 
 def in_one_line(value: Any) -> str:

@@ -124,6 +124,11 @@ def _view(value: Mapping[str, Any], path: str, book: Book) -> View:
     return view
 
 
+def peek(row: Mapping[str, Any], key: str) -> Any:
+    """A field, or `None`; looking at it does not count as reading it, so whoever carries it has to take it."""
+    return dict.get(row, key) if isinstance(row, dict) else row.get(key)
+
+
 def join(path: str, key: str) -> str:
     """The path of a field of the object at `path`."""
     return f"{path}.{key}" if path else key

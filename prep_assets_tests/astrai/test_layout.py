@@ -17,7 +17,8 @@ from prep_assets_tests.astrai.reference import read_bin, read_domain
 
 TEXTS = changed(TEXT, preprocessing={"min_chars": 0, "deduplicate": False})
 SHORT = changed(SECTIONS_TEXT, preprocessing={"min_chars": 0})
-ROWS = [{"content": text, "text": text} for text in ("a b c", "d", "e f g h", "i j")]
+ROWS = [{"content": text} for text in ("a b c", "d", "e f g h", "i j")]
+SHORT_ROWS = [{"text": row["content"]} for row in ROWS]
 
 
 def shard(tmp_path: Path, name: str = "__default__/shard_0000") -> Path:
@@ -74,20 +75,20 @@ def test_each_domain_has_its_own_budget_of_tokens(run: Run, tmp_path: Path) -> N
 
 
 def test_memory_blocks_leave_no_trace(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(ROWS, SHORT)
+    run(SHORT_ROWS, SHORT)
     whole = read_bin(shard(tmp_path))
     monkeypatch.setattr("prep_assets.astrai.shards.FLUSH_TOKENS", 2)
     monkeypatch.setattr("prep_assets.astrai.arrange.BLOCK", 3)
-    run(ROWS, SHORT, overwrite=True)
+    run(SHORT_ROWS, SHORT, overwrite=True)
     found = read_bin(shard(tmp_path))
     assert {key: values.tolist() for key, values in found.items()} == {key: values.tolist() for key, values in whole.items()}
     assert not (tmp_path / "out" / ".raw").exists()
 
 
 def test_position_ids_begin_anew_in_each_document_or_run_through_the_shard(run: Run, tmp_path: Path) -> None:
-    run(ROWS, SHORT)
+    run(SHORT_ROWS, SHORT)
     assert read_bin(shard(tmp_path))["position_ids"].tolist() == [0, 1, 2, 0, 0, 1, 2, 3, 0, 1]
-    run(ROWS, changed(SHORT, output={"position_ids_mode": "continuous"}), overwrite=True)
+    run(SHORT_ROWS, changed(SHORT, output={"position_ids_mode": "continuous"}), overwrite=True)
     assert read_bin(shard(tmp_path))["position_ids"].tolist() == list(range(10))
 
 
@@ -102,7 +103,7 @@ def test_positions_that_do_not_fit_their_type_stop_the_run(run: Run) -> None:
 def test_ids_that_do_not_fit_their_type_stop_the_run_before_it_begins(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("prep_assets.tokenization.vocabulary.Vocabulary.size", 300)
     with pytest.raises(ConfigError, match="int8 holds ids to 127, the vocabulary has 300"):
-        run(ROWS, changed(SHORT, output={"dtype": {"sequence": "int8"}}))
+        run(SHORT_ROWS, changed(SHORT, output={"dtype": {"sequence": "int8"}}))
     assert not (tmp_path / "out").exists()
 
 
@@ -187,7 +188,7 @@ def test_the_first_flat_output_counts_towards_a_shard(run: Run, tmp_path: Path) 
 
 
 def test_the_summary_states_what_astrais_document_promises_of_meta(run: Run, tmp_path: Path) -> None:
-    run(ROWS, SHORT)
+    run(SHORT_ROWS, SHORT)
     about = json.loads((tmp_path / "out" / "preprocess.json").read_text())
     assert about["storage_format"] == "bin"
     assert about["counts"]["tokens"] == 10

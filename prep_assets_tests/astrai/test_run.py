@@ -15,7 +15,7 @@ from prep_assets.astrai.tokenizer import load_tokenizer
 from prep_assets.errors import PrepAssetsError, SourceError, StoreError
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.stores.manifest import file_hash
-from prep_assets_tests.astrai.conftest import Run, chat, ids, write_rows
+from prep_assets_tests.astrai.conftest import Run, chat, ids, write_rows, write_tokenizer
 from prep_assets_tests.astrai.pipelines import CHAT, SECTIONS_TEXT, TEXT, changed
 from prep_assets_tests.astrai.reference import Documented, read_bin
 
@@ -209,3 +209,48 @@ def test_the_shipped_chats_with_the_shipped_tokenizer(tmp_path: Path) -> None:
     found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")
     assert found["sequence"].tolist() == [token for pair in pairs if pair for token in pair[0]]
     assert found["loss_mask"].tolist() == [trained for pair in pairs if pair for trained in pair[1]]
+
+
+# fields that nothing reads
+
+
+def test_a_field_that_nothing_reads_stops_the_run(run: Run, tmp_path: Path) -> None:
+    """The task stands in a column of its own, which vanished without a word."""
+    rows = [{**GOOD, "task": "Translate.", "id": 7}, {**chat(("user", "c"), ("assistant", "d")), "messages.note": ""}]
+    rows[1]["messages"][0]["note"] = "x"
+    expected = r"'messages.note' in 1 rows, e.g. 'x'\n  'task' in 1 rows, e.g. 'Translate.'\n.*\n  --ignore messages.note --ignore task$"
+    with pytest.raises(PrepAssetsError, match=expected):
+        run(rows, CHAT)
+    assert not (tmp_path / "out").exists()
+    outcome = run(rows, CHAT, ignore=["messages.note", "task"])
+    assert outcome.passed_over == {"id": 1, "messages.note": 1, "task": 1}
+    assert json.loads((tmp_path / "out" / "preprocess.json").read_text())["fields_passed_over"] == outcome.passed_over
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": [{"name": "f"}]},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning_content": "c"}]},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]},
+    ],
+    ids=["tools", "reasoning", "calls"],
+)
+def test_what_decides_an_answer_and_is_not_rendered_refuses_its_record(more: Any, run: Run) -> None:
+    """AstrAI's template writes role and content, so that tools, reasoning and calls would vanish."""
+    counts = run([{**GOOD, **more}, chat(("user", "c"), ("assistant", "d"))], CHAT).counts
+    assert (counts.read, counts.kept) == (2, 1)
+
+
+def test_the_value_of_the_domain_key_and_what_a_template_reads_are_read(run: Run, tmp_path: Path, tokenizer: Path) -> None:
+    template = "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.speaker }} {{ m.content }}<|im_end|>\n{% endfor %}"
+    own = write_tokenizer(tmp_path / "own", template=template)
+    messages = [{"role": "user", "content": "a", "speaker": "x"}, {"role": "assistant", "content": "b", "speaker": "y"}]
+    outcome = run([{"messages": messages, "kind": "wiki"}], changed(CHAT, output={"domain_key": "kind"}), directory=own)
+    assert (outcome.counts.kept, outcome.passed_over) == (1, {})
+
+
+def test_records_after_the_last_one_are_not_accounted_for(run: Run) -> None:
+    rows = [{"text": "a", "id": 1}, {"text": "b", "id": 2}, {"text": "c", "odd": 3}]
+    outcome = run(rows, changed(SECTIONS_TEXT, preprocessing={"min_chars": 0, "max_items": 2}))
+    assert (outcome.counts.read, outcome.passed_over) == (2, {"id": 2})

@@ -111,3 +111,12 @@ def test_a_record_is_rendered_or_it_is_not(tmp_path: Path, vocabulary: Vocabular
     mixed = {"input": {"sections": [{"field": "x", "action": "mask"}, {"field": "messages", "action": "$role", "template": True}]}}
     with pytest.raises(ConfigError, match="--masking astrai"):
         spans(tmp_path, [TALK], mixed, vocabulary)
+
+
+def test_a_field_that_nothing_reads_stops_the_run(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    with pytest.raises(ConfigError, match=r"'task' in 1 rows, e.g. 'Translate.'\n.*\n  --ignore task$"):
+        spans(tmp_path, [{**TALK, "task": "Translate."}], CHAT, vocabulary)
+
+
+def test_tools_that_are_not_shown_refuse_their_record(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    assert spans(tmp_path, [TALK, {**TALK, "tools": [{"name": "f"}]}], CHAT, vocabulary).counts.refused == {"schema/unsupported_column": 1}
