@@ -69,7 +69,7 @@ SHAREGPT = [
 ]
 LOCAL: dict[str, list[dict[str, Any]]] = {
     "pile": [{"text": f"A document about {n}."} for n in range(6)],
-    "alpaca": ALPACA,
+    **dict.fromkeys(("alpaca", "instruction", "output"), ALPACA),
     # long enough for a whole row of 1,024, because that recipe drops the last short one
     "dolly": [{"instruction": f"Count {n}", "context": "", "response": f"one {n} two " * 100, "category": "qa"} for n in range(6)],
     "gsm8k": GSM8K,

@@ -55,6 +55,7 @@ WORDS = {
     *(stream for asset in EVERY.values() for stream in asset.streams),
 }
 FORMS = {
+    "modelink/pretrain",
     *("r50k_base.tiktoken", "BertWordPieceLowerCase", "BertWordPieceCase", "GPT2BPETokenizer", "PretrainedFromHF"),
     "package.module:function", "FILE.json#NAME", "tokenizer.json", "<think>", "<answer>"}
 
