@@ -23,6 +23,8 @@ Rows = Iterator[tuple[int, dict[str, Any] | None]]
 
 LINE_BYTES = 32 << 20
 """A longer line is no row."""
+DEPTH = 100
+"""A row that is nested deeper is none."""
 
 
 class Unsupported(Exception):
@@ -88,7 +90,18 @@ def _object(data: bytes) -> dict[str, Any] | None:
             json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and _depth(value) <= DEPTH else None
+
+
+def _depth(value: Any) -> int:
+    """How many lists and objects are inside one another."""
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        each, depth = waiting.pop()
+        if isinstance(each, list | dict):
+            deepest = max(deepest, depth)
+            waiting += [(inner, depth + 1) for inner in (each if isinstance(each, list) else each.values())]
+    return deepest
 
 
 def _no_number(name: str) -> NoReturn:
@@ -112,7 +125,9 @@ def _json_list(stream: IO[bytes]) -> Rows:
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"the list as a whole is no JSON: {error}") from error
     elements = value if isinstance(value, list) else [value]
-    return ((number, element if isinstance(element, dict) else None) for number, element in enumerate(elements))
+    return (
+        (number, element if isinstance(element, dict) and _depth(element) <= DEPTH else None) for number, element in enumerate(elements)
+    )
 
 
 def _delimited(stream: IO[bytes], delimiter: str) -> Rows:

@@ -11,6 +11,7 @@ import msgspec
 
 from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, shown
 from prep_assets.records.lines import Lines, blocks_of_lines
+from prep_assets.records.nesting import TOO_DEEP, is_too_deep, may_be_too_deep
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
 
@@ -37,10 +38,12 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
                 if line.strip():
                     unreadable.append(undecodable(index, row, line, error))
                 continue
-            if type(payload) is dict:
-                keep(Record(index, row, payload))
-            else:
+            if type(payload) is not dict:
                 unreadable.append(no_object(index, row, line, payload))
+            elif may_be_too_deep(line) and is_too_deep(payload):
+                unreadable.append(too_deep(index, row, line))
+            else:
+                keep(Record(index, row, payload))
 
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
 
@@ -52,11 +55,18 @@ def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable
     except UnicodeDecodeError as invalid:
         return refuse(file, row, "invalid_utf8", invalid_byte(invalid, raw), raw)
     if isinstance(error, RecursionError):
-        return refuse(file, row, "invalid_json", f"nested too deeply ({len(raw)} bytes)", raw)
+        if not may_be_too_deep(raw):  # it is whoever calls that is too deep
+            raise error
+        return too_deep(file, row, raw)
     alone = next((match for match in _ESCAPE.finditer(raw) if match[1]), None)
     if alone is not None:
         return refuse(file, row, "invalid_json", f"byte {alone.start()} of {len(raw)}: \\{alone[1].decode()} is half a surrogate pair", raw)
     return refuse(file, row, "invalid_json", _what_is_malformed(raw, error), raw)
+
+
+def too_deep(file: int, row: int, raw: bytes) -> Unreadable:
+    """The refusal of a row that is nested too deeply."""
+    return refuse(file, row, "invalid_json", f"{TOO_DEEP} ({len(raw):,} bytes)", raw)
 
 
 def _what_is_malformed(raw: bytes, error: Exception) -> str:

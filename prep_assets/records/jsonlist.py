@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from prep_assets.records.blocks import Block
-from prep_assets.records.jsonl import UNDECODABLE, no_object, refuse_long, undecodable
+from prep_assets.records.jsonl import UNDECODABLE, no_object, refuse_long, too_deep, undecodable
 from prep_assets.records.lines import text_start
+from prep_assets.records.nesting import is_too_deep, may_be_too_deep
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
 
@@ -91,7 +92,9 @@ def _add(block: Block, index: int, row: int, raw: bytes, limit: int) -> None:
     except UNDECODABLE as error:
         block.unreadable.append(undecodable(index, row, raw, error))
         return
-    if type(payload) is dict:
-        block.records.append(Record(index, row, payload))
-    else:
+    if type(payload) is not dict:
         block.unreadable.append(no_object(index, row, raw, payload))
+    elif may_be_too_deep(raw) and is_too_deep(payload):
+        block.unreadable.append(too_deep(index, row, raw))
+    else:
+        block.records.append(Record(index, row, payload))

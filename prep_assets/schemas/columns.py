@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
 from prep_assets.errors import Refused
+from prep_assets.records.nesting import loads
 from prep_assets.samples import ASSISTANT, COMPLETION, SYSTEM, Sample, Turn, turn
 from prep_assets.schemas.field_names import DOCUMENTS, LABELS, SYSTEM_PROMPT, TEMPLATE_OPTIONS, TOOLS
 from prep_assets.schemas.fields import as_list, as_mapping, text_of, wrong_type
@@ -103,6 +103,6 @@ def _documents(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text) if text.strip() else None
+        return loads(text) if text.strip() else None
     except ValueError as error:
         raise Refused("wrong_type", f"{TEMPLATE_OPTIONS!r} is not JSON: {error}") from error

@@ -15,12 +15,14 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import UnionType
+from traceback import extract_tb
+from types import TracebackType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
+from prep_assets.limits import limited
 from prep_assets.samples import Example, Group, Pair, PlainChat, Sample
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
@@ -152,11 +154,20 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
 
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:
+    def over(what: str, trace: TracebackType | None) -> ConfigError:
+        where = extract_tb(trace)[-1]
+        return ConfigError(
+            f"schema {path!r}: {where.filename}, line {where.lineno}: one call {what}. Mend it, or leave out the row that makes it so"
+        )
+
     try:
-        function = _own_code(path)
-    except (ImportError, AttributeError) as error:
+        with limited(over):
+            function = _own_code(path)
+    except PrepAssetsError:
+        raise
+    except Exception as error:  # whatever importing somebody's module raises
         raise ConfigError(
-            f"schema {path!r} cannot be loaded: {error}. It must be 'package.module:function', importable from here"
+            f"schema {path!r} cannot be loaded: {type(error).__name__}: {error}. It must be 'package.module:function', importable from here"
         ) from error
     unknown = [name for name in options if not _accepts(function, name)]
     if unknown:
@@ -164,7 +175,8 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
     read = convert_with("semantic")
 
     def convert(payload: Mapping[str, Any]) -> Example | None:
-        found = function(payload, **options)
+        with limited(over):
+            found = function(payload, **options)
         # a read hook that was written for Cerebras Model Zoo returns a semantic data array
         return read({"semantic_data_array": found}) if isinstance(found, list) else found
 
@@ -253,6 +265,8 @@ def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
         example = reader(payload)
     except Refused as refusal:
         refusal.stage = refusal.stage or "schema"
+        raise
+    except PrepAssetsError:
         raise
     except Exception as error:
         raise Refused("schema_error", f"{type(error).__name__}: {error}", stage="schema") from error

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.errors import Refused
+from prep_assets.records.nesting import loads
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, value_at
 from prep_assets.schemas.view import has_content, whole
 
@@ -85,6 +86,6 @@ def _wrapped(tool: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 def _parsed(text: str, reason: str, where: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return loads(text)
+    except ValueError as error:
         raise Refused(reason, f"{where!r} is not JSON: {error}; it begins {text[:60]!r}") from error

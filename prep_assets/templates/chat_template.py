@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from traceback import extract_tb
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import Refused, TemplateError, nearest
+from prep_assets.limits import limited
 from prep_assets.templates.borders import Borders
 from prep_assets.templates.clock import FROZEN_CLOCK
 from prep_assets.templates.form import MessageForm, find_form
 from prep_assets.templates.prompt_types import load_prompt_type
 from prep_assets.templates.questions import Questions
+from prep_assets.templates.sizes import compiled, environment
 from prep_assets.templates.stops import Ends
 from prep_assets.templates.watching import Watched
 from prep_assets.templates.written import marks, probe_renders
@@ -171,10 +174,11 @@ class ChatTemplate:
     @cached_property
     def _compiled(self) -> Any:
         from jinja2 import TemplateSyntaxError
-        from transformers.utils.chat_template_utils import _compile_jinja_template
 
+        environment()
         try:
-            return _compile_jinja_template(self.source)
+            with limited(self._over()):
+                return compiled(self.source)
         except TemplateSyntaxError as error:
             raise TemplateError(f"chat template {self.name}: line {error.lineno}: {error.message}") from error
 
@@ -194,10 +198,21 @@ class ChatTemplate:
         from jinja2 import TemplateError as JinjaError
 
         try:
-            rendered = self._compiled.render(**self._given(messages, tools, documents, generation_prompt))
+            with limited(self._over(self._compiled)):
+                rendered = self._compiled.render(**self._given(messages, tools, documents, generation_prompt))
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-            raise Refused("template_refuses", f"template {self.name}: {_line(error)}{error}", stage="render") from error
+            raise Refused("template_refuses", f"template {self.name}: {_line(error.__traceback__)}{error}", stage="render") from error
+        except MemoryError as error:
+            raise TemplateError(
+                f"chat template {self.name}: {_line(error.__traceback__)}one render needs more memory than there is"
+            ) from error
         return str(rendered)
+
+    def _over(self, running: Any = None) -> Callable[[str, TracebackType | None], TemplateError]:
+        return lambda what, trace: TemplateError(
+            f"chat template {self.name}: {_line(trace, running)}one render {what}. Look for a loop in it that goes on too long, or for the record "
+            "that makes it so"
+        )
 
     def _given(
         self, messages: Sequence[Message], tools: Sequence[Any] = (), documents: Sequence[Any] = (), generation_prompt: bool = False
@@ -226,13 +241,16 @@ class ChatTemplate:
 
     def watched(self, messages: Sequence[Message]) -> tuple[str, Questions]:
         """The text of a conversation of invented words, and what the template asks about them."""
-        return self._watched.render(self._given(messages))
+        with limited(self._over(self._watched.template)):
+            return self._watched.render(self._given(messages))
 
 
-def _line(error: Exception) -> str:
-    """Where in the template an error arose: Jinja puts the template's own lines into the traceback."""
-    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename in ("<template>", "<unknown>")]
-    return f"line {lines[-1]}: " if lines else ""
+def _line(trace: TracebackType | None, running: Any = None) -> str:
+    """Where in a template something arose. Jinja puts a template's own lines into the traceback of an error; `running` knows those of anything else."""
+    lines = [frame.lineno for frame in extract_tb(trace) if frame.filename in ("<unknown>", "<template>")]
+    if not lines:
+        return ""
+    return f"line {lines[-1] if running is None else running.get_corresponding_lineno(lines[-1])}: "
 
 
 def named_templates() -> dict[str, str]:

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from prep_assets.errors import Refused
+from prep_assets.records.nesting import TOO_DEEP, is_too_deep, may_be_too_deep
 from prep_assets.samples import Region
-
-MOST_NESTED = 100
-"""Deepest nesting of a tool call's arguments; whatever walks them is recursive."""
 
 
 def tool_call(region: Region) -> dict[str, Any]:
@@ -21,19 +19,12 @@ def tool_call(region: Region) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError) as error:
         raise Refused("bad_tool_call", f"{region.text[:80]!r} is no {{name, arguments}}: {error}", stage="render") from error
     except RecursionError as error:
-        raise Refused("too_deeply_nested", f"{region.text[:80]!r} is nested too deeply to be read", stage="render") from error
+        raise Refused("too_deeply_nested", f"{region.text[:80]!r} is {TOO_DEEP}", stage="render") from error
     if not isinstance(name, str) or not name:
         raise Refused("bad_tool_call", f"{region.text[:80]!r} calls {name!r}, which is no name", stage="render")
-    if region.text.count("[") + region.text.count("{") > MOST_NESTED and _is_deeper(arguments, MOST_NESTED):
-        raise Refused("too_deeply_nested", f"the arguments of {name!r} are nested more than {MOST_NESTED} deep", stage="render")
+    if may_be_too_deep(region.text) and is_too_deep(arguments):
+        raise Refused("too_deeply_nested", f"the arguments of {name!r} are {TOO_DEEP}", stage="render")
     return {"name": name, "arguments": arguments, **({"id": call["id"]} if call.get("id") else {})}
-
-
-def _is_deeper(value: Any, most: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return most == 0 or any(_is_deeper(each, most - 1) for each in inner)
 
 
 def strings(value: Any) -> Iterator[str]:

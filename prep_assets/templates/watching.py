@@ -44,11 +44,12 @@ class Watched:
     def render(self, variables: Mapping[str, Any]) -> tuple[str, Questions]:
         """The render with these variables, and what was asked."""
         self._now[:] = [Questions()]
-        text = self._template.render(**variables)
+        text = self.template.render(**variables)
         return str(text), self._now[0]
 
     @cached_property
-    def _template(self) -> Any:
+    def template(self) -> Any:
+        """The template under watch."""
         from jinja2 import Template
 
         plain = self.compiled.environment

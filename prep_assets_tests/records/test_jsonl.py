@@ -82,7 +82,8 @@ def test_every_line_that_is_not_blank_is_a_record_or_refused_whatever_the_blocks
         (b'{"a": "caf\xe9"}', "invalid_utf8", r"byte 10 of 13 \(0xe9\)"),
         (b'{"a": "\xed\xa0\x80"}', "invalid_utf8", r"byte 7 of 12 \(0xed\)"),
         (b'{"\xff": 1, }', "invalid_utf8", "byte 2"),
-        (b"[" * 100_000, "invalid_json", "nested too deeply"),
+        (b"[" * 100_000, "invalid_json", r"nested more than 100 deep \(100,000 bytes\)"),
+        (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "invalid_json", "nested more than 100 deep"),
         (b"[1, 2]", "not_an_object", "is a list"),
         (b'"text"', "not_an_object", "is a string"),
         (b"12", "not_an_object", "is a number"),
@@ -150,3 +151,14 @@ def test_the_limit_is_on_the_line_and_not_on_what_it_starts_with(source: Source,
     records, refused = read(source("a.jsonl", b'{"a": 1}' + b" " * 20_000 + b"\n{}"), max_record_bytes=100)
     assert [r.row for r in records] == [1]
     assert [(u.row, u.reason, u.length) for u in refused] == [(0, "too_long", 20_008)]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_how_deep_rows_may_be_nested_does_not_depend_on_who_calls(source: Source, read: Read, suffix: str) -> None:
+    file = source(f"a.{suffix}", b'{"a": ' + b"[" * 99 + b"{}, " * 300 + b"{}" + b"]" * 99 + b"}\n")
+    shallow = source(f"b.{suffix}", b'{"a": ' + b"[" * 98 + b"{}, " * 300 + b"{}" + b"]" * 98 + b"}\n")
+
+    def below(calls: int) -> tuple[int, int]:
+        return below(calls - 1) if calls else (len(read(file)[0]), len(read(shallow)[0]))
+
+    assert [below(calls) for calls in (0, 200, 500)] == [(0, 1)] * 3

@@ -1,0 +1,122 @@
+"""Code that came from somebody else ends in time and within memory, with an error that says where it was."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from prep_assets import limits
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused, TemplateError
+from prep_assets.limits import limited
+from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.sizes import LARGEST
+
+CHAT = [{"role": "user", "content": "50% of 12345678 {}"}]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.3)
+    monkeypatch.setattr(limits, "_LOOK", 0.05)
+
+
+def render(source: str, **options: Any) -> str:
+    return ChatTemplate("mine", source, {}, options).render(CHAT)
+
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{{ 1 }}{% endfor %}{% endfor %}"
+BEHIND = "{% macro go() %}" + LOOP + "{% endmacro %}\n{% set x = go() %}"
+
+
+@pytest.mark.parametrize(("source", "line"), [(f"\n\n{LOOP}", 3), (f"\n{BEHIND}", 2)])
+def test_a_loop_that_does_not_end_is_ended_with_its_line(short: None, source: str, line: int) -> None:
+    with pytest.raises(TemplateError, match=rf"^chat template mine: line {line}: one render takes more than 0.3 seconds\. Look for a loop"):
+        render(source)
+    assert render("{{ messages[0].content }}") == CHAT[0]["content"]
+
+
+def test_a_loop_that_gathers_memory_is_ended(short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 60)
+    monkeypatch.setattr(limits, "BYTES", 40 << 20)
+    with pytest.raises(TemplateError, match="line 1: one render takes more than 40 MiB of memory"):
+        render(BEHIND)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["'x' * 10**9", "10**9 * [1]", "7 ** (7 ** 12)", "'%0999999999d' % 1", "'%*d' % (10**9, 1)", "'{:>999999999}'.format(1)", "'{:{}}'.format(1, 10**9)",
+     "'x'.center(10**9)", "'x'|center(10**9)", "'x'|indent(10**9)", "'%999999999d'|format(1)", "[1]|batch(10**9, 'x')|list", "{}|tojson(indent=10**9)"],
+)  # fmt: skip
+def test_one_operation_makes_a_bounded_text(expression: str) -> None:
+    began = time.process_time()
+    with pytest.raises(Refused, match=rf"template mine: line 2: .*makes at most {LARGEST:,} characters or elements"):
+        render("\n{{ " + expression + " }}")
+    assert time.process_time() - began < 30
+
+
+def test_what_is_no_size_is_no_concern_of_it() -> None:
+    written = (
+        "{{ messages[0].content|indent(2) }} {{ messages[0].content|tojson }} {{ 99999999|tojson }} {{ '%d'|format(99999999) }} "
+        "{{ '%s' % messages[0].content }} {{ '{}'.format(99999999) }} {{ 3 * 'ab' }} {{ 2 ** 10 }} {{ [1, 2]|batch(1)|list }} {{ undefined_one }}"
+    )
+    content = CHAT[0]["content"]
+    assert render(written) == f'{content} "{content}" 99999999 99999999 {content} 99999999 ababab 1024 [[1], [2]] '
+
+
+@pytest.mark.parametrize("value", ["messages[0].items", "messages|map(attribute='role')", "range"])
+def test_what_another_run_would_write_otherwise_is_not_written(value: str) -> None:
+    with pytest.raises(Refused, match=r"line 1: it writes a .*, which is another text in each run"):
+        render("{{ " + value + " }}")
+
+
+@pytest.fixture
+def mine() -> Iterator[types.ModuleType]:
+    module = types.ModuleType("my_slow_schema")
+    sys.modules["my_slow_schema"] = module
+    yield module
+    del sys.modules["my_slow_schema"]
+
+
+def test_a_schema_of_ones_own_that_hangs_stops_the_build(short: None, mine: types.ModuleType) -> None:
+    def read(row: dict[str, Any]) -> None:
+        while row["n"]:
+            try:
+                time.sleep(0.001)
+            except Exception:
+                continue
+
+    mine.read = read  # type: ignore[attr-defined]
+    convert = convert_with("my_slow_schema:read")
+    with pytest.raises(Refused, match="skipped_by_schema"):
+        apply(convert, {"n": 0})
+    with pytest.raises(
+        ConfigError, match=r"^schema 'my_slow_schema:read': .*test_limits.py, line \d+: one call takes more than 0.3 seconds"
+    ):
+        apply(convert, {"n": 1})
+
+
+def test_a_call_that_ends_in_time_is_left_alone_in_every_thread(short: None) -> None:
+    wrong: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(200):
+                with limited(lambda what, trace: PrepAssetsError(what)):
+                    time.sleep(0.001)
+            time.sleep(0.4)  # outside, nothing is limited
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
