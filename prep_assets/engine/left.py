@@ -25,7 +25,11 @@ def forgotten(workspace: Workspace) -> list[Place]:
                 known |= {(asset.name, key) for asset in family_assets(workspace, family).values() for key in asset.partitions(workspace)}
         except PrepAssetsError:
             unclear.add(family)
-    return [place for place in _places(workspace) if (place.asset, place.partition) not in known and _family(place.asset) not in unclear]
+    return [
+        place
+        for place in _places(workspace)
+        if (place.asset, place.partition) not in known and _family(place.asset) in FAMILIES.keys() - unclear
+    ]
 
 
 def _family(asset: str) -> str:

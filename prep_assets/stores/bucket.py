@@ -1,4 +1,4 @@
-"""A bucket of S3, Google Cloud or Azure as `Objects`, by way of `obstore`, which signs, splits and repeats requests."""
+"""A bucket of S3, Google Cloud or Azure as `Objects`, by way of `obstore`, which signs, splits and repeats requests. It gives up where the body of an answer breaks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from prep_assets.stores.objects import Entry, Held, Unanswered
 
 SCHEMES = ("s3", "gs", "az", "abfss", "memory")
 BLOCK = 1 << 20
-RESUMED = 8
-"""How often a download that breaks is taken up again without a byte having come."""
+PAGE = 1000
+"""Objects in an answer to a list."""
+REPEATED = 4
+"""How often a download that breaks is taken up again without a byte having come, or a write is repeated that meets another one."""
 RETRIES: dict[str, Any] = {
-    "max_retries": 10,
-    "retry_timeout": timedelta(minutes=3),
+    "max_retries": 8,
+    "retry_timeout": timedelta(minutes=1),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
 }
 _SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
@@ -73,7 +75,7 @@ class Bucket:
             return Held(data, found.meta["e_tag"] or "", found.meta["last_modified"].timestamp())
 
         try:
-            return self._asked(got, key)
+            return self._read(got, key)
         except FileNotFoundError:
             return None
 
@@ -94,14 +96,14 @@ class Bucket:
                 return
             except Unanswered:
                 failed += 1
-                if failed > RESUMED:
+                if failed > REPEATED:
                     raise
                 self.pause(failed)
 
     def put(self, key: str, data: bytes) -> None:
         import obstore
 
-        self._asked(lambda: obstore.put(self._store, self._key(key), data, use_multipart=False), key)
+        self._unconditionally(lambda: obstore.put(self._store, self._key(key), data, use_multipart=False), key)
 
     def put_new(self, key: str, data: bytes) -> bool:
         return self._put(key, data, "create")
@@ -122,7 +124,28 @@ class Bucket:
     def upload(self, key: str, path: Path) -> None:
         import obstore
 
-        self._asked(lambda: obstore.put(self._store, self._key(key), path), key)
+        self._unconditionally(lambda: obstore.put(self._store, self._key(key), path), key)
+
+    def _read(self, ask: Callable[[], T], key: str) -> T:
+        """What the bucket answers, asked again where the answer broke off."""
+        for attempt in range(1, REPEATED):
+            try:
+                return self._asked(ask, key)
+            except Unanswered:
+                self.pause(attempt)
+        return self._asked(ask, key)
+
+    def _unconditionally(self, write: Callable[[], object], key: str) -> None:
+        """Write, again where somebody else was writing the same object (409)."""
+        from obstore.exceptions import AlreadyExistsError
+
+        for attempt in range(1, REPEATED + 1):
+            try:
+                self._asked(write, key)
+                return
+            except AlreadyExistsError:
+                self.pause(attempt)
+        raise Unanswered(f"{self.url}/{key}: others wrote it {REPEATED} times at the same moment. Try again")
 
     def delete(self, key: str) -> None:
         import obstore
@@ -135,15 +158,20 @@ class Bucket:
     def entries(self, prefix: str) -> Iterator[Entry]:
         import obstore
 
-        stream = iter(self._asked(lambda: obstore.list(self._store, self._key(prefix).rstrip("/"), chunk_size=1000), prefix))
-        while (chunk := self._asked(lambda: next(stream, None), prefix)) is not None:
+        last: str | None = None
+
+        def page() -> Any:
+            return next(iter(obstore.list(self._store, self._key(prefix).rstrip("/"), offset=last, chunk_size=PAGE)), None)
+
+        while chunk := self._read(page, prefix):
             for each in chunk:
-                yield Entry(str(each["path"])[len(self._key("")) :], int(each["size"]), each["last_modified"].timestamp())
+                last = str(each["path"])
+                yield Entry(last[len(self._key("")) :], int(each["size"]), each["last_modified"].timestamp())
 
     def folders(self, prefix: str) -> list[str]:
         import obstore
 
-        found = self._asked(lambda: obstore.list_with_delimiter(self._store, self._key(prefix).rstrip("/") or None), prefix)
+        found = self._read(lambda: obstore.list_with_delimiter(self._store, self._key(prefix).rstrip("/") or None), prefix)
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
 
     def pause(self, attempt: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from prep_assets.disk.faults import told
@@ -73,10 +74,15 @@ class BucketShelf:
         return Published(self.versions / version, manifest, keeper=BucketShelf(self.objects, self.mirror))
 
     def add(self, work: Path, manifest: Manifest) -> str:
-        files = {name: work / PAYLOAD / name for name in manifest.files}
         for name, entry in manifest.files.items():
-            cache.keep(str(entry["sha256"]), files[name])
-        version = self._sent(work, files, manifest)
+            cache.keep(str(entry["sha256"]), work / PAYLOAD / name)
+        version = bucket_versions.send(
+            self.objects,
+            (name_of(manifest.build_key, manifest.content_hash, number) for number in range(1, 1000)),
+            partial(self._upload, work, manifest),
+            manifest.text.encode(),
+            partial(self._is, manifest),
+        )
         view = self.versions / version
         if view.exists() and not version_faults(view, manifest):
             remove_tree(work)
@@ -88,33 +94,15 @@ class BucketShelf:
         remove_tree(work)
         return version
 
-    def _sent(self, work: Path, files: Mapping[str, Path], manifest: Manifest) -> str:
-        """Send a version under the first name that is free, or find that the same one is there and sound."""
-        text = manifest.text.encode()
-        condemned = catalog.read(self.objects).catalog.condemned
-        for number in range(1, 1000):
-            version = name_of(manifest.build_key, manifest.content_hash, number)
-            if version in condemned:
-                continue
-            held = self.objects.get(key_of(version, MANIFEST))
-            if held is None:
-                payload = {key_of(version, name): path for name, path in files.items()}
-                if manifest.quarantine:
-                    payload[f"versions/{version}{QUARANTINE}"] = work / WORK_QUARANTINE
-                self._upload(payload)
-                there = bucket_versions.put_manifest(self.objects, version, text)
-            else:
-                there = held.data
-            if self._is(version, there, manifest):
-                return version
-        raise StoreError(f"{self.where}: a thousand versions of one content, none of them sound. Look at the bucket")
-
-    def _upload(self, payload: Mapping[str, Path]) -> None:
+    def _upload(self, work: Path, manifest: Manifest, version: str) -> None:
+        files = {key_of(version, name): work / PAYLOAD / name for name in manifest.files}
+        if manifest.quarantine:
+            files[f"versions/{version}{QUARANTINE}"] = work / WORK_QUARANTINE
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for _ in pool.map(self.objects.upload, payload.keys(), payload.values()):
+            for _ in pool.map(self.objects.upload, files.keys(), files.values()):
                 pass
 
-    def _is(self, version: str, there: bytes, manifest: Manifest) -> bool:
+    def _is(self, manifest: Manifest, version: str, there: bytes) -> bool:
         """Whether the bucket gives back what was built, every byte."""
         try:
             found = Manifest.parse(there, version)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import catalog
@@ -36,29 +35,53 @@ def key_of(version: str, name: str) -> str:
     return f"versions/{version}/{name}"
 
 
-def commit(objects: Objects, version: str, payload: Mapping[str, Path], manifest: bytes) -> bytes:
-    """Put a version there: its payload, then its manifest, if there is none. The manifest that is there now is returned.
+def send(
+    objects: Objects,
+    names: Iterable[str],
+    upload: Callable[[str], None],
+    manifest: bytes,
+    whole: Callable[[str, bytes], bool],
+) -> str:
+    """Put a version there under the first name that is free: its payload, then its manifest, if there is none. The name is returned.
+
+    Args:
+        names: that it may have, in order.
+        upload: puts the payload there under a name.
+        whole: whether the version of a name, with the manifest that is there, is what was meant, every byte of it.
 
     Raises:
+        StoreError: no name is free.
         Unanswered: the store fails for good. The version is there, or a part of it that nobody sees.
     """
-    for key, path in payload.items():
-        objects.upload(key, path)
-    return put_manifest(objects, version, manifest)
+    condemned = catalog.read(objects).catalog.condemned
+    for version in names:
+        if version in condemned:
+            continue
+        held = objects.get(key_of(version, MANIFEST))
+        if held is None:
+            upload(version)
+        if whole(version, put_manifest(objects, version, manifest) if held is None else held.data):
+            return version
+    raise StoreError(f"{objects.url}: no version of this content is sound, and no name is left. Look at the bucket")
 
 
 def put_manifest(objects: Objects, version: str, manifest: bytes) -> bytes:
     """Put a manifest there if there is none, and return the one that is there: this one also where an earlier attempt wrote it."""
     key, fault = key_of(version, MANIFEST), None
-    try:
-        if objects.put_new(key, manifest):
-            return manifest
-    except Unanswered as error:
-        fault = error
-    held = objects.get(key)
-    if held is None:
-        raise fault or Unanswered(f"{objects.url}/{key} was refused because it is there, and it is not there. Build again")
-    return held.data
+    for attempt in range(catalog.ATTEMPTS):
+        if attempt:
+            objects.pause(attempt)  # somebody else was writing it, and did not end
+        try:
+            if objects.put_new(key, manifest):
+                return manifest
+        except Unanswered as error:
+            fault = error
+        held = objects.get(key)
+        if held is not None:
+            return held.data
+        if fault:
+            break
+    raise fault or Unanswered(f"{objects.url}/{key} was refused because it is there, and it is not there. Build again")
 
 
 def replace_manifest(objects: Objects, version: str, manifest: bytes) -> None:

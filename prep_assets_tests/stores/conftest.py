@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from prep_assets.stores import bucket
 from prep_assets.stores.published import Draft, Place, Published
+from prep_assets_tests.stores.s3 import S3, Fault, serving
 
 FILES = {"train/shard_0000/meta.json": b"{}", "train/shard_0000/sequence.bin": bytes(range(256)) * 40, "notes.txt": b"0123456789"}
 
@@ -54,3 +59,45 @@ def publish(place: Place) -> Callable[..., Published]:
 def contents() -> Callable[[Path], dict[str, bytes]]:
     """Every file below a folder, by relative path."""
     return lambda folder: {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[S3]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def s3(server: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> S3:
+    """The server, with its address and secrets in the environment, and clients that wait for milliseconds."""
+    variables = {
+        "ACCESS_KEY_ID": "AKIAEXAMPLE",
+        "SECRET_ACCESS_KEY": "a-very-secret-key",
+        "REGION": "us-east-1",
+        "ENDPOINT_URL": server.url,
+    }
+    for name, value in {**variables, "ALLOW_HTTP": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
+    short = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=4), "base": 2}
+    monkeypatch.setattr(bucket, "RETRIES", {"max_retries": 5, "retry_timeout": timedelta(seconds=60), "backoff": short})
+    monkeypatch.setattr(bucket.Bucket, "pause", lambda self, attempt: None)
+    bucket._opened.cache_clear()
+    server.calm()
+    return server
+
+
+@pytest.fixture
+def failing_s3(s3: S3) -> S3:
+    """The server, on which one request in five fails, in every way in which it may."""
+    chance = random.Random(0)
+
+    def plan(method: str, path: str, headers: Any) -> Fault:
+        if chance.random() > 0.2:
+            return ""
+        if method == "PUT":
+            return chance.choice(("500", "503", "lost", "409"))
+        return chance.choice(("500", "503", "reset")) if method == "GET" else "503"
+
+    s3.plan = plan
+    return s3
