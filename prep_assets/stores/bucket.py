@@ -184,6 +184,8 @@ class Bucket:
     @property
     def _store(self) -> Any:
         scheme, _, rest = self.url.partition("://")
+        if not _FIRST:
+            _FIRST.append(os.getpid())
         return _opened(f"{scheme}://{rest.partition('/')[0]}", os.getpid())
 
     def _asked(self, ask: Callable[[], T], key: str) -> T:
@@ -216,9 +218,23 @@ def said(error: Exception) -> str:
     return text
 
 
+_FIRST: list[int] = []
+"""The process that opened the first client here, or the one that this one was forked from."""
+
+
 @cache
 def _opened(bucket: str, process: int) -> Any:
-    """The client of a bucket. A process that was forked opens its own."""
+    """The client of a bucket.
+
+    Raises:
+        StoreError: in a process that was forked from one that has a client: the threads that carry out requests do not come along, and it would
+            wait for ever.
+    """
+    if process != _FIRST[0]:
+        raise StoreError(
+            f"{bucket}: this process was forked from one that has used buckets, and cannot. Open the store before workers are forked, as "
+            "data sets do, or have them started with multiprocessing_context='spawn'"
+        )
     try:
         from obstore.store import MemoryStore, from_url
     except ModuleNotFoundError as error:

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import pytest
 
-Fault = Literal["500", "503", "409", "lost", "reset", ""]
+Fault = Literal["500", "503", "409", "403", "lost", "reset", ""]
 """``lost``: carried out, and answered with 500. ``reset``: the connection breaks in the middle of the answer."""
 _SLOW = b'<?xml version="1.0"?><Error><Code>%s</Code><Message>injected</Message></Error>'
-_CODES = {"500": b"InternalError", "503": b"SlowDown", "409": b"ConditionalRequestConflict"}
+_CODES = {"500": b"InternalError", "503": b"SlowDown", "409": b"ConditionalRequestConflict", "403": b"AccessDenied"}
 
 
 class S3(ThreadingHTTPServer):
