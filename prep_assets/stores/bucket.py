@@ -1,4 +1,4 @@
-"""A bucket of S3, Google Cloud or Azure as `Objects`, by way of `obstore`, which signs, splits and repeats requests. It gives up where the body of an answer breaks."""
+"""A bucket of S3, Google Cloud or Azure as `Objects`, by way of `obstore`, which signs, splits and repeats requests. Its threads do not survive a fork."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_workers_of_a_data_loader_read_what_was_fetched_before_they_were_forked(
 
     publish_payload(place, OLD, FORMATS["tokens bin"])
     elsewhere(monkeypatch, tmp_path / "elsewhere")
-    windows = DatasetFactory.load("seq", f"{url}/sft_tokens/gsm8k", 500)
+    windows = DatasetFactory.load("sft", f"{url}/sft_tokens/gsm8k", 500)
     s3.calm()
     loader = data.DataLoader(windows, batch_size=1, num_workers=2, multiprocessing_context="fork")
     assert len(list(loader)) == len(windows) > 0
