@@ -85,15 +85,31 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Tokenized:
+    """The token ids and loss weights that a row brings ready made.
+
+    Attributes:
+        ids: of the whole example.
+        weights: the loss weight of each id.
+        text: what the ids say, control tokens written out; `None` where the row has no such text.
+    """
+
+    ids: tuple[int, ...]
+    weights: tuple[float, ...]
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """A document, an instruction with its answer, or a chat.
 
     Attributes:
-        turns: at least one.
+        turns: at least one; none are needed where `tokenized` is there.
         tools: JSON schemas of the tools on offer, passed to the chat template.
         label: desirable or not, for unpaired preference data (KTO); `None` elsewhere.
         documents: what an answer may be drawn from, passed to the chat template.
         template_options: variables of the chat template for this row alone (its ``chat_template_kwargs``).
+        tokenized: ids and weights, stored as they are; `turns` then only prove them. `None` where the turns are tokenized.
     """
 
     turns: tuple[Turn, ...]
@@ -101,6 +117,7 @@ class Sample:
     label: bool | None = None
     documents: tuple[Mapping[str, Any], ...] = ()
     template_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    tokenized: Tokenized | None = None
 
 
 @dataclass(frozen=True, slots=True)

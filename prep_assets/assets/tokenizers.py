@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from prep_assets.templates.written import bind
 from prep_assets.tokenization.agreement import Agreement, agreement, refuse_disagreement
 from prep_assets.tokenization.compared import compared
 from prep_assets.tokenization.engines import Engines, choose_engine
-from prep_assets.tokenization.load import folder_of, from_file, from_transformers
+from prep_assets.tokenization.load import folder_of, from_file, from_transformers, published_file
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 _Changes = tuple[tuple[str, int, int], ...]
@@ -79,6 +80,29 @@ def bound_vocabulary(opened: Opened, template: ChatTemplate) -> Vocabulary:
     if key not in _BOUND:
         _BOUND[key] = bind(opened.vocabulary, template)
     return _BOUND[key]
+
+
+def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
+    """Stop where another tokenizer than the family's made the token ids of a domain.
+
+    Args:
+        made_by: its folder below `configs`, or ``sha256:`` and the hash of its ``tokenizer.json``.
+
+    Raises:
+        ConfigError: it is another one; the message says where they differ.
+    """
+    name = f"tokenized_by: {made_by}"
+    if made_by.startswith("sha256:"):
+        own = hashlib.sha256(published_file(opened.folder).read_bytes()).hexdigest()
+        if made_by.removeprefix("sha256:") != own:
+            raise ConfigError(f"{name} is another tokenizer than {opened.vocabulary.name}, whose file has sha256:{own}")
+        return
+    if not (configs / made_by).exists():
+        raise ConfigError(f"{name}: there is neither a folder nor a file {configs / made_by}")
+    ours, theirs = opened.vocabulary.spec, from_file(made_by, configs / made_by).spec
+    differing = [part for part in ("model", "added_tokens", "normalizer", "pre_tokenizer") if ours.get(part) != theirs.get(part)]
+    if differing:
+        raise ConfigError(f"{name} differs from {opened.vocabulary.name} in {', '.join(differing)}: its ids mean something else here")
 
 
 def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:

@@ -213,6 +213,12 @@ class Workspace:
 
         return engines_of(self._tokenizer(family), self.vocabulary(family), family.engine)
 
+    def check_tokenized_by(self, family: Family, made_by: str) -> None:
+        """Stop where another tokenizer than the family's made the token ids of a domain, see `check_made_by`."""
+        from prep_assets.assets.tokenizers import check_made_by
+
+        check_made_by(self._tokenizer(family), made_by, self.configs)
+
     def _tokenizer(self, family: Family) -> Opened:
         from prep_assets.assets.tokenizers import open_tokenizer
 

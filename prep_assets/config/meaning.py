@@ -22,6 +22,9 @@ TAGS = {
 }
 """What data sets call a role → the role."""
 
+TOKENIZED = ("tokenized", "nlg_read_hook")
+"""Schemas whose rows may bring token ids."""
+
 
 class Rule(NamedTuple):
     """An option of a family, as its path; when it means nothing; why, and the remedy."""
@@ -106,10 +109,24 @@ def faults(family: Any) -> Iterator[str]:
         if domain.image_dir is not None and not _takes_images(family):
             remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
             yield f"domains.{name}.image_dir: means nothing here: records with images are refused. {remedy}"
+        yield from (f"domains.{name}.{fault}" for fault in _of_ids_and_weights(family, domain))
     if hasattr(family, "mask"):
         yield from _unknown_roles(family)
     if hasattr(family, "packing"):
         yield from _unknown_domains(family)
+
+
+def _of_ids_and_weights(family: Any, domain: Any) -> Iterator[str]:
+    """What is wrong with a domain whose rows bring token ids, that says so of rows that bring none, or whose turns nobody weighs."""
+    sft, schema = hasattr(family, "mask"), domain.schema_name
+    if schema == "tokenized" and not sft:
+        yield "schema: tokenized brings token ids, which only sft takes"
+    elif schema == "tokenized" and domain.tokenized_by is None:
+        yield "tokenized_by: needed, because ids say nothing without the tokenizer that made them. Set it to its folder, or to sha256:HEX"
+    if domain.tokenized_by is not None and not (sft and (schema in TOKENIZED or ":" in schema)):
+        yield f"tokenized_by: {domain.tokenized_by!r} means nothing here: no row brings token ids that are stored. Leave it out"
+    if domain.weigh is not None and (schema == "tokenized" or not (sft or hasattr(family, "bos"))):
+        yield f"weigh: {domain.weigh!r} means nothing here: the turns of samples are weighed, in pretrain and sft. Leave it out"
 
 
 def _idle(model: BaseModel, rule: Rule, shown_to: Any, prefix: str = "") -> Iterator[str]:

@@ -96,12 +96,27 @@ class Domain(Model):
         description="Fields that are left out before a row is read, dotted inside others, e.g. [category, messages.score]; they are counted.",
     )
 
+    weigh: str | None = Field(
+        default=None,
+        description="A function 'package.module:function' of your own, from the Sample of a row to the loss weights of its turns or regions.",
+    )
+    tokenized_by: str | None = Field(
+        default=None,
+        description="Which tokenizer made the token ids that rows bring: its folder, relative to this config file, or sha256:HEX of its "
+        "tokenizer.json. It is compared with the family's.",
+    )
+
     @property
     def reading(self) -> list[Any]:
         """What decides which examples its files give, for recipes. What is in the folder of images is pinned with the files."""
         rows = [self.format, self.txt, self.where, self.max_items, self.domain_key, self.domain_value]
-        left_out = {"ignore": sorted(self.ignore), "forgotten": sorted(self._forgotten)}
-        return [self.schema_name, self.options, *rows, *({name: value} for name, value in left_out.items() if value)]
+        further = {
+            "ignore": sorted(self.ignore),
+            "forgotten": sorted(self._forgotten),
+            "weigh": self.weigh,
+            "tokenized_by": self.tokenized_by,
+        }
+        return [self.schema_name, self.options, *rows, *({name: value} for name, value in further.items() if value)]
 
     _forgotten: frozenset[str] = PrivateAttr(default=frozenset())
 

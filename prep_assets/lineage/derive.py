@@ -45,10 +45,19 @@ def conversations(workspace: Workspace, name: str) -> Derive:
     convert, found = converter(domain, Sample), conversations_of(workspace, domain, Heard())
 
     def derive(file: SourceFile, record: Record) -> list[Sequence]:
-        _, rendered, _ = found.examples([Item(file, record, apply(convert, record.payload))])
+        sample = apply(convert, record.payload)
+        if isinstance(sample, Sample) and sample.tokenized is not None:
+            [_], encoded = found.encode([Item(file, record, sample)])
+            loss = encoded.loss
+            return [spelled(found.encoder.vocabulary, encoded.ids, loss, lambda token: _brought(float(loss[token])))]
+        _, rendered, _ = found.examples([Item(file, record, sample)])
         return [rendered_sequence(found.encoder, each) for each in rendered]
 
     return derive
+
+
+def _brought(weight: float) -> Why:
+    return Why(weight != 0, "brought", f"the row brings this token with the loss weight {weight:g}")
 
 
 def documents(workspace: Workspace, name: str) -> Derive:

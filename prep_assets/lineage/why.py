@@ -10,9 +10,9 @@ from prep_assets.samples import IMAGE, THINKING, TOOL_CALL
 from prep_assets.templates.rendered import Rendered, Span
 from prep_assets.tokenization.policy import MaskPolicy
 
-Part = Literal["content", "stop", "template", "begin", "end", "sentinel", "sampled", "padding", "image"]
+Part = Literal["content", "stop", "template", "begin", "end", "sentinel", "sampled", "brought", "padding", "image"]
 """What a token stands for: words of the source; what ends a turn; what the template writes around it; what begins and ends a document; a sentinel
-of fill-in-the-middle; an id that a model sampled; nothing; an image."""
+of fill-in-the-middle; an id that a model sampled; one that the row brings; nothing; an image."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,14 @@ BROKEN = "\ufffd"
 @dataclass(frozen=True, slots=True)
 class Row:
     """One record to be proven: its id, token ids and loss mask (both 1-D and equally long), what must be trained of what truncation has left,
-    and where it was cut."""
+    where it was cut, and the weight of each token where the row itself says it."""
 
     id: str
     ids: npt.NDArray[np.integer]
     mask: npt.NDArray[np.generic]
     expected: tuple[Expected, ...]
     cut: Cut = "none"
+    weights: npt.NDArray[np.float32] | None = None
 
 
 def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
@@ -114,7 +115,7 @@ def _exact(rows: Sequence[Row], runs_of: Sequence[Runs], table: ByteTable) -> li
 
 
 def _is_exact(row: Row, runs: Runs, data: memoryview, bounds: npt.NDArray[np.int64]) -> bool:
-    if row.cut != "none" or len(runs) != len(row.expected) or len(row.mask) != len(row.ids):
+    if row.cut != "none" or row.weights is not None or len(runs) != len(row.expected) or len(row.mask) != len(row.ids):
         return False
     for (start, end), expected in zip(runs, row.expected, strict=True):
         if np.float32(row.mask[start]) != np.float32(expected.weight) or not expected.text.rstrip().endswith(expected.stop):
@@ -127,6 +128,8 @@ def _is_exact(row: Row, runs: Runs, data: memoryview, bounds: npt.NDArray[np.int
 def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]) -> str | None:
     if len(row.ids) != len(row.mask):
         return f"{len(row.ids):,} tokens, {len(row.mask):,} mask values"
+    if row.weights is not None and (fault := _weight_fault(row.mask, row.weights)):
+        return fault
     if len(decoded) != len(row.expected):
         shown = [text[:60] for text in decoded]
         return f"{len(decoded)} trained stretches, the source has {len(row.expected)} trained texts; trained: {shown}"
@@ -154,6 +157,13 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
         if found[-1:].isspace() and not expected.text[-1:].isspace() and vocabulary.decode(row.ids[end - 1 : end]).isspace():
             return f"the template's white space after {expected.text[-40:]!r} is trained"
     return None
+
+
+def _weight_fault(mask: npt.NDArray[np.generic], weights: npt.NDArray[np.float32]) -> str | None:
+    if len(mask) != len(weights):
+        return f"{len(mask):,} mask values, the row brings {len(weights):,}"
+    wrong = np.flatnonzero(mask.astype(np.float32) != weights)
+    return f"token {wrong[0]:,} weighs {float(mask[wrong[0]]):g}, the row says {weights[wrong[0]]:g}" if len(wrong) else None
 
 
 def _difference(found: str, expected: str) -> str:

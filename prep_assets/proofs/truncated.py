@@ -49,16 +49,18 @@ class Left:
         expected: what must be trained of it.
         ids: its ids, where tokens were taken or ids were needed to know what is left; `None`: those of the whole render.
         cut: at which end tokens were taken, through a text perhaps.
+        weights: the weight of each token, where the row itself says it.
     """
 
     derived: Derived
     expected: tuple[Expected, ...]
     ids: Ids | None = None
     cut: Literal["none", "start", "end"] = "none"
+    weights: npt.NDArray[np.float32] | None = None
 
     def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
         """To prove the mask of a record."""
-        return Row(identity, ids, mask, self.expected, self.cut)
+        return Row(identity, ids, mask, self.expected, self.cut, self.weights)
 
     def conversation(self, identity: str, ids: Ids) -> Conversation:
         """To prove the ids of a record."""
@@ -78,7 +80,7 @@ def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callabl
     limit, mode = truncation.limit, truncation.mode
     if limit is None or mode == "drop" or (length < limit and mode != "turns"):
         return Left(derived, derived.expected)
-    ids = _ids(derived, vocabulary)
+    ids = ids_of(derived, vocabulary)
     if len(ids) <= limit:
         return Left(derived, derived.expected, ids)
     if mode == "turns":
@@ -93,7 +95,8 @@ def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callabl
     return _beginning(derived, ids[:limit], spans, truncation, vocabulary)
 
 
-def _ids(derived: Derived, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
+def ids_of(derived: Derived, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
+    """The reference tokenizer's ids of a whole conversation."""
     row = Conversation("", np.zeros(0, np.int64), derived.text, derived.controls, derived.typed)
     return next(expected_ids([row], vocabulary, reference_ids(vocabulary)))
 
@@ -172,7 +175,7 @@ def _newest_rounds(sample: Sample, limit: int, derive: Callable[[Sample], Derive
     while low <= high:
         middle = (low + high) // 2
         shorter = derive(replace(sample, turns=(*head, *sample.turns[begins[middle] :])))
-        ids = _ids(shorter, vocabulary)
+        ids = ids_of(shorter, vocabulary)
         if len(ids) <= limit:
             found, high = Left(shorter, shorter.expected, ids), middle - 1
         else:

@@ -30,5 +30,6 @@ from prep_assets.schemas import (
     sharegpt,
     sharegpt_pairwise,
     text,
+    tokenized,
     ultrafeedback,
 )

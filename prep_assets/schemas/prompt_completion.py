@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Example, Sample, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import chat_sample, plain_sample, with_system_of
 from prep_assets.schemas.fields import needed, value_at, wrong_type
 from prep_assets.schemas.images import Images
-from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.registry import Convert, convert_with, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
 from prep_assets.schemas.weights import untrained
 
@@ -90,23 +89,23 @@ def prompt_completion_chat_read_hook(*, prompt_key: str = "prompt", completion_k
 
 @schema("nlg_read_hook", gives=Sample, example={"context": "name : The Eagle |", "completion": " The Eagle is a pub."})
 def nlg_read_hook(*, context_key: str = "context", completion_key: str = "completion") -> Convert:
-    """Cerebras' hook for language generation from a context, as text.
+    """Cerebras' hook for language generation from a context: token ids, as its own columns hold them, or text.
 
-    The hook's own columns hold token ids. Those are refused (``token_ids``): ids say nothing without the tokenizer that made them.
+    Ids are read as by `tokenized`, so the domain names the tokenizer that made them (``tokenized_by``).
 
     Options:
         context_key: field with the context.
         completion_key: field with the completion.
     """
     read = prompt_completion(prompt_key=context_key, completion_key=completion_key)
+    ids = convert_with("tokenized", {"prompt_ids_key": context_key, "completion_ids_key": completion_key})
 
-    def convert(row: Mapping[str, Any]) -> Sample:
+    def convert(row: Mapping[str, Any]) -> Example | None:
+        if all(isinstance(row.get(key), list | tuple) for key in (context_key, completion_key)):
+            return ids(row)
         for key in (context_key, completion_key):
-            value = row.get(key)
-            if isinstance(value, list | tuple) and all(isinstance(token, int) for token in value):
-                raise Refused("token_ids", f"{key!r} holds {len(value)} token ids; decode them with their tokenizer first")
-            if not isinstance(value, str | None):
-                wrong_type(value, key, "a string")
+            if not isinstance(row.get(key), str | None):
+                wrong_type(row.get(key), key, "a string, or token ids as the other side")
         return read(row)
 
     return convert

@@ -10,22 +10,19 @@ A row that does not fit raises `Refused`; `None` also refuses it, with the reaso
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from traceback import extract_tb
-from types import TracebackType, UnionType
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
-from prep_assets.limits import limited
 from prep_assets.samples import Example, Group, Pair, PlainChat, Sample
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
+from prep_assets.schemas.own_function import own_code, own_function
 from prep_assets.schemas.plain_rows import plain_messages_of
 from prep_assets.schemas.view import View, whole
 from prep_assets.schemas.weights import refuse_weighted_space
@@ -154,33 +151,27 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
 
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:
-    def over(what: str, trace: TracebackType | None) -> ConfigError:
-        where = extract_tb(trace)[-1]
-        return ConfigError(
-            f"schema {path!r}: {where.filename}, line {where.lineno}: one call {what}. Mend it, or leave out the row that makes it so"
-        )
-
-    try:
-        with limited(over):
-            function = _own_code(path)
-    except PrepAssetsError:
-        raise
-    except Exception as error:  # whatever importing somebody's module raises
-        raise ConfigError(
-            f"schema {path!r} cannot be loaded: {type(error).__name__}: {error}. It must be 'package.module:function', importable from here"
-        ) from error
+    function = own_function("schema", path)
     unknown = [name for name in options if not _accepts(function, name)]
     if unknown:
         raise ConfigError(f"schema {path!r} takes no option {unknown[0]!r}; its signature is {inspect.signature(function)}")
-    read = convert_with("semantic")
+    read, ids = convert_with("semantic"), convert_with("tokenized", {"ids_key": "sequence"})
 
     def convert(payload: Mapping[str, Any]) -> Example | None:
-        with limited(over):
-            found = function(payload, **options)
+        found = function(payload, **options)
+        if isinstance(found, Mapping):
+            return ids(_built(found))
         # a read hook that was written for Cerebras Model Zoo returns a semantic data array
         return read({"semantic_data_array": found}) if isinstance(found, list) else found
 
     return convert
+
+
+def _built(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a mask builder that was written for AstrAI returns: it leaves out a mask of ones. Its domain is not used, `domain_key` decides."""
+    if strange := sorted(set(row) - {"sequence", "loss_mask", "domain"}):
+        raise Refused("unsupported_column", f"the function returns {strange[0]!r}; it may return 'sequence' with 'loss_mask', or a Sample")
+    return {"loss_mask": [1] * len(row.get("sequence", ())), **{key: value for key, value in row.items() if key != "domain"}}
 
 
 def own_code_gives(name: str, form: type) -> bool:
@@ -189,16 +180,10 @@ def own_code_gives(name: str, form: type) -> bool:
     One that cannot be imported says nothing; `convert_with` reports it.
     """
     try:
-        hint = get_type_hints(_own_code(name)).get("return")
+        hint = get_type_hints(own_code(name)).get("return")
     except Exception:  # whatever importing somebody's module raises
         return False
     return form in (hint, *get_args(hint))
-
-
-def _own_code(path: str) -> Callable[..., Any]:
-    module_name, _, function_name = path.rpartition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module_name), function_name)
-    return function
 
 
 def _accepts(function: Callable[..., Any], option: str) -> bool:

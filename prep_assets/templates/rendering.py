@@ -41,6 +41,8 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
     Raises:
         Refused: stage ``render``; the template refuses the conversation, drops or rewrites content, or the text cannot be encoded.
     """
+    if sample.tokenized is not None:
+        raise Refused("token_ids", f"the record brings {len(sample.tokenized.ids)} token ids; only SFT takes those", stage="render")
     for turn in sample.turns:
         for region in turn.regions:
             _check_text(region.text)

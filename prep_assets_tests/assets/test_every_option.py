@@ -90,6 +90,9 @@ from prep_assets.samples import ASSISTANT, USER, Pair, Prompt, Sample, turn
 def chat(row):
     return Sample((turn(USER, "Say it."), turn(ASSISTANT, row["text"])))
 
+def weights(sample):
+    return [None if turn.role == "user" else 0.5 for turn in sample.turns]
+
 def pair(row):
     return Pair((turn(USER, "Say it."),), (turn(ASSISTANT, row["text"]),), (turn(ASSISTANT, "No."),))
 
@@ -120,6 +123,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             [json.loads(json.dumps(row).replace("What", "Which").replace("Document", "Text")) for row in rows],
         )
     jsonl(folder / "groups.jsonl", GROUPS)
+    jsonl(folder / "ids.jsonl", [{"input_ids": [65, 66, 67], "labels": [-100, 66, 67]}])
     jsonl(folder / "thoughts.jsonl", [THOUGHT])
     jsonl(folder / "second_thoughts.jsonl", [{"messages": THOUGHT["messages"] * 2}])
     jsonl(folder / "calls.jsonl", [CALLS])
@@ -231,6 +235,10 @@ def _reader(workspace: Workspace, family: str) -> Any:
         return str(caught.value)
 
 
+MEANS_NOTHING = "prep_assets_tests/config/test_meaning.py::test_an_option_of_a_domain_that_means_nothing_is_refused"
+IDS = {"domains.*.files": ["@ids.jsonl"], "domains.*.schema": "tokenized"}
+
+
 def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
     """Options that all families have."""
     export = {"pretrain": "pretrain_tokens", "sft": "sft_tokens", "preference": "preference_tokens", "rl": "rl_groups"}[family]
@@ -264,6 +272,10 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
             {**keyed, "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"},
             stops="no domain declares: 'first'",
         ),
+        "domains.*.weigh": By("walk_schemas:weights", {"domains.*.schema": OWN_SCHEMAS[family]})
+        if family in ("sft", "pretrain")
+        else Elsewhere(MEANS_NOTHING),
+        "domains.*.tokenized_by": By("@tokenizer", IDS, stops="tokenized_by: needed") if family == "sft" else Elsewhere(MEANS_NOTHING),
         "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),
         "domains.*.where": By({"source": "s0"}),
         "domains.*.max_items": By(3),
@@ -355,9 +367,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
     "preference": {
         **of_all("preference"),
         **CHAT,
-        "domains.*.image_dir": Elsewhere(
-            "prep_assets_tests/config/test_meaning.py::test_an_option_of_a_domain_that_means_nothing_is_refused"
-        ),
+        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
         "max_per_source": By(3),
         "test_fraction": By(0.4),
         "seed": By(1),
@@ -368,9 +378,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
     "rl": {
         **of_all("rl"),
         **CHAT,
-        "domains.*.image_dir": Elsewhere(
-            "prep_assets_tests/config/test_meaning.py::test_an_option_of_a_domain_that_means_nothing_is_refused"
-        ),
+        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
         "test_fraction": By(0.4),
         "form": By("messages"),
         "arithmetic.n": By(7),

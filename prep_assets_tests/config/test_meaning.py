@@ -54,6 +54,8 @@ def test_an_option_that_means_nothing_is_refused(fault: Fault, family: str, more
         ("sft", "domain_value: x", "domains.a.domain_value: 'x' means nothing here: there is no domain_key"),
         ("sft", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Set image_token"),
         ("preference", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Leave it out"),
+        ("sft", "tokenized_by: x", "domains.a.tokenized_by: 'x' means nothing here: no row brings token ids"),
+        ("preference", "weigh: a.b:c", "domains.a.weigh: 'a.b:c' means nothing here: the turns of samples are weighed"),
     ],
 )
 def test_an_option_of_a_domain_that_means_nothing_is_refused(fault: Fault, family: str, domain: str, said: str) -> None:

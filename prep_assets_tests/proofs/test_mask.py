@@ -123,3 +123,19 @@ BROKEN = ["Hi", " there", "Hel", "\ufffd"]
 )
 def test_rows_that_were_cut(given: Row, passes: bool) -> None:
     assert prove_masks([given], WORDS).passed is passes
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ({10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}, ""),
+        ({9: 1.0, 10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}, "token 9 weighs 0, the row says 1"),
+        ({10: 1.0, 11: 0.5, 12: 1.0, 13: 1.0}, "token 11 weighs 1, the row says 0.5"),
+    ],
+)
+def test_a_row_that_says_its_weights_has_them_token_by_token(weights: dict[int, float], says: str) -> None:
+    said = np.array([weights.get(at, 0.0) for at in range(len(RENDER))], np.float32)
+    verdict = prove_masks([row(range(10, 14), weights=said)], WORDS)
+    assert (verdict.worst.note if verdict.worst else "") == says
+    short = prove_masks([row(range(10, 14), weights=said[:-1])], WORDS).worst
+    assert short is not None and short.note == "15 mask values, the row brings 14"

@@ -41,6 +41,9 @@ def table(example: Any) -> str:
                 weight = "policy" if region.loss_weight is None else f"{region.loss_weight:g}"
                 shown = "dropped" if region.drop else weight
                 lines.append(f"| {part} | {turn.role} | {region.kind} | {shown} | {cell(region.text)} |")
+    if getattr(example, "tokenized", None) is not None:
+        for fact in ("ids", "weights"):
+            lines.append(f"| {fact} | | | | `{' '.join(f'{each:g}' for each in getattr(example.tokenized, fact))}` |")
     for fact in ("gold", "verifier", "label"):
         if getattr(example, fact, None) is not None:
             lines.append(f"| {fact} | | | | {cell(json.dumps(getattr(example, fact)).strip(chr(34)))} |")

@@ -68,6 +68,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     },
     "HunyuanInstructionHandler": {"messages": CHAT, "a": "Be long."},
     "common_words_mask": WORDS,
+    "tokenized": {"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "text": "abc", "messages": [QUESTION, ANSWER]},
 }
 """Rows that show more options than the schema's own example."""
 
@@ -91,6 +92,8 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("dpo_read_hook", "prompt_key"): {"p": "1 + 2?", "chosen": "3", "rejected": "4"},
     ("dpo_read_hook", "assistant_role"): {"chosen": "1 + 2? bot: 3", "rejected": "1 + 2? bot: 4"},
     **{("group", option): SAMPLED for option in ("token_ids_key", "logprobs_key", "prompt_ids_key")},
+    **{("tokenized", option): {"prompt_ids": [1, 2], "completion_ids": [3]} for option in ("prompt_ids_key", "completion_ids_key")},
+    ("tokenized", "mask_keys"): {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1], "assistant_masks": [0, 0, 1]},
     ("interleaved", "image_dir"): {"images": ["https://a.org/cat.jpg", None], "texts": [None, "A cat."]},
     ("text", "strip"): {"text": " A cat."},
     ("llama3_chat", "strip"): {"text": schemas()["llama3_chat"].example["text"].replace("Hi<", "Hi <")},
@@ -157,6 +160,8 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("semantic", "semantic_attention_mask"): ({"answer": False}, {}),
     ("semantic", "semantic_drop_mask"): ({"answer": True}, {}),
     ("semantic", "semantic_loss_weight"): ({"answer": 0.5}, {}),
+    ("tokenized", "mask_keys"): (["loss_mask"], {}),
+    ("tokenized", "shifted"): (True, {}),
     ("text", "max_chars"): (3, {}),
     ("text", "min_chars"): (50, {}),
     ("text", "strip"): (True, {}),

@@ -95,7 +95,7 @@ def test_prompt_completion_refuses(refusal, row, reason) -> None:
 
 
 def test_token_ids_are_no_text(convert, refusal, said) -> None:
-    assert refusal("nlg_read_hook", {"context": [1, 2], "completion": [3]}).reason == "token_ids"
+    assert refusal("nlg_read_hook", {"context": [1, 2], "completion": "c"}).reason == "wrong_type"
     assert refusal("nlg_read_hook", {"context": {}, "completion": "c"}).reason == "wrong_type"
     assert said(convert("nlg_read_hook", {"context": "a", "completion": "b"}).turns) == [("prompt", "a"), ("completion", "b")]
 

@@ -28,6 +28,7 @@ from prep_assets.proofs.inline_reasoning import read_again
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.starts import documents_begin_with
+from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.proofs.truncated import Left, Truncation, left_of
 from prep_assets.records.files import record_id
@@ -113,7 +114,8 @@ def document_conversations(store: Store, stream: TokenStore) -> Iterator[Convers
 def _sft_samples(store: Store, stream: TokenStore, only: Sequence[int] | None) -> Iterator[tuple[int, str, Sample]]:
     """Number in the stream, id and source of each record, control tokens taken out where the store was made so."""
     recipe, template = store.recipe, store.workspace.template(store.workspace.family(Sft))
-    convert = converter(domain_of(store.family, store.partition), Sample)
+    domain = domain_of(store.family, store.partition)
+    convert = converter(domain, Sample)
     pattern = control_pattern(store.vocabulary.control) if recipe["special_in_content"] == "strip" else None
     expanded = recipe["expand"] == "turns"
     chosen = np.arange(len(stream)) if only is None else _with_siblings(stream, only)
@@ -122,8 +124,11 @@ def _sft_samples(store: Store, stream: TokenStore, only: Sequence[int] | None) -
     for identity, listed in groupby(found, key=itemgetter(1)):
         records = [(int(chosen[number]), each, record) for number, each, record in listed]
         whole = sample_of(convert, records[0][2], identity)
+        if whole.tokenized is not None and (again := tokenized_again(domain.schema_name, records[0][2].payload, domain.options)):
+            whole = replace(whole, tokenized=replace(whole.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
         sample = treat(read_again(whole, recipe, shown=template.shows_thinking), pattern, "strip")[0]
-        samples = examples_again(sample, recipe, partial(plain_render, template=template)) if expanded else [sample]
+        several = expanded and sample.tokenized is None
+        samples = examples_again(sample, recipe, partial(plain_render, template=template)) if several else [sample]
         if len(samples) != len(records):
             raise StoreError(f"{identity} is {len(records)} records of the store, and must be {len(samples)}")
         for part, ((number, _, _), each) in enumerate(zip(records, samples, strict=True), 1):
@@ -149,6 +154,9 @@ def _sft_left(store: Store, stream: TokenStore, only: Sequence[int] | None = Non
     derivation = PlainDerivation(options, template, typed_controls=recipe["special_in_content"] == "allow")
     lengths = stream.ends - stream.starts
     for number, identity, sample in _sft_samples(store, stream, only):
+        if sample.tokenized is not None:
+            yield number, identity, left_of_tokenized(sample, truncation, derivation, vocabulary)
+            continue
         yield number, identity, left_of(sample, int(lengths[number]), truncation, derivation, vocabulary)
 
 

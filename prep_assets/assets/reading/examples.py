@@ -18,6 +18,7 @@ from prep_assets.samples import Example, Pair, PlainChat, Record
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.schemas.registry import Reader, convert_with
+from prep_assets.schemas.weighing import weighed_by
 
 _SORTED = msgspec.json.Encoder(order="sorted")
 _PACKED = msgspec.msgpack.Encoder(order="sorted")
@@ -47,8 +48,9 @@ class Item:
 
 
 def reading_recipe(domain: Domain) -> list[Any]:
-    """What decides which examples a domain's files give: its options, and the code of a schema of the user's own."""
-    return [*domain.reading, own_code_hash(domain.schema_name)]
+    """What decides which examples a domain's files give: its options, and the code of the user's own."""
+    own = [own_code_hash(name) for name in (domain.schema_name, domain.weigh) if name is not None]
+    return [*domain.reading, *own]
 
 
 def domains_recipe(workspace: Workspace, family: Family, raw: str, names: Iterable[str]) -> dict[str, Any]:
@@ -111,6 +113,8 @@ def converter(domain: Domain, gives: type) -> Reader:
         ConfigError: no such schema or option, or its schema has no such form.
     """
     convert = convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
+    if domain.weigh is not None:
+        convert = weighed_by(domain.weigh, convert)
     used = [*domain.where, *([domain.domain_key] if domain.domain_key else [])]
     return Reader(convert, Account(domain.ignore, used))
 

@@ -16,8 +16,10 @@ from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.block import Block
-from prep_assets.assets.writing.images import ImageFiles, shown_images
+from prep_assets.assets.writing.images import ImageFiles, shown_images, stored_image_id
+from prep_assets.assets.writing.in_order import in_order
 from prep_assets.assets.writing.plain_chats import PlainChats
+from prep_assets.assets.writing.tokenized_rows import TokenizedRows
 from prep_assets.config.models import Domain, Sft
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.agreement import disagreement
@@ -46,6 +48,8 @@ class Conversations:
         special_in_content: what happens to control tokens that are typed in content.
         images: folder that paths of images are relative to; `None`: only URLs are accepted.
         quarantine: where refused records go.
+        made_by: the tokenizer that made the ids that rows bring, as the domain names it; `None` where it names none.
+        image: the id that stands for an image; `None` where there can be none.
         expand: whether a record becomes one example for each answer where its reasoning would be left out of history.
         reasoning_left_out: how many turns of the kept records lost their reasoning so far.
         control_tokens: how many control tokens were found in contents so far.
@@ -58,6 +62,8 @@ class Conversations:
     special_in_content: SpecialInContent
     images: Path | None
     quarantine: Quarantine
+    made_by: str | None = None
+    image: int | None = None
     expand: bool = False
     control_tokens: int = 0
     reasoning_left_out: int = 0
@@ -68,10 +74,28 @@ class Conversations:
         """The images themselves."""
         return ImageFiles(self.images)
 
+    @cached_property
+    def tokenized(self) -> TokenizedRows:
+        """What takes rows that bring their ids."""
+        return TokenizedRows(self.encoder, self._again, self._sample, self.quarantine, self.made_by, self.image)
+
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; the others are in quarantine."""
+        ready = [item for item in items if isinstance(item.given, Sample) and item.given.tokenized is not None]
+        if not ready:
+            return self._texts(items)
+        if len(ready) == len(items):
+            return self.tokenized.of(ready)
+        brought = set(map(id, ready))
+        return in_order(items, self._texts([item for item in items if id(item) not in brought]), self.tokenized.of(ready))
+
+    def _texts(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         block, encoded = self._encoded(items)
         return [block.at[position] for position in encoded.kept.tolist()], encoded
+
+    def _again(self, sample: Sample) -> Rendered:
+        """The render of the messages of a row that brings its ids."""
+        return self._render(treat(sample, self._pattern, self.special_in_content)[0])
 
     def examples(self, items: Sequence[Item]) -> tuple[list[Item], list[Rendered], Encoded]:
         """As `encode`, with the render of each kept item."""
@@ -244,12 +268,19 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
         keep_stop=family.truncation_keeps_stop,
     )
     template, reasoning, images = workspace.template(family), inline_reasoning(workspace, family), workspace.image_folder(domain)
-    return Conversations(template, encoder, reasoning, family.special_in_content, images, quarantine, family.expand == "turns")
-
-
-def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
-    """Which of the kept examples are the first of their record: bool[n]."""
-    return np.array([number == 0 or item.record is not items[number - 1].record for number, item in enumerate(items)], bool)
+    if domain.tokenized_by is not None:
+        workspace.check_tokenized_by(family, domain.tokenized_by)
+    return Conversations(
+        template,
+        encoder,
+        reasoning,
+        family.special_in_content,
+        images,
+        quarantine,
+        domain.tokenized_by,
+        stored_image_id(workspace, family),
+        family.expand == "turns",
+    )
 
 
 def write_records(

@@ -1,0 +1,110 @@
+"""Rows that bring their token ids: a second reading of them, and what their records must be.
+
+The reading goes through a row value by value, and shares no code with the schema that the row was stored by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.stretches import Derived, Expected
+from prep_assets.proofs.truncated import Left, Truncation, ids_of
+from prep_assets.samples import Sample
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+DEFAULTS = {
+    "ids_key": "input_ids",
+    "labels_key": "labels",
+    "mask_keys": ["loss_mask", "assistant_masks", "completion_mask"],
+    "prompt_ids_key": "prompt_ids",
+    "completion_ids_key": "completion_ids",
+    "shifted": False,
+}
+
+
+NLG = {"context_key": "prompt_ids_key", "completion_key": "completion_ids_key"}
+"""Options of Cerebras' hook → those of ``tokenized``."""
+
+
+def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[int], list[float]] | None:
+    """Ids and weights that a row says; `None` where it is read by a schema of the user's own."""
+    if schema == "nlg_read_hook":
+        options = {ours: options.get(theirs, theirs.removesuffix("_key")) for theirs, ours in NLG.items()}
+    elif schema != "tokenized":
+        return None
+    said = {**DEFAULTS, **options}
+    masks = [row[key] for key in said["mask_keys"] if row.get(key) is not None]
+    labels = row.get(said["labels_key"])
+    prompt: list[int] = []
+    if row.get(said["ids_key"]) is not None or row.get(said["completion_ids_key"]) is None:
+        ids = list(row[said["ids_key"]])
+    else:
+        prompt = list(row[said["prompt_ids_key"]])
+        ids = prompt + list(row[said["completion_ids_key"]])
+    pairs: list[tuple[int, float]] = []
+    last: tuple[int, float] | None = None
+    for at, token in enumerate(ids):
+        if row.get("attention_mask") is not None and "attention_mask" not in said["mask_keys"] and not row["attention_mask"][at]:
+            continue
+        weight = 0.0 if at < len(prompt) else 1.0
+        for mask in masks:
+            place = at - (len(ids) - len(mask))
+            weight *= float(mask[place]) if place >= 0 else 0.0
+        if labels is not None and not masks and labels[at] == -100:
+            weight = 0.0
+        if not said["shifted"]:
+            pairs.append((token, weight))
+            continue
+        pairs.append((token, last[1] if last else 0.0))
+        last = (labels[at] if labels is not None else token, weight)
+    if last is not None and labels is not None and last[1]:
+        pairs.append(last)
+    return [token for token, _ in pairs], [weight for _, weight in pairs]
+
+
+def left_of_tokenized(sample: Sample, truncation: Truncation, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
+    """What must be left of a row that brings its ids.
+
+    Args:
+        sample: `tokenized` by a second reading, with the turns of the row, if it has any.
+
+    Raises:
+        CheckFailed: the ids are not those of the text or the messages of the row.
+    """
+    assert sample.tokenized is not None
+    found = sample.tokenized
+    ids, weights = np.array(found.ids, np.int64), np.array(found.weights, np.float32)
+    if sample.turns:
+        _compare(ids, ids_of(derive(sample), vocabulary), "messages")
+    if found.text is not None and not any(np.array_equal(ids, each) for each in _readings(found.text, vocabulary)):
+        raise CheckFailed(f"the text of the row has other ids than the {len(ids)} that it brings")
+    if truncation.limit is not None and len(ids) > truncation.limit:
+        kept = slice(-truncation.limit, None) if truncation.mode == "start" else slice(truncation.limit)
+        ids, weights = ids[kept], weights[kept]
+    nothing = Derived("", (), (), 0, ())
+    return Left(nothing, _stretches(ids, weights, vocabulary), ids, "none", weights)
+
+
+def _readings(text: str, vocabulary: Vocabulary) -> list[list[int]]:
+    """The ids of a text with its control tokens; with those that the tokenizer writes around a text as well."""
+    vocabulary.backend.encode_special_tokens = False
+    return [vocabulary.backend.encode(text, add_special_tokens=around).ids for around in (False, True)]
+
+
+def _compare(ids: Any, expected: Any, what: str) -> None:
+    if not np.array_equal(ids, expected):
+        raise CheckFailed(f"the {what} of the row have {len(expected)} ids, which differ from the {len(ids)} that it brings")
+
+
+def _stretches(ids: Any, weights: Any, vocabulary: Vocabulary) -> tuple[Expected, ...]:
+    found = []
+    for weight, places in groupby(range(len(ids)), key=lambda at: float(weights[at])):
+        run = list(places)
+        if weight:
+            found.append(Expected(vocabulary.decode(ids[run]), weight))
+    return tuple(found)

@@ -1,0 +1,215 @@
+"""``tokenized``: rows that bring token ids and what is trained of them, as TRL, SkyRL, unsloth, AstrAI and Cerebras' nlg hook have them.
+
+Nothing here knows the tokenizer: that ids are inside its vocabulary, say what the row says and carry their mask where words begin is proven
+where they are stored, see `prep_assets.assets.writing.tokenized_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import Sample, Tokenized
+from prep_assets.schemas.chat import ChatFormat
+from prep_assets.schemas.columns import label_of, offered, with_system_of
+from prep_assets.schemas.fields import as_list, as_text, value_at, wrong_type
+from prep_assets.schemas.images import no_images
+from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.view import has_content
+
+UNTRAINED = -100
+"""The label of a token that is not trained."""
+MASKS = ("loss_mask", "assistant_masks", "completion_mask")
+ATTENTION = "attention_mask"
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@schema("tokenized", gives=Sample, example={"input_ids": [65, 66, 67], "labels": [-100, 66, 67]})
+def tokenized(
+    *,
+    ids_key: str = "input_ids",
+    labels_key: str = "labels",
+    mask_keys: Sequence[str] = MASKS,
+    prompt_ids_key: str = "prompt_ids",
+    completion_ids_key: str = "completion_ids",
+    shifted: bool = False,
+    text_key: str = "text",
+    messages_key: str = "messages",
+) -> Convert:
+    """Token ids with labels or masks, stored as they are after they were proven.
+
+    Ids are one array with labels or masks of its length, or a prompt and a completion, of which the completion is trained.
+
+    Options:
+        ids_key: array of the token ids of a whole example.
+        labels_key: array: the id of each token that is trained, -100 for the others.
+        mask_keys: arrays of weights; of several that a row has, a token weighs their product.
+        prompt_ids_key: array: the token ids of the prompt, in rows without `ids_key`.
+        completion_ids_key: array: the token ids of the completion, in rows without `ids_key`. Masks may be as long as it is.
+        shifted: labels and masks stand one place before the token that they are about, as a model's outputs do.
+        text_key: what the ids say, control tokens written out, where a row has it: the ids must be the tokenizer's of this text.
+        messages_key: the chat that the ids are of, where a row has it: they must be the ids of its render.
+    """
+    if ATTENTION in mask_keys and len(mask_keys) > 1:
+        raise ConfigError(f"mask_keys names {ATTENTION!r}, a loss mask under Cerebras' name, which stands alone. Leave the others out")
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        ids, prompt = _ids(row, ids_key, prompt_ids_key, completion_ids_key)
+        weights = _weights(row, mask_keys, len(ids), prompt)
+        labels = None if row.get(labels_key) is None else integers(row[labels_key], labels_key, len(ids))
+        if weights is None and labels is None:
+            raise Refused("no_mask", f"neither {labels_key!r} nor {', '.join(map(repr, mask_keys))} says which tokens are trained")
+        weights = _agreed(weights, labels)
+        if ATTENTION not in mask_keys:
+            shown = _attended(row, weights)
+            ids, weights, labels = ids[shown], weights[shown], labels if labels is None else labels[shown]
+        if shifted:
+            ids, weights, labels = _moved(ids, weights, labels)
+        if labels is not None:
+            _check_labels(labels, ids, weights, shifted, labels_key)
+        _one_document(row)
+        text = None if row.get(text_key) is None else as_text(row[text_key], text_key)
+        return replace(_chat(row, messages_key), tokenized=Tokenized(tuple(ids.tolist()), tuple(weights.tolist()), text))
+
+    return convert
+
+
+def integers(value: object, where: str, length: int | None = None) -> Ints:
+    """`value` as integers, `length` of them; true and false are something else."""
+    found = as_list(value, where)
+    if not set(map(type, found)) <= {int}:
+        wrong_type(next(each for each in found if type(each) is not int), f"{where}[…]", "an integer")
+    _check_length(where, len(found), length)
+    try:
+        return np.array(found, np.int64)
+    except OverflowError:
+        raise Refused("wrong_type", f"{where!r} holds a number of more than 64 bits") from None
+
+
+def _numbers(value: object, where: str) -> Floats:
+    found = as_list(value, where)
+    if not set(map(type, found)) <= {int, float, bool}:
+        wrong_type(next(each for each in found if type(each) not in (int, float, bool)), f"{where}[…]", "a number")
+    weights = np.array(found, np.float64)
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise Refused("bad_weight", f"{where!r} holds a weight that is negative or not finite")
+    return weights
+
+
+def _ids(row: Mapping[str, Any], whole: str, prompt: str, completion: str) -> tuple[Ints, int | None]:
+    """The ids of a row, and how many of them are the prompt's, where it has a prompt and a completion."""
+    if row.get(whole) is not None or row.get(completion) is None:
+        return _some(integers(value_at(row, whole), whole), whole), None
+    first, second = (integers(value_at(row, key), key) for key in (prompt, completion))
+    return np.concatenate([first, _some(second, completion)]), len(first)
+
+
+def _some(ids: Ints, where: str) -> Ints:
+    if not len(ids):
+        raise Refused("empty_text", f"{where!r} has no token ids")
+    return ids
+
+
+def _weights(row: Mapping[str, Any], keys: Sequence[str], length: int, prompt: int | None) -> Floats | None:
+    """What the masks of a row say: their product; `None` where it has none and no completion that is trained."""
+    weights: Floats | None = None if prompt is None else np.repeat([0.0, 1.0], [prompt, length - prompt])
+    for key in keys:
+        if row.get(key) is None:
+            continue
+        found = _numbers(row[key], key)
+        if prompt is not None and len(found) == length - prompt:
+            found = np.concatenate([np.zeros(prompt), found])
+        _check_length(key, len(found), length)
+        weights = found if weights is None else np.multiply(weights, found)
+    return weights
+
+
+def _agreed(weights: Floats | None, labels: Ints | None) -> Floats:
+    """Masks and labels must train the same tokens; labels of every token leave it to the masks."""
+    if labels is None:
+        assert weights is not None
+        return weights
+    trained: npt.NDArray[np.bool_] = labels != UNTRAINED
+    if weights is None:
+        return trained.astype(np.float64)
+    differing = np.flatnonzero((weights != 0) != trained)
+    if len(differing) and not trained.all():
+        at = int(differing[0])
+        raise Refused("masks_disagree", f"token {at} weighs {weights[at]:g} by its mask, and its label is {labels[at]}")
+    return weights
+
+
+def _attended(row: Mapping[str, Any], weights: Floats) -> slice:
+    """The tokens that are not padding. Refuses a hole amid them (``attention_hole``), and padding that is trained (``trained_padding``)."""
+    if row.get(ATTENTION) is None:
+        return slice(None)
+    mask = integers(row[ATTENTION], ATTENTION, len(weights))
+    if not np.isin(mask, (0, 1)).all():
+        raise Refused("wrong_type", f"{ATTENTION!r} holds another number than 0 and 1")
+    seen = np.flatnonzero(mask)
+    if not len(seen):
+        raise Refused("empty_text", f"{ATTENTION!r} hides every token")
+    shown = slice(int(seen[0]), int(seen[-1]) + 1)
+    if len(seen) != shown.stop - shown.start:
+        raise Refused(
+            "attention_hole", f"{ATTENTION!r} hides a token between tokens {shown.start} and {shown.stop - 1}; no store has such a mask"
+        )
+    if (trained := np.flatnonzero(weights * (mask == 0))).size:
+        raise Refused("trained_padding", f"token {trained[0]} is trained, and {ATTENTION!r} hides it")
+    return shown
+
+
+def _moved(ids: Ints, weights: Floats, labels: Ints | None) -> tuple[Ints, Floats, Ints | None]:
+    """What stands one place before its token, at its token. A last token that stands among the labels alone is one of the ids then."""
+    if labels is not None and weights[-1]:
+        ids = np.append(ids, labels[-1])
+    first = np.array([UNTRAINED])
+    moved = None if labels is None else np.concatenate([first, labels])[: len(ids)]
+    return ids, np.concatenate([[0.0], weights])[: len(ids)], moved
+
+
+def _check_labels(labels: Ints, ids: Ints, weights: Floats, shifted: bool, key: str) -> None:
+    """Refuse labels that are other ids than those of their tokens, where these are trained."""
+    trained = weights != 0
+    wrong = np.flatnonzero(trained & (labels != ids))
+    if not len(wrong):
+        return
+    before = np.flatnonzero(trained[:-1])
+    if not shifted and len(before) and (labels[before] == ids[before + 1]).all():
+        raise Refused("labels_shifted", f"{key!r} are the ids one place further on. If the source means that, set shifted: true")
+    at = int(wrong[0])
+    raise Refused("labels_differ", f"token {at} is {ids[at]}, and its label is {labels[at]}")
+
+
+def _one_document(row: Mapping[str, Any]) -> None:
+    """Refuse (``packed_row``) a row that holds several examples: nothing would tell their borders."""
+    lengths, positions = row.get("seq_lengths"), row.get("position_ids")
+    if lengths is not None and len(integers(lengths, "seq_lengths")) > 1:
+        raise Refused("packed_row", f"'seq_lengths' lists {len(lengths)} examples; bring each as a row of its own")
+    if positions is not None:
+        found = integers(positions, "position_ids")
+        if len(wrong := np.flatnonzero(found != np.arange(len(found)))):
+            raise Refused("packed_row", f"'position_ids' has {found[wrong[0]]} at token {wrong[0]}; bring each example as a row of its own")
+
+
+def _chat(row: Mapping[str, Any], key: str) -> Sample:
+    """The conversation of a row, which proves its ids; none where it has no messages."""
+    if not has_content(value := row.get(key)):
+        return Sample(())
+    turns = with_system_of(row, ChatFormat().turns(value, key, no_images()))
+    sample = Sample(turns, label=label_of(row), **offered(row))
+    if any(region.loss_weight is not None for turn in sample.turns for region in turn.regions):
+        raise Refused("masks_disagree", f"{key!r} gives loss weights, and the row has a mask of its own. Leave one of the two out")
+    return sample
+
+
+def _check_length(key: str, found: int, length: int | None) -> None:
+    if length is not None and found != length:
+        raise Refused("length_mismatch", f"{key!r} has {found} values for {length} token ids")
