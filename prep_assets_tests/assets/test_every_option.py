@@ -272,9 +272,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
             {**keyed, "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"},
             stops="no domain declares: 'first'",
         ),
-        "domains.*.weigh": By("walk_schemas:weights", {"domains.*.schema": OWN_SCHEMAS[family]})
-        if family in ("sft", "pretrain")
-        else Elsewhere(MEANS_NOTHING),
+        "domains.*.weigh": By("walk_schemas:weights") if family in ("sft", "pretrain") else Elsewhere(MEANS_NOTHING),
         "domains.*.tokenized_by": By("@tokenizer", IDS, stops="tokenized_by: needed") if family == "sft" else Elsewhere(MEANS_NOTHING),
         "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),
         "domains.*.where": By({"source": "s0"}),

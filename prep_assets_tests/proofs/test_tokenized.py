@@ -87,5 +87,7 @@ def test_text_and_messages_must_have_the_ids_of_the_row() -> None:
     assert left_of_tokenized(sample(ids, [1.0] * len(ids), CHATML, said), Truncation(), chat, VOCABULARY).ids is not None
     with pytest.raises(CheckFailed, match=f"the text of the row has other ids than the {len(ids)} that it brings"):
         left_of_tokenized(sample(ids, [1.0] * len(ids), CHATML + "!"), Truncation(), nothing, VOCABULARY)
-    with pytest.raises(CheckFailed, match=f"the messages of the row have {len(ids)} ids, which differ from the {len(ids) - 1} that it brings"):
+    with pytest.raises(
+        CheckFailed, match=f"the messages of the row have {len(ids)} ids, which differ from the {len(ids) - 1} that it brings"
+    ):
         left_of_tokenized(sample(ids[1:], [1.0] * (len(ids) - 1), None, said), Truncation(), chat, VOCABULARY)
