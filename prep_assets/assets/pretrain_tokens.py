@@ -71,6 +71,7 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
         "preprocessing": family.preprocessing.model_dump(exclude=None if family.preprocessing.fim.rate else {"fim"}),
         "output": family.output.model_dump(),
         "bos": ends_of(workspace.vocabulary(family), family.bos).bos is not None,
+        **({} if family.append_eod else {"append_eod": False}),
         "test_fraction": family.test_fraction,
         **({"image": image_placeholder(family)} if family.image_token else {}),
     }
@@ -114,7 +115,11 @@ def _audit(workspace: Workspace, name: str, payload: Path) -> None:
     for stream in streams(workspace, name):
         store = audit_stream(payload, stream, vocabulary, image)
         last = np.asarray(store.ends) - 1
-        if len(last) and any(int(store.arrays["tokens"][int(at) : int(at) + 1][0]) != vocabulary.eos_id for at in (last[0], last[-1])):
+        if (
+            family.append_eod
+            and len(last)
+            and any(int(store.arrays["tokens"][int(at) : int(at) + 1][0]) != vocabulary.eos_id for at in (last[0], last[-1]))
+        ):
             raise StoreError(f"{stream}: a document does not end with the end-of-text token")
 
 
@@ -123,7 +128,7 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
     of the source."""
     family = workspace.family(Pretrain)
     vocabulary, name = workspace.vocabulary(family), reading.name
-    fim, ends = fill_in_the_middle(workspace, family), ends_of(vocabulary, family.bos)
+    fim, ends = fill_in_the_middle(workspace, family), ends_of(vocabulary, family.bos, family.append_eod)
     engine, byte_lengths = workspace.engines(family).first, vocabulary.byte_lengths if fim is None else fim.byte_lengths()
     sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
     tokens, kept = [0, 0], 0
@@ -247,14 +252,14 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
     audit=_audit,
     partitioned=True,
     upstream=(RAW,),
-    options=(*TOKENIZER, *IMAGES, "bos", "preprocessing", "output", "test_fraction"),
+    options=(*TOKENIZER, *IMAGES, "append_eod", "bos", "preprocessing", "output", "test_fraction"),
     checks=(
         INTEGRITY,
         ACCOUNTING,
         SELECTION,
         Check(
             "row_integrity",
-            "Ids are inside the vocabulary; each document begins and ends with the tokens that `bos` says, and has no other of them.",
+            "Ids are inside the vocabulary; each document begins and ends with the tokens that `bos` and `append_eod` say, and has no other of them.",
             pretrain_rows,
         ),
         Check(

@@ -282,6 +282,11 @@ class Pretrain(Images, Family):
         default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash of their text."
     )
     preprocessing: Documents = Documents()
+    append_eod: bool = Field(
+        default=True,
+        description="Whether documents end with the end-of-text token. false: ids do not say where a document ends, so trainers that read windows "
+        "take two for one, and exports that keep no borders are refused.",
+    )
     bos: Bos = Field(
         default="auto", description="Whether documents begin with the begin-of-text token; auto: where the tokenizer itself writes it."
     )

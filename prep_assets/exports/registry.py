@@ -16,6 +16,7 @@ from prep_assets.errors import ConfigError, nearest
 from prep_assets.exports.readable import Options, Readable
 from prep_assets.exports.source import Source, open_source
 from prep_assets.exports.whole import check_folder, whole
+from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
@@ -36,6 +37,7 @@ class Export:
         write: called with the source, an empty folder, a `Progress` and the options.
         options: names and defaults of its options.
         images: whether it can say which images stand where.
+        keeps_borders: whether its files say where documents of a token stream end, whatever their ids are.
         only: which options mean something for some sources only.
         keeps_mask: whether a token stream keeps its loss mask, with these options.
         kind: of its files, for the web UI.
@@ -47,6 +49,7 @@ class Export:
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
     images: bool = False
     only: Only = field(default_factory=dict)
+    keeps_borders: bool = True
     keeps_mask: Callable[[Mapping[str, Any]], bool] = lambda options: True
     kind: str = "numpy"
 
@@ -134,6 +137,7 @@ def export(
     found = export_named(format)
     check_options(found, options)
     check_folder(Path(out_dir))
+    refuse_lost_borders(found, _recipe(source))
     opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
     check_meaning(found, type(opened), options)
     if not isinstance(opened, found.takes):
@@ -145,6 +149,25 @@ def export(
     out = Path(out_dir)
     whole(out, lambda folder: found.write(opened, folder, progress, **options))
     return out
+
+
+def refuse_lost_borders(found: Export, recipe: Mapping[str, Any]) -> None:
+    """Raises:
+    ConfigError: the documents of a store have no end-of-text token, and the format keeps nothing else that tells them apart.
+    """
+    if recipe.get("append_eod") is False and not found.keeps_borders:
+        able = ", ".join(name for name, each in exports().items() if each.keeps_borders and TokenStore in each.takes)
+        raise ConfigError(
+            f"export {found.name!r} tells documents apart by the end-of-text token alone, which these have not (append_eod: false): they would be "
+            f"one text. Set append_eod: true, or use a format that keeps borders: {able}"
+        )
+
+
+def _recipe(source: Published | Path | str | Source) -> Mapping[str, Any]:
+    """What a store was made from, where the source is one that says so."""
+    if isinstance(source, Published):
+        return source.manifest.recipe
+    return Manifest.read(Path(source)).recipe if isinstance(source, Path | str) and (Path(source) / MANIFEST).is_file() else {}
 
 
 def _refuse_lost_images(found: Export, source: Source) -> None:

@@ -66,7 +66,7 @@ def documents(workspace: Workspace, name: str) -> Derive:
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
     convert, encoder = converter(domain, Sample), Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
     rendering = MaskedDocuments(untemplated(workspace, family), ImageFiles(workspace.image_folder(domain)), family)
-    ends, fim = ends_of(vocabulary, family.bos), family.preprocessing.fim
+    ends, fim = ends_of(vocabulary, family.bos, family.append_eod), family.preprocessing.fim
 
     def around(begins: bool) -> Why:
         if begins:
@@ -79,8 +79,8 @@ def documents(workspace: Workspace, name: str) -> Derive:
         identity = f"{name}/{record_id(file, record.row)}"
         cut = cut_of(identity, len(rendered.text), rate=fim.rate, spm_rate=fim.spm_rate, seed=fim.seed) if fim.rate else None
         text = rendered_sequence(encoder, rendered) if cut is None else _cut(workspace, family, rendered.text, cut)
-        before = () if ends.bos is None else (ends.bos,)
-        return [text.between(before, (ends.eos,), rendering.ending(item.example), around)]
+        before, after = (() if each is None else (each,) for each in (ends.bos, ends.eos))
+        return [text.between(before, after, rendering.ending(item.example), around)]
 
     return derive
 

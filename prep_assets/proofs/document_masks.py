@@ -24,12 +24,13 @@ PICTURE: Run = (0.0, "\0image\0")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedDocument:
-    """A document of a store: its record id, what its source says now, its tokens with the end-of-text token, and their weights."""
+    """A document of a store: its record id, what its source says now, its tokens, with the end-of-text token where it is `ended`, and their weights."""
 
     id: str
     sample: Sample
     ids: npt.NDArray[Any]
     mask: npt.NDArray[Any]
+    ended: bool = True
 
 
 def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabulary, image: int | None) -> Verdict:
@@ -50,7 +51,7 @@ def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabu
             )
             wanted, got = (runs[at] if at < len(runs) else "nothing" for runs in (expected, found))
             problem = f"run {at} is {got!r:.120}, the source says {wanted!r:.120}"
-        elif float(document.mask[-1]) != ending:
+        elif document.ended and float(document.mask[-1]) != ending:
             problem = f"the end-of-text token weighs {float(document.mask[-1]):g}, the region before it {ending:g}"
         if problem:
             worst = Worst(document.id, problem, tuple(document.ids.tolist()), tuple(document.mask.astype(float).tolist()))
@@ -73,7 +74,8 @@ def _expected(shown: Sequence[Region], vocabulary: Vocabulary) -> list[Run]:
 
 
 def _found(document: MaskedDocument, vocabulary: Vocabulary, image: int | None) -> list[Run]:
-    ids, weights = document.ids[:-1], document.mask[:-1].astype(np.float32)
+    whole = len(document.ids) - document.ended
+    ids, weights = document.ids[:whole], document.mask[:whole].astype(np.float32)
     pictures = np.zeros(len(ids), bool) if image is None else ids == image
     begins = np.flatnonzero(np.append(True, (np.diff(weights) != 0) | (np.diff(pictures.astype(np.int8)) != 0))[: len(ids)])
     ends = np.append(begins, len(ids))[1:]

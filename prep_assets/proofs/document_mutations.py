@@ -107,9 +107,14 @@ PROMPT_TOKEN_MUTATIONS: tuple[TokenMutation, ...] = (
 )
 """Corruptions of tokenized prompts."""
 
-DOCUMENT_MUTATIONS: tuple[TokenMutation, ...] = (
+UNENDED_MUTATIONS: tuple[TokenMutation, ...] = (
     *PROMPT_TOKEN_MUTATIONS,
     TokenMutation("an end-of-text token in the middle", ROWS, _put(1, lambda token, eos, size: eos)),
+)
+"""Corruptions of documents that nothing ends."""
+
+DOCUMENT_MUTATIONS: tuple[TokenMutation, ...] = (
+    *UNENDED_MUTATIONS,
     TokenMutation("no end-of-text token", ROWS, _put(-1, _other)),
 )
 """Corruptions of documents, each ended by the end-of-text token."""

@@ -14,10 +14,12 @@ from prep_assets.stores.tokens import TokenStore
 BLOCK = 1 << 22
 
 
-def check_records(store: TokenStore, *, vocabulary_size: int, eos_id: int | None = None, bos_id: int | None = None) -> Verdict:
+def check_records(
+    store: TokenStore, *, vocabulary_size: int, eos_id: int | None = None, bos_id: int | None = None, ended: bool = True
+) -> Verdict:
     """A ragged token store: records that are not empty, ids inside the vocabulary, a mask (where there is one) of weights in [0, 1] with
-    something trained in every record; with `eos_id`, exactly one end-of-text token in each record, its last; with `bos_id`, one begin-of-text
-    token, its first."""
+    something trained in every record; with `eos_id`, exactly one end-of-text token in each record, its last, or none where not `ended`; with `bos_id`, one
+    begin-of-text token, its first."""
     lengths = np.diff(store.ends, prepend=0)
     numbers = {"records": len(store), "tokens": store.tokens}
     if len(lengths) and lengths.min() < 1:
@@ -26,7 +28,7 @@ def check_records(store: TokenStore, *, vocabulary_size: int, eos_id: int | None
     for low, high in _record_blocks(store.ends):
         begin, end = int(starts[low]), int(store.ends[high - 1])
         ids, at = np.asarray(store.arrays["tokens"][begin:end]), starts[low:high] - begin
-        fault = _ids_fault(ids, at, vocabulary_size) or _ends_fault(ids, at, eos_id, bos_id)
+        fault = _ids_fault(ids, at, vocabulary_size) or _ends_fault(ids, at, eos_id, bos_id, ended)
         if fault is None and "loss_mask" in store.arrays:
             fault = _mask_fault(np.asarray(store.arrays["loss_mask"][begin:end]), at)
         if fault is not None:
@@ -53,15 +55,17 @@ def _ids_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], size: int) 
     return _record_of(starts, at), f"id {int(ids[at])} is outside the vocabulary of {size:,}"
 
 
-def _ends_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], eos: int | None, bos: int | None) -> tuple[int, str] | None:
+def _ends_fault(
+    ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], eos: int | None, bos: int | None, ended: bool
+) -> tuple[int, str] | None:
     """The first record that does not hold its begin-of-text and end-of-text tokens once each, at its ends. They may be one and the same token."""
     last = np.append(starts[1:], len(ids)) - 1
-    for token, places, name, where in ((bos, starts, "begin", "first"), (eos, last, "end", "last")):
+    for token, places, name, where, there in ((bos, starts, "begin", "first", True), (eos, last, "end", "last", ended)):
         if token is None:
             continue
         is_token = ids == token
         in_place, count = is_token[places], np.add.reduceat(is_token.astype(np.int64), starts)
-        wrong = ~in_place | (count != (2 if bos == eos else 1))
+        wrong = (count != int(token == bos) + int(ended and token == eos)) | (there & ~in_place)
         if wrong.any():
             record = int(wrong.argmax())
             return record, f"{int(count[record])} {name}-of-text tokens, the {where} token is {'one' if in_place[record] else 'none'}"

@@ -326,6 +326,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         **of_all("pretrain"),
         **of_images("pretrain"),
         "test_fraction": By(0.4),
+        "append_eod": By(False),
         "bos": By("true"),
         "preprocessing.min_chars": By(5),
         "preprocessing.max_chars": By(60),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,15 @@ def test_documents_that_are_trained_as_their_regions_say() -> None:
     assert check_document_masks([RIGHT, masked], WORDS, None) == Verdict(True, summary, numbers)
     many = check_document_masks([masked] * 2000, WORDS, None)
     assert many.summary == "2,000 documents are trained where their regions say so; 2,000 tokens are not trained"
+
+
+def test_documents_that_nothing_ends() -> None:
+    """The last token is of the text, whatever it weighs."""
+    whole = replace(document(HALF, [ONE, TWO, THREE], [0.5, 0.5, 1]), ended=False)
+    assert check_document_masks([whole], WORDS, None).passed
+    short = replace(document(HALF, [ONE, TWO], [0.5, 0.5]), ended=False)
+    assert not check_document_masks([short], WORDS, None).passed
+    assert check_document_masks([replace(document([("One", 0.5), (" \n", 1.0)], [ONE, LINE], [0.5, 1]), ended=False)], WORDS, None).passed
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,25 @@ def test_documents(records: list[list[int]], where: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("records", "bos", "where"),
+    [
+        ([[5, 6], [7]], None, None),
+        ([[5, 6], [7, EOS]], None, "record 1"),
+        ([[EOS, 6], [7]], None, "record 0"),
+        ([[4, 5, 6], [4, 7]], 4, None),
+        ([[4, 5, 6], [7]], 4, "record 1"),
+        ([[4, 5, EOS], [4, 7]], 4, "record 0"),
+        ([[EOS, 5, 6], [EOS, 7]], EOS, None),
+        ([[EOS, 5, 6], [EOS, 7, EOS]], EOS, "record 1"),
+        ([[5, EOS], [EOS, 7]], EOS, "record 0"),
+    ],
+)
+def test_documents_that_nothing_ends(records: list[list[int]], bos: int | None, where: str | None) -> None:
+    verdict = check_records(store(*records), vocabulary_size=SIZE, eos_id=EOS, bos_id=bos, ended=False)
+    assert (verdict.worst.where if verdict.worst else None) == where
+
+
+@pytest.mark.parametrize(
     ("masks", "where"),
     [
         ([[0, 1], [1, 1, 1]], None),

@@ -94,12 +94,12 @@ def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
 
 
 def document_conversations(store: Store, stream: TokenStore) -> Iterator[Conversation]:
-    """Each document of a pretraining stream with images, with a fresh render of its source, ended by the end-of-text token. The begin-of-text
+    """Each document of a pretraining stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
     token, which `row_integrity` checks, is left out."""
     family = store.workspace.family(Pretrain)
     domain, vocabulary = domain_of(family, store.partition), store.vocabulary
     convert = converter(domain, Sample)
-    special = {"eos_token": vocabulary.special["eos_token"]}
+    special = {"eos_token": vocabulary.special["eos_token"]} if family.append_eod else {}
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image_placeholder(family))
     begin = int(documents_begin_with(vocabulary, family.bos) is not None)
     for number, identity, record in source_records(store, store.partition, stream):

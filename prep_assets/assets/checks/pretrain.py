@@ -38,9 +38,10 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 
 def pretrain_rows(store: Store) -> Verdict:
     """The rows of every stream, where documents begin and end, and the images in them."""
-    streams, vocabulary = store.streams().values(), store.vocabulary
-    begin = documents_begin_with(vocabulary, store.workspace.family(Pretrain).bos)
-    sound = (check_records(each, vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=begin) for each in streams)
+    streams, vocabulary, family = store.streams().values(), store.vocabulary, store.workspace.family(Pretrain)
+    begin = documents_begin_with(vocabulary, family.bos)
+    size, end, ended = vocabulary.size, vocabulary.eos_id, family.append_eod
+    sound = (check_records(each, vocabulary_size=size, eos_id=end, bos_id=begin, ended=ended) for each in streams)
     return together(chain(sound, image_verdicts(store, streams)))
 
 
@@ -59,7 +60,7 @@ def masked_documents(store: Store, stream: TokenStore) -> Iterator[MaskedDocumen
     begin = int(documents_begin_with(store.vocabulary, family.bos) is not None)
     for number, identity, record in source_records(store, store.partition, stream):
         ids, mask = (stream.record(number, key)[begin:] for key in ("tokens", "loss_mask"))
-        yield MaskedDocument(identity, sample_of(convert, record, identity), ids, mask)
+        yield MaskedDocument(identity, sample_of(convert, record, identity), ids, mask, family.append_eod)
 
 
 def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> Verdict:
@@ -106,7 +107,8 @@ def document_texts(store: Store, stream: TokenStore) -> Iterator[Text]:
         text = as_it_is.plain(record.payload) if as_it_is is not None else None
         if text is None:
             text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
-        yield _as_text(identity, text, stream.record(number, "tokens")[begin:-1], name, fim, vocabulary)
+        ids = stream.record(number, "tokens")
+        yield _as_text(identity, text, ids[begin : len(ids) - family.append_eod], name, fim, vocabulary)
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:

@@ -15,7 +15,13 @@ from prep_assets.assets.checks.prompts import prompt_conversations
 from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
 from prep_assets.assets.stage import Store
 from prep_assets.config.models import Pretrain
-from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS, PROMPT_TOKEN_MUTATIONS, TokenMutation
+from prep_assets.proofs.document_mutations import (
+    DOCUMENT_MUTATIONS,
+    MASK_MUTATIONS,
+    PROMPT_TOKEN_MUTATIONS,
+    UNENDED_MUTATIONS,
+    TokenMutation,
+)
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.starts import documents_begin_with
@@ -29,8 +35,8 @@ Check = Callable[[Sequence[Ids]], Verdict]
 
 def document_trials(store: Store) -> list[Trial]:
     """Corruptions of documents. Those with images, or cut for fill-in-the-middle, are left alone: their ids do not stand in the order of the text."""
-    vocabulary = store.vocabulary
-    bos = documents_begin_with(vocabulary, store.workspace.family(Pretrain).bos)
+    vocabulary, family = store.vocabulary, store.workspace.family(Pretrain)
+    bos, ended = documents_begin_with(vocabulary, family.bos), family.append_eod
     begin, trials = int(bos is not None), list[Trial]()
     for stream in store.streams().values():
         trials += _mask_trials(store, stream) if "loss_mask" in stream.arrays else []
@@ -42,16 +48,16 @@ def document_trials(store: Store) -> list[Trial]:
         expected = [text for _, text in whole]
 
         def texts_of(found: Sequence[Ids], expected: Sequence[Text] = expected) -> Verdict:
-            changed = [replace(text, ids=ids[begin:-1]) for text, ids in zip(expected, found, strict=True)]
+            changed = [replace(text, ids=ids[begin : len(ids) - ended]) for text, ids in zip(expected, found, strict=True)]
             return prove_texts(changed, vocabulary)
 
         checks: dict[str, Check] = {
             "tokenization_identity": texts_of,
             "row_integrity": lambda found: check_records(
-                _store(found), vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=bos
+                _store(found), vocabulary_size=vocabulary.size, eos_id=vocabulary.eos_id, bos_id=bos, ended=ended
             ),
         }
-        trials += _trials(rows, DOCUMENT_MUTATIONS, checks, vocabulary.eos_id, vocabulary.size)
+        trials += _trials(rows, DOCUMENT_MUTATIONS if ended else UNENDED_MUTATIONS, checks, vocabulary.eos_id, vocabulary.size)
     return trials
 
 

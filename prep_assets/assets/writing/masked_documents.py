@@ -82,7 +82,7 @@ def write_masked_documents(
             f"{reading.name} has images or regions that are not trained: preprocessing.fim would cut documents around them. Set fim.rate to 0"
         )
     documents = MaskedDocuments(untemplated(workspace, family), ImageFiles(workspace.image_folder(reading.domain)), family)
-    ends = ends_of(vocabulary, family.bos)
+    ends = ends_of(vocabulary, family.bos, family.append_eod)
     encoder = Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
     counts = {"read": 0, "kept": 0, "tokens": 0, "tokens_train": 0, "tokens_dev": 0, "images": 0, "trained_tokens": 0}
     for items, in_test in reading.examples("tokenize", quarantine):

@@ -26,6 +26,7 @@ from prep_assets.stores.tokens import BinWriter, TokenStore
 @exporter(
     "astrai",
     *(PackedStore, TokenStore, Pairs, GroupStore),
+    keeps_borders=False,
     only={
         "pad_id": lambda kind, _: kind is PackedStore,
         "max_tokens_per_shard": lambda kind, _: kind in (PackedStore, TokenStore),

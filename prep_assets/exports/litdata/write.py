@@ -27,7 +27,7 @@ INT32 = 16
 """Number of torch.int32 among litdata's types."""
 
 
-@exporter("litdata", TokenStore, keeps_mask=lambda _: False)
+@exporter("litdata", TokenStore, keeps_borders=False, keeps_mask=lambda _: False)
 def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: int, chunk_bytes: Count = 1 << 26) -> None:
     """A token stream in chunks of whole blocks of `block_size` tokens, about `chunk_bytes` each. A stream with a loss mask is refused."""
     if "loss_mask" in source.arrays:

@@ -26,7 +26,7 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
 
-@exporter("olmo", TokenStore, PackedStore)
+@exporter("olmo", TokenStore, PackedStore, keeps_borders=False)
 def olmo(
     source: TokenStore | PackedStore, out: Path, progress: Progress, *, vocab_size: Count | None = None, part_bytes: Count = 1_000_000_000
 ) -> None:

@@ -27,7 +27,14 @@ FORMS: tuple[Mapping[str, Any], ...] = ({"prompt": str, "chosen": str, "rejected
 
 
 @exporter(
-    "tlfs", PackedStore, TokenStore, Lines, kind="hdf5", keeps_mask=lambda _: False, only={"pad_id": lambda kind, _: kind is PackedStore}
+    "tlfs",
+    PackedStore,
+    TokenStore,
+    Lines,
+    kind="hdf5",
+    keeps_borders=False,
+    keeps_mask=lambda _: False,
+    only={"pad_id": lambda kind, _: kind is PackedStore},
 )
 def tlfs(
     source: PackedStore | TokenStore | Lines, out: Path, progress: Progress, *, name: FileName | None = None, pad_id: TokenId = 0
