@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 
-from dagster._utils.warnings import BetaWarning, PreviewWarning
+from dagster import BetaWarning, PreviewWarning
 
-# backfill policies and partitioned checks are marked as beta, and each use would say so on every command; these have no public name
+# backfill policies and partitioned checks are marked as beta, and each use would say so on every command
 warnings.filterwarnings("ignore", category=BetaWarning)
 warnings.filterwarnings("ignore", category=PreviewWarning)
 
