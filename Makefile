@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: bench killpoints faults powercut crashstates fuzz demo test soak test-readers test-ui mutants grid setup lint ui clean
+.PHONY: bench killpoints faults powercut crashstates fuzz demo test soak test-extras test-readers test-ui mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -44,6 +44,10 @@ $(VENV)/.installed-readers: $(VENV)/.installed-test prep_assets_tests/readers.tx
 
 test-readers: $(VENV)/.installed-readers
 	@PREP_ASSETS_READERS=1 $(BIN)/python -m pytest -n 2 -m readers
+
+# a wheel in an empty environment, with each extra alone: most of ten minutes
+test-extras: $(VENV)/.installed-test
+	@PREP_ASSETS_EXTRAS=1 $(BIN)/python -m pytest -n0 prep_assets_tests/test_extras.py
 
 # a headless Chromium (Debian: apt-get install chromium), or the one that PREP_ASSETS_CHROMIUM names
 $(VENV)/.installed-ui: $(VENV)/.installed-test

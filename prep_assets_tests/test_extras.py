@@ -1,0 +1,75 @@
+"""Each extra by itself: a wheel in an empty environment, and what the page on Python promises of it. `make test-extras` runs these."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.wheel import build_wheel
+
+if os.environ.get("PREP_ASSETS_EXTRAS") != "1":
+    pytest.skip("make test-extras", allow_module_level=True)
+
+BASE = """
+import json, shutil, subprocess
+from pathlib import Path
+import prep_assets as pa
+shutil.copytree(Path(pa.__file__).parent / "_configs", "configs")
+pa.build(pa.Workspace("configs", "stores"), "sft_packed")
+assert len(pa.load("stores/sft_packed")) > 0
+manifest = json.loads(Path("stores/sft_tokens/gsm8k/current/manifest.json").read_text())
+"""
+"""What the base install promises: it reads, renders, tokenizes, packs and stores."""
+MISSING = """
+import importlib.util
+for name in {names!r}:
+    assert importlib.util.find_spec(name) is None, name + " is installed, although nobody asked for it"
+"""
+HEAVY = ("dagster", "torch", "transformers", "gigatoken", "typer", "obstore", "aiohttp")
+COMMAND = "subprocess.run(['bin/prep-assets', 'verify', 'sft_packed'], check=True)"
+PROVES = {
+    "": ("assert 'gigatoken' not in manifest['recipe']['engine']", HEAVY),
+    "cli": (COMMAND, ("dagster", "torch", "transformers")),
+    "dagster": ("from prep_assets.definitions import defs; assert defs.resolve_asset_graph()", ("torch", "transformers")),
+    "hf": ("import transformers", ("dagster", "torch")),
+    "fast": ("assert 'gigatoken' in manifest['recipe']['engine']", ("dagster", "torch", "transformers")),
+    "train": (
+        "from prep_assets.training import PackedDataset; assert len(PackedDataset('stores/sft_packed')[0]['input_ids']) == 1024",
+        ("dagster", "transformers"),
+    ),
+    "http": ("import aiohttp", ("dagster", "torch", "transformers")),
+    "s3": ("from prep_assets.stores import bucket", ("dagster", "torch", "transformers")),
+    "tiktoken": ("import tiktoken", ("dagster", "torch", "transformers")),
+    "sentencepiece": ("import sentencepiece", ("dagster", "torch", "transformers")),
+    "mistral": ("import mistral_common", ("dagster", "torch", "transformers")),
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.mark.parametrize("extra", list(PROVES))
+def test_alone_in_an_empty_environment(extra: str, wheel: Path, tmp_path: Path) -> None:
+    code, absent = PROVES[extra]
+    subprocess.run([sys.executable, "-m", "venv", tmp_path], check=True)
+    named = f"{wheel}[{extra}]" if extra else str(wheel)
+    pip = [tmp_path / "bin" / "pip", "--disable-pip-version-check", "install", "--quiet", "--constraint", ROOT / "constraints.txt", named]
+    subprocess.run(pip, check=True)
+    hidden = ("PYTHONPATH", "PREP_ASSETS_CONFIG_DIR", "PREP_ASSETS_STORE_DIR", "DAGSTER_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"PREP_ASSETS_CONFIG_DIR": str(tmp_path / "configs"), "PREP_ASSETS_STORE_DIR": str(tmp_path / "stores")}
+    said = subprocess.run(
+        [tmp_path / "bin" / "python", "-c", BASE + code + MISSING.format(names=absent)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
