@@ -24,6 +24,10 @@ class SourceError(PrepAssetsError):
     """A source file that is missing, empty, cut short or changed under our feet."""
 
 
+class SourceUnavailable(SourceError):
+    """A source whose server does not answer now. Another attempt may succeed; Dagster makes two."""
+
+
 class TemplateError(PrepAssetsError):
     """A chat template that cannot be rendered, or that cannot support what the configuration asks of it."""
 

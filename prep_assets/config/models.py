@@ -222,6 +222,12 @@ class Refresh(Model):
 
     every: str = Field(default="0 3 * * *", description="Cron expression of the schedule.")
     timezone: str = Field(default="UTC", description="Time zone of the schedule.")
+    fresh_for: float | None = Field(
+        default=None,
+        gt=0,
+        le=24 * 366,
+        description="Hours after which the UI shows an asset that no run has brought up to date as stale. null: never.",
+    )
 
 
 class Family(Model):

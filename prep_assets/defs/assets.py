@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -19,6 +20,8 @@ from prep_assets.defs.versions import code_version
 from prep_assets.errors import PrepAssetsError
 
 SINGLE_RUN = dg.BackfillPolicy.single_run()
+POOL = "prep_assets"
+"""The pool of every step that builds: each may use all cores and gigabytes of memory, so that a limit on it keeps runs from piling up."""
 
 
 def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
@@ -63,6 +66,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: dg.Static
         code_version=code_version(workspace, asset),
         metadata={"dagster/column_schema": dg.TableSchema(columns)} if columns else {},
         automation_condition=_automation(asset),
+        freshness_policy=_freshness(workspace, asset),
     )
     Options = options(asset.family) if asset.name in EVERY else Nothing
 
@@ -78,6 +82,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: dg.Static
         partitions_def=own_partitions,
         backfill_policy=SINGLE_RUN,
         required_resource_keys={site.resource},
+        pool=POOL,
     )
     def body(context: dg.AssetExecutionContext, config: Options) -> Iterator[Any]:  # type: ignore[valid-type]
         if context.op_execution_context.selected_asset_keys:
@@ -99,6 +104,11 @@ def _automation(asset: Asset) -> dg.AutomationCondition[Any] | None:
     holds = condition.check_passed() | condition.will_be_requested()
     fails = condition.any_deps_match(condition.any_checks_match(~holds, blocking_only=True)).with_label("any_deps_blocking_checks_failed")
     return condition.eager() & ~fails
+
+
+def _freshness(workspace: Workspace, asset: Asset) -> dg.FreshnessPolicy | None:
+    hours = workspace.family(FAMILIES[asset.family]).refresh.fresh_for
+    return None if hours is None else dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=hours))
 
 
 def _broken(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.AssetsDefinition:

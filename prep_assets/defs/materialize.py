@@ -19,12 +19,14 @@ from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused
 from prep_assets.engine.planning import Step
 from prep_assets.engine.running import check
 from prep_assets.engine.tally import Tally
-from prep_assets.errors import PrepAssetsError
+from prep_assets.errors import PrepAssetsError, SourceUnavailable
 from prep_assets.proofs.verdict import Verdict
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
 SHOWN_SUMMARY = 2000
+RETRIES, SECONDS_TO_WAIT = 2, 20
+"""Of a step whose sources did not answer."""
 
 
 def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site, asset: Asset) -> Iterator[Any]:
@@ -45,12 +47,12 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
             yield from record.events(event)
     except PrepAssetsError as error:
         yield from record.unchanged()
-        raise _failure(asset, str(error)) from None
+        raise _ending(asset, str(error), isinstance(error, SourceUnavailable)) from None
     if str(tally):
         context.log.info(str(tally))
     yield from record.end()
     if record.reasons:
-        raise _failure(asset, "\n".join(record.reasons))
+        raise _ending(asset, "\n".join(record.reasons), record.passing)
 
 
 def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> Iterator[Any]:
@@ -86,6 +88,16 @@ def _failure(asset: Asset, text: str) -> dg.Failure:
     return dg.Failure(text if text.startswith(asset.name) else f"{asset.name}: {text}", allow_retries=False)
 
 
+def _ending(asset: Asset, text: str, passing: bool) -> Exception:
+    """How a step ends that did not do all it was asked for. One whose sources did not answer is tried again by Dagster."""
+    failure = _failure(asset, text)
+    if not passing:
+        return failure
+    again = dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=SECONDS_TO_WAIT)
+    again.__cause__ = failure
+    return again
+
+
 class _Record:
     """Turns events of the engine into events of Dagster.
 
@@ -99,6 +111,7 @@ class _Record:
         self._accepted: list[Accepted] = []
         self._seen: set[tuple[str, str]] = set()
         self.reasons: list[str] = []
+        self.passing = False
 
     def events(self, event: Event) -> Iterator[Any]:
         match event:
@@ -111,6 +124,7 @@ class _Record:
                 yield from self.checks(event.step, event.verdicts)
             case Refused():
                 self.reasons.append(event.reason)
+                self.passing |= isinstance(event.error, SourceUnavailable)
                 yield from self.checks(event.step, event.verdicts)
             case _:
                 pass

@@ -18,7 +18,7 @@ from prep_assets.records.find import Found, find
 from prep_assets.records.formats import SUFFIXES, check_format, format_of
 from prep_assets.records.hub import find_on_hub, is_hub
 from prep_assets.records.naming import order, stable_names
-from prep_assets.records.remote import file_name, is_remote, open_remote, remote_size, remote_version, said
+from prep_assets.records.remote import file_name, is_remote, open_remote, remote_size, remote_version, said, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,10 @@ def _opened(file: SourceFile) -> BinaryIO:
     try:
         return open_remote(file.url) if is_remote(file.url) else Path(file.url).open("rb")
     except Exception as error:  # each remote file system raises its own kinds
-        raise SourceError(
+        message = (
             f"{file.name}: cannot open {file_name(file.url)}: {said(error, file.url)}. Fetch it again or leave it out of the configuration"
-        ) from error
+        )
+        raise (unreadable(error, message) if is_remote(file.url) else SourceError(message)) from error
 
 
 def _stat(path: str) -> os.stat_result:

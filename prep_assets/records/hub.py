@@ -13,6 +13,7 @@ from pathlib import Path
 
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.records.find import Found, is_data, walk
+from prep_assets.records.remote import unreadable
 
 SCHEME = "hub://"
 _ADDRESS = re.compile(r"hub://(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<commit>[^/]+))?(?:/(?P<path>.+))?")
@@ -98,4 +99,4 @@ def _snapshot(address: HubAddress) -> Path:
         return Path(snapshot_download(address.repository, repo_type="dataset", revision=address.commit, allow_patterns=allow))
     except (OSError, ValueError) as error:  # what huggingface_hub raises derives from these
         where = f"hub data set {address.repository!r} at commit {address.commit}"
-        raise SourceError(f"cannot fetch {where}: {error}. Check the name, the access token (HF_TOKEN) and the connection") from error
+        raise unreadable(error, f"cannot fetch {where}: {error}. Check the name, the access token (HF_TOKEN) and the connection") from error

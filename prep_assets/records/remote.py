@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from prep_assets.errors import SourceError
+from prep_assets.errors import SourceError, SourceUnavailable
 
 # What the file systems of fsspec call "this is another version", the strongest first.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "Content-MD5", "version_id", "generation", "mtime", "LastModified", "Last-Modified", "created")
@@ -33,6 +34,30 @@ def said(error: Exception, url: str) -> str:
     return f"{type(error).__name__}: {text}"
 
 
+_PASSING = re.compile("Connect|Timeout|Disconnected|Transport|SlowDown|EndpointConnection")
+"""Names of errors, in any library, of a server that was not reached."""
+
+
+def unreadable(error: Exception, message: str) -> SourceError:
+    """What to raise where a source cannot be fetched: `SourceUnavailable` where its server was not reached, is busy or failed."""
+    chain, seen = list[BaseException](), error.__cause__ or error.__context__
+    while seen is not None and seen not in chain:
+        chain.append(seen)
+        seen = seen.__cause__ or seen.__context__
+    answers = [_status(each) for each in (error, *chain)]
+    stated = [status for status in answers if status is not None]
+    passing = [status in (408, 425, 429) or status >= 500 for status in stated] or [
+        bool(_PASSING.search(type(each).__name__)) for each in (error, *chain)
+    ]
+    return SourceUnavailable(message) if any(passing) else SourceError(message)
+
+
+def _status(error: BaseException) -> int | None:
+    """What an HTTP server answered, where an error says so."""
+    own = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
+    return own if isinstance(own, int) else None
+
+
 def list_remote(url: str) -> list[str]:
     """URLs of the files that `url` (one file, a glob, or a folder) stands for.
 
@@ -49,9 +74,8 @@ def list_remote(url: str) -> list[str]:
             found = [path] if _exists(system, path, url) else []
         return sorted(str(system.unstrip_protocol(one)) for one in found)
     except Exception as error:  # each remote file system raises its own kinds
-        raise SourceError(
-            f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
-        ) from error
+        message = f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
+        raise unreadable(error, message) from error
 
 
 def _exists(system: Any, path: str, url: str) -> bool:
@@ -112,4 +136,4 @@ def _info(url: str) -> dict[str, Any]:
         system.invalidate_cache()  # a listing kept from before would hide that a file has changed since
         return dict(system.info(path))
     except Exception as error:  # each remote file system raises its own kinds
-        raise SourceError(f"cannot look at {url!r}: {error}. Check the address and the credentials") from error
+        raise unreadable(error, f"cannot look at {url!r}: {error}. Check the address and the credentials") from error

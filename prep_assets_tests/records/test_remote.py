@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.errors import SourceError
+from prep_assets.errors import SourceError, SourceUnavailable
 from prep_assets.records.files import find_files, fingerprint, stored_sums
 from prep_assets.records.pin import pin_files, verify_pins
 from prep_assets.records.remote import remote_size
@@ -271,9 +271,9 @@ def test_a_server_that_is_not_there_is_no_missing_file(faulty: str) -> None:
         free.bind(("127.0.0.1", 0))
         nobody = free.getsockname()[1]
     assert nobody != port
-    with pytest.raises(SourceError, match=r"cannot list .*Client.*[Cc]onnect"):
+    with pytest.raises(SourceUnavailable, match=r"cannot list .*Client.*[Cc]onnect"):
         find_files([f"http://127.0.0.1:{nobody}/a.jsonl"], BASE)
-    with pytest.raises(SourceError, match=r"cannot list .*503"):
+    with pytest.raises(SourceUnavailable, match=r"cannot list .*503"):
         find_files([f"{faulty}/broken.jsonl"], BASE)
 
 
