@@ -11,6 +11,7 @@ from prep_assets.proofs import identity
 from prep_assets.proofs.identity import Conversation, expected_ids, prove_identity
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
@@ -101,3 +102,40 @@ def test_a_render_is_cut_at_the_templates_control_tokens(shipped: Vocabulary, te
             wanted += reference.encode([part]).ids.tolist() if is_typed else plain(shipped, part)
     found = list(expected_ids(rows, shipped, reference))
     assert [each.tolist() for each in found] == [wanted, wanted] and all(each.dtype == np.int64 for each in found)
+
+
+class Noting:
+    """A reference that gives each text one id, its number among all texts."""
+
+    def __init__(self) -> None:
+        self.texts, self.begins = list[str](), list[bool]()
+
+    def encode(self, texts: Any, begins: Any) -> Flat:
+        first = len(self.texts)
+        self.texts += texts
+        assert begins.dtype == bool
+        self.begins += begins.tolist()
+        return Flat(np.arange(first, first + len(texts), dtype=np.uint32), np.arange(len(texts) + 1))
+
+
+def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
+    """What stands before the first control token begins it; the others follow one. Between two tokens there is no text."""
+    reference: Any = Noting()
+    start, end = (shipped.control[token] for token in ("<|im_start|>", "<|im_end|>"))
+    text = "a<|im_start|>b<|im_end|><|im_start|>"
+    rows = [row([], text=text, controls=((1, 13), (14, 24), (24, 36))), row([], text="cd", controls=()), row([], text="", controls=())]
+    found = [ids.tolist() for ids in expected_ids(rows, shipped, reference)]
+    assert found == [[0, start, 1, end, start], [2], []]
+    assert (reference.texts, reference.begins) == (["a", "b", "cd"], [True, False, True])
+
+
+def test_batches_end_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "BATCH_CHARACTERS", 4)
+    rows = [row([], name, text=name, controls=()) for name in ("ab", "cd", "e", "fgh", "ijklm", "no")]
+    assert [[each.id for each in batch] for batch in identity._batches(rows)] == [["ab", "cd"], ["e", "fgh"], ["ijklm"], ["no"]]
+
+
+def test_typed_control_tokens_of_all_batches_are_counted(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "BATCH_CHARACTERS", 1)
+    verdict = prove_identity([row(right(shipped), typed=2), row(right(shipped), typed=3)], shipped)
+    assert verdict.numbers == {"rows_tokenized_again": 2, "control_tokens_in_content": 5}
