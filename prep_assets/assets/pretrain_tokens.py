@@ -47,6 +47,7 @@ from prep_assets.tokenization.ends import chosen, ends_of
 from prep_assets.tokenization.fill_in_the_middle import FillInTheMiddle, sentinels_of
 from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
+from prep_assets.tokenization.weighing import CANNOT_REPRESENT
 
 RAW = "pretrain_raw"
 
@@ -154,6 +155,8 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
             if byte_lengths is not None:
                 # a text that is lossy is refused for that, however long it is
                 faults |= _lossy(flat, documents, vocabulary, byte_lengths, tokenized)
+            elif vocabulary.unknown_id is not None:
+                faults |= _unknown(flat, vocabulary.unknown_id)
             documents.write_refused(quarantine, list(faults.items()))
             to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
             for split, writer in enumerate(writers):
@@ -221,12 +224,18 @@ def _lossy(
     # a SentencePiece tokenizer puts one space in front of the first word
     allowed = (0, 1) if vocabulary.prefix_space != "never" else (0,)
     suspects = np.flatnonzero(~np.isin(found - sizes, allowed)).tolist()
-    detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
     return {
-        i: Refused("lossy_tokenizer", detail, stage="tokenize")
+        i: Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize")
         for i in suspects
         if found[i] - len(tokenized(documents.texts[i], documents.id_of(i)).encode()) not in allowed
     }
+
+
+def _unknown(flat: Flat, unknown: int) -> dict[int, Refused]:
+    """The documents, by index, of which the tokenizer does not know some character."""
+    places = np.flatnonzero(flat.ids == unknown)
+    documents = np.unique(np.searchsorted(flat.offsets, places, "right") - 1)
+    return {int(document): Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize") for document in documents}
 
 
 def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:

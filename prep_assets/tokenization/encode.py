@@ -100,7 +100,7 @@ class Encoder:
         tokens = tokenize(cuts, self.vocabulary, self.engines)
         offsets = tokens.per_item[cuts.item_bounds]
         loss, faults = weigh(cuts, tokens, offsets)
-        faults |= lossy(cuts, tokens)
+        faults |= lossy(cuts, tokens, self.vocabulary.unknown_id)
         chosen = self._cut_to_length(cuts, tokens, loss, offsets, faults)
         images = cuts.placed(tokens.per_item)
         for example, fault in cut_through(images, chosen).items() if len(images) else ():

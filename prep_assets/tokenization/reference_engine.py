@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from prep_assets.tokenization.flat import NO_TEXTS, Flat, Ids, offsets_of
+from prep_assets.tokenization.ordinary import ordinary
 
 BATCH_CHARACTERS = 1 << 20
 """What the library is given at once, about."""
@@ -28,7 +29,7 @@ class ReferenceEngine:
         from tokenizers import Tokenizer
 
         # the post-processor only adds special tokens, which no engine does, and trims white space off the character spans
-        opened = Tokenizer.from_buffer(msgspec.json.encode({**self._spec, "post_processor": None}))
+        opened = Tokenizer.from_buffer(msgspec.json.encode({**ordinary(self._spec), "post_processor": None}))
         opened.no_truncation()
         opened.no_padding()
         opened.encode_special_tokens = True

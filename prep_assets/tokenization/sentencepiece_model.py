@@ -2,8 +2,8 @@
 
 The library normalizes a text, puts ``▁`` in front of it and for every space, and merges neighbours by the scores of what they make.
 `tokenizers` does the same with a normalizer and with merges in the order of these scores. Two kinds of models are refused: those with pieces that
-a user defined, which are matched inside of texts by rules of their own; and Unigram models, in which `tokenizers` takes a typed ``<s>`` for the
-control token.
+a user defined, which are matched inside of texts by rules of their own; and Unigram models. Of a Unigram model the library adds up scores from the
+beginning of a text as float32, `tokenizers` as float64, so that far on in a long text, and where two splits score the same, other pieces win.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ def from_sentencepiece(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     trainer, pieces = model.trainer_spec, list(model.pieces)
     if trainer.model_type != _BPE:
         kind = {1: "Unigram", 3: "word", 4: "char"}.get(trainer.model_type, trainer.model_type)
-        raise ConfigError(f"{path} is a SentencePiece model of the kind {kind}; BPE alone can be converted exactly. Use its tokenizer.json")
+        why = (
+            "; scores are added up in float32 there and in float64 by tokenizers, which picks other pieces in long texts"
+            if kind == "Unigram"
+            else ""
+        )
+        raise ConfigError(
+            f"{path} is a SentencePiece model of the kind {kind}; BPE alone can be converted exactly{why}. Use its tokenizer.json"
+        )
     own = [piece.piece for piece in pieces if piece.type == _USER_DEFINED]
     if own:
         raise ConfigError(f"{path} has {len(own)} user-defined pieces such as {own[0]!r}; use the tokenizer.json that is published with it")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.byte_level import ALPHABET
 from prep_assets.tokenization.fast_form import composes
+from prep_assets.tokenization.ordinary import unknown_id
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,11 @@ class Vocabulary:
             ConfigError: the tokenizer declares none.
         """
         return self._id_of("bos_token")
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """The id of what the vocabulary has no token for; `None` where there is none."""
+        return unknown_id(self.spec)
 
     @cached_property
     def pad_id(self) -> int:

@@ -11,6 +11,7 @@ from prep_assets.tokenization.tokens import Tokens, regions
 
 Faults = dict[int, Refused]
 """Number of an example → why it is refused."""
+CANNOT_REPRESENT = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
 
 
 def weigh(cuts: Cuts, tokens: Tokens, offsets: Ints) -> tuple[npt.NDArray[np.float32], Faults]:
@@ -48,13 +49,17 @@ def _across(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[np.floa
     return faults
 
 
-def lossy(cuts: Cuts, tokens: Tokens) -> Faults:
-    """Examples whose tokens do not add up to their bytes: the tokenizer has lost or changed a character."""
-    if tokens.is_exact or tokens.by_offsets:
+def lossy(cuts: Cuts, tokens: Tokens, unknown: int | None = None) -> Faults:
+    """Examples of which the tokenizer has lost or changed a character: their tokens do not add up to their bytes, or, where ids do not stand for
+    fixed bytes, one of them is the `unknown` id."""
+    if tokens.is_exact or (tokens.by_offsets and unknown is None):
         return {}
-    ends, last = tokens.ends, tokens.per_item[1:] - 1
-    is_empty = np.diff(tokens.per_item) == 0
-    wrong = np.flatnonzero(is_empty | (ends[np.maximum(last, 0)] != cuts.item_ends)) if ends.size else np.arange(len(cuts.item_ends))
+    if tokens.by_offsets:
+        wrong = np.searchsorted(tokens.per_item, np.flatnonzero(tokens.ids == unknown), "right") - 1
+        wrong = wrong[cuts.items[wrong] < 0]
+    else:
+        ends, last = tokens.ends, tokens.per_item[1:] - 1
+        is_empty = np.diff(tokens.per_item) == 0
+        wrong = np.flatnonzero(is_empty | (ends[np.maximum(last, 0)] != cuts.item_ends)) if ends.size else np.arange(len(cuts.item_ends))
     examples = np.unique(np.searchsorted(cuts.item_bounds, wrong, "right") - 1)
-    detail = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
-    return {int(example): Refused("lossy_tokenizer", detail, stage="tokenize") for example in examples}
+    return {int(example): Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize") for example in examples}

@@ -119,6 +119,8 @@ def documents(store: Store, second: Second) -> Judge:
         ids = engine.encode([text]).ids
         if vocabulary.token_bytes is not None and vocabulary.decode(ids).removeprefix(" ") != vocabulary.normalized(text).removeprefix(" "):
             raise Refused("lossy_tokenizer", "", stage="tokenize")
+        if vocabulary.token_bytes is None and vocabulary.unknown_id in ids:
+            raise Refused("lossy_tokenizer", "", stage="tokenize")
         # the cut parts of a document have three sentinels between them, and may be a few tokens longer than the whole
         if options.max_seq_len is not None and len(ids) + (8 if fim.rate else 0) > options.max_seq_len:
             raise Refused("too_long", "", stage="tokenize")

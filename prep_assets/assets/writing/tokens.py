@@ -27,7 +27,9 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     loader = "transformers" if family.tokenizer_loader == "transformers" else "file"
     vocabulary = workspace.vocabulary(family)
     padded = {} if family.pad_vocab_to is None else {"pad_vocab_to": vocabulary_size(family, vocabulary)}
-    return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": version("tokenizers"), "engine": family.engine, **padded}
+    # models of words and pieces: a typed control token is text, and what they do not know refuses its record
+    pieces = {"pieces": 1} if vocabulary.spec["model"]["type"] != "BPE" else {}
+    return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": version("tokenizers"), "engine": family.engine, **padded, **pieces}
 
 
 def vocabulary_size(family: Family, vocabulary: Vocabulary) -> int:
