@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: bench killpoints faults powercut crashstates fuzz demo test soak test-extras test-readers test-ui mutants grid setup lint ui clean
+.PHONY: bench killpoints faults powercut crashstates fuzz demo test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -57,6 +57,16 @@ $(VENV)/.installed-ui: $(VENV)/.installed-test
 test-ui: $(VENV)/.installed-ui
 	@PREP_ASSETS_UI=1 $(BIN)/python -m pytest -n0 prep_assets_tests/ui
 
+# a Ray cluster of several nodes on this machine, in an environment of its own: what is built there has the bytes of a build without it
+CLUSTER := .venv-cluster
+$(CLUSTER)/.installed: pyproject.toml constraints.txt
+	@test -x $(CLUSTER)/bin/python || $(PYTHON) -m venv $(CLUSTER)
+	@$(CLUSTER)/bin/pip --disable-pip-version-check install --quiet --constraint constraints.txt --editable '.[test,ray,team]'
+	@touch $@
+
+test-cluster: $(CLUSTER)/.installed
+	@PREP_ASSETS_CLUSTER=1 $(CLUSTER)/bin/python -m pytest -n0 prep_assets_tests/cluster
+
 lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -96,4 +106,4 @@ ui: setup
 	@$(BIN)/dagster dev
 
 clean:
-	rm -rf $(VENV) data .dagster .tmp_dagster_home_*
+	rm -rf $(VENV) $(CLUSTER) data .dagster .tmp_dagster_home_*

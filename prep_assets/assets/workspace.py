@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from prep_assets.tokenization.engines import Engines
     from prep_assets.tokenization.vocabulary import Vocabulary
     from prep_assets.workers.pool import Pool
+    from prep_assets.workers.shards import Runner
 
 F = TypeVar("F", bound=Family)
 Progress = Callable[[str, int, int], None]
@@ -50,7 +53,8 @@ class Workspace:
         overrides: family → options that this run sets over the file's.
         progress: told about long work.
         workers: how many processes work at a time, whatever the families say; `None`: what they say.
-        pool: where work in shards is done; `None`: in this process.
+        pool: where work in shards is done on this machine; `None`: in this process.
+        same: hashes that configuration and tokenizer of the family worked on must have; empty in the process that plans.
     """
 
     configs: Path
@@ -59,6 +63,7 @@ class Workspace:
     progress: Progress = silent
     workers: Workers | None = None
     pool: Pool | None = field(default=None, compare=False)
+    same: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "configs", Path(self.configs))
@@ -78,12 +83,18 @@ class Workspace:
         """This workspace without overrides: what the files alone say."""
         return replace(self, overrides={}) if self.overrides else self
 
-    def travelling(self) -> Workspace:
-        """This workspace as it goes to another process: with nothing that it has opened, and no workers of its own."""
-        return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides)
+    def travelling(self, kind: type[Family]) -> Workspace:
+        """This workspace as it goes to another process: with nothing that it has opened, and no workers of its own.
 
-    def runner(self, family: Family, *, busy: int = 1) -> Pool | None:
-        """The pool, with as many workers as the family has; `None` where that is one.
+        Args:
+            kind: the family that is worked on: configuration and tokenizer must be the same there.
+        """
+        family = self.family(kind)
+        same = {f"{name_of(kind)} configuration": configuration_hash(family), f"{name_of(kind)} tokenizer": self.vocabulary(family).hash}
+        return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides, same=same)
+
+    def runner(self, family: Family, *, busy: int = 1) -> Runner | None:
+        """Who carries out shards, as many at a time as the family has workers; `None` where that is one process of this machine.
 
         Args:
             busy: how many processors this process keeps busy without workers; `auto` starts none for so few.
@@ -91,8 +102,20 @@ class Workspace:
         if self.pool is None:
             return None
         asked = self.workers or family.workers
+        if family.cluster.kind == "ray":
+            from prep_assets.workers.on_ray import RayTasks
+
+            return RayTasks(family.cluster.address, asked)
         self.pool.size = worker_count(asked)
         return self.pool if self.pool.size > (busy if asked == "auto" else 1) else None
+
+    def _compare(self, what: str, found: Callable[[], str]) -> None:
+        """Stop where a process that works for another one reads something else than that one did."""
+        if what in self.same and (ours := found()) != self.same[what]:
+            raise ConfigError(
+                f"{what}: it is another one on {platform.node()} ({ours[:12]}…) than where the build was started "
+                f"({self.same[what][:12]}…). Share one folder between all nodes, or wait until nobody changes it, and build again"
+            )
 
     @cached_property
     def _families(self) -> dict[str, Family]:
@@ -100,7 +123,7 @@ class Workspace:
 
     def family(self, kind: type[F]) -> F:
         """The configuration of a family, overrides applied."""
-        name = next(name for name, model in FAMILIES.items() if model is kind)
+        name = name_of(kind)
         if name not in self._families:
             loaded = load_family(name, self.configs)
             if self.overrides.get(name):
@@ -110,6 +133,7 @@ class Workspace:
 
             check_domains(loaded, f"{self.configs / name}.yaml")
             self._families[name] = with_tombstones(loaded, name, self.configs)
+            self._compare(f"{name} configuration", lambda: configuration_hash(self._families[name]))
         found = self._families[name]
         assert isinstance(found, kind)
         return found
@@ -200,12 +224,12 @@ class Workspace:
         from prep_assets.assets.tokenizers import bound_vocabulary
 
         opened = self._tokenizer(family)
-        if not isinstance(family, Chat):
-            return opened.vocabulary
-        try:
-            return bound_vocabulary(opened, self.template(family))
-        except TemplateError:  # whoever renders with it says so; data without chats needs no template
-            return opened.vocabulary
+        found = opened.vocabulary
+        if isinstance(family, Chat):
+            with suppress(TemplateError):  # whoever renders with it says so; data without chats needs no template
+                found = bound_vocabulary(opened, self.template(family))
+        self._compare(f"{name_of(type(family))} tokenizer", lambda: found.hash)
+        return found
 
     def engines(self, family: Family) -> Engines:
         """The engines that tokenize for the family."""
@@ -232,6 +256,17 @@ class Workspace:
         return load_template(
             family.template, self._tokenizer(family).vocabulary, base=self.configs, options=family.template_options, image=image
         )
+
+
+def name_of(kind: type[Family]) -> str:
+    """The name of a family, which is that of its configuration file."""
+    return next(name for name, model in FAMILIES.items() if model is kind)
+
+
+def configuration_hash(family: Family) -> str:
+    """Of all that a family's configuration says, tombstones included."""
+    forgotten = {name: sorted(domain.forgotten) for name, domain in family.domains.items()}
+    return digest([family.model_dump(mode="json", by_alias=True), forgotten])
 
 
 def _remembered(cache: Path) -> list[Pin]:

@@ -36,6 +36,11 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule(
+        "cluster.address",
+        lambda family: family.cluster.kind == "local",
+        "local workers have no address. Leave it out, or set cluster.kind: ray",
+    ),
+    Rule(
         "packing.tail",
         lambda family: family.packing.strategy != "concat",
         "only 'concat' has one last row that is short; every row of another strategy may be. Leave tail out, or set strategy: concat",
@@ -95,6 +100,11 @@ RULES = (
     ),
 )
 DOMAIN_RULES = (
+    Rule(
+        "cluster.address",
+        lambda family: family.cluster.kind == "local",
+        "local workers have no address. Leave it out, or set cluster.kind: ray",
+    ),
     Rule("domain_value", lambda domain: domain.domain_key is None, "there is no domain_key whose value it could be. Set domain_key"),
 )
 

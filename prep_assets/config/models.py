@@ -230,6 +230,19 @@ class Refresh(Model):
     )
 
 
+class Cluster(Model):
+    """Where the workers of a family are. It changes no byte."""
+
+    kind: Literal["local", "ray"] = Field(
+        default="local",
+        description="local: processes on this machine; ray: tasks on a Ray cluster whose nodes share configuration, sources and stores.",
+    )
+    address: str = Field(
+        default="auto",
+        description="Of the Ray cluster: host:6379, ray://host:10001, or auto: RAY_ADDRESS, or the one this machine belongs to.",
+    )
+
+
 class Family(Model):
     """What all families have."""
 
@@ -263,6 +276,7 @@ class Family(Model):
         default="auto",
         description="How many processes work on a store at a time; auto: as many as there are processors, and memory for. It changes no byte.",
     )
+    cluster: Cluster = Cluster()
 
     @model_validator(mode="after")
     def _every_option_means_something(self) -> Self:

@@ -12,7 +12,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
 from prep_assets.stores.manifest import build_key
 
-HOW = ("engine", "on_missing", "workers")
+HOW = ("engine", "on_missing", "workers", "cluster")
 """Options that say how to build and change no byte; they apply to every asset."""
 
 

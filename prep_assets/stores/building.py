@@ -11,11 +11,11 @@ from prep_assets.disk.faults import in_words
 from prep_assets.disk.folders import remove_tree, sync_folders
 from prep_assets.disk.ledger import recording
 from prep_assets.disk.readback import prove, read_back
-from prep_assets.errors import PrepAssetsError
+from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.h5_layout import h5_layout
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.shelf import Shelf
-from prep_assets.stores.version_folders import KEY_LENGTH, PAYLOAD, WORK_QUARANTINE
+from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, drop_shards, work_folder
 
 Write = Callable[[Path, Path], "Draft"]
 Audit = Callable[[Path], None]
@@ -38,14 +38,19 @@ def build_version(shelf: Shelf, about: Manifest, write: Write, audit: Audit, *, 
         before: bytes of the store that is current, for the message that the disk is full.
 
     Raises:
-        StoreError: the disk is full, or does not hold what was written; nothing of the build is left.
+        StoreError: the disk is full, or does not hold what was written; nothing of the build is left. Of a build that ends otherwise its finished
+            shards are.
     """
-    work = shelf.versions / f".writing-{about.build_key[:KEY_LENGTH]}"
+    work = work_folder(shelf.versions, about.build_key)
     try:
         (work / PAYLOAD).mkdir(parents=True)
-        return shelf.add(work, _written(work, about, write, audit))
+        version = shelf.add(work, _written(work, about, write, audit))
+        drop_shards(shelf.versions)
+        return version
     except BaseException as error:
         fault = in_words(error, shelf.versions, written=_size(work), before=before) if isinstance(error, OSError) else error
+        if isinstance(error, OSError | StoreError):  # else finished shards are there for the next try
+            drop_shards(shelf.versions)
         left = remove_tree(work) if work.exists() else []
         if left and isinstance(fault, PrepAssetsError):
             fault = type(fault)(f"{fault}. What was written could not be deleted: {'; '.join(left[:3])}")

@@ -27,7 +27,7 @@ from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.mirror import bucket_of
 from prep_assets.stores.shelf import Shelf
 from prep_assets.stores.version import Published
-from prep_assets.stores.version_folders import of_key
+from prep_assets.stores.version_folders import drop_shards, of_key
 
 __all__ = ["Draft", "Place", "Published", "open_published"]
 
@@ -109,6 +109,7 @@ class Place:
         """
         shelf = self.shelf
         with shelf.building() as notes:
+            drop_shards(shelf.versions, going_on="" if again else build_key)
             there = _sound(shelf, build_key)
             found = None if again else there
             if found is None:
@@ -161,6 +162,7 @@ class Place:
         """Delete what is `unused` and read by nobody, with what lies beside it, and all leftovers; no build is under way meanwhile."""
         shelf = self.shelf
         with shelf.building():
+            drop_shards(shelf.versions)
             return tuple(version for version in (*self.unused(), *self.leftovers()) if shelf.remove(version))
 
     def leftovers(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ versions/<build key>-<content hash>/           payload and manifest.json
 versions/<build key>-<content hash>-2/         the same content again, beside one that is damaged
 versions/<version>.quarantine.jsonl, .checks.json
 versions/.writing-…                            a build under way, or what a killed one left
+versions/.shards-<build key>/                  finished shards of such a build, with which it goes on when it is begun again
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from prep_assets.stores.manifest import MANIFEST
 VERSIONS = "versions"
 KEY_LENGTH = 20
 CONTENT_LENGTH = 12
+_WRITING, _SHARDS = ".writing-", ".shards-"
 QUARANTINE = ".quarantine.jsonl"
 PAYLOAD, WORK_QUARANTINE = "payload", "quarantine.jsonl"
 """In the folder of a build that is under way."""
@@ -47,9 +49,19 @@ def of_key(names: Iterable[str], build_key: str) -> list[str]:
     return [name for name in names if name.partition("-")[0] == build_key[:KEY_LENGTH]]
 
 
+def work_folder(versions: Path, build_key: str) -> Path:
+    """Where a store is written."""
+    return versions / f"{_WRITING}{build_key[:KEY_LENGTH]}"
+
+
+def staging(payload: Path) -> Path:
+    """Where finished shards of the store lie whose payload is being written."""
+    return payload.parent.with_name(payload.parent.name.replace(_WRITING, _SHARDS))
+
+
 def leftovers_in(folder: Path) -> tuple[Path, ...]:
-    """What killed builds left half-written, sorted. A build that is under way looks the same."""
-    return tuple(sorted(folder.glob(".writing-*")))
+    """What killed builds left, sorted. A build that is under way looks the same."""
+    return tuple(sorted([*folder.glob(f"{_WRITING}*"), *folder.glob(f"{_SHARDS}*")]))
 
 
 def remove_version(path: Path) -> bool:
@@ -62,7 +74,7 @@ def remove_version(path: Path) -> bool:
         if not nobody:
             return False
         # renamed first, so that a version that is half deleted is never taken for a store
-        doomed = path.with_name(f".writing-{path.name}-removed")
+        doomed = path.with_name(f"{_WRITING}{path.name}-removed")
         path.rename(doomed)
     _remove(doomed)
     for suffix in (QUARANTINE, CHECKS):
@@ -70,10 +82,17 @@ def remove_version(path: Path) -> bool:
     return True
 
 
+def drop_shards(folder: Path, *, going_on: str = "") -> None:
+    """Delete finished shards in a ``versions`` folder, but for those with which the build of a key goes on."""
+    for left in folder.glob(f"{_SHARDS}*"):
+        if left.name != f"{_SHARDS}{going_on[:KEY_LENGTH]}":
+            _remove(left)
+
+
 def clean(folder: Path) -> tuple[str, ...]:
-    """Delete what killed builds and removals left in a ``versions`` folder; the names of what was deleted."""
+    """Delete what killed builds and removals left half-written in a ``versions`` folder; the names of what was deleted."""
     removed = []
-    for left in leftovers_in(folder):
+    for left in folder.glob(f"{_WRITING}*"):
         _remove(left)
         removed.append(left.name)
     kept = {path.name for path in versions_in(folder)}

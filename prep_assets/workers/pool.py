@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -23,7 +23,8 @@ TRIES = 2
 """How often a shard is begun before the loss of its worker stops the build."""
 _AHEAD = 2
 """Shards that a worker holds: one under way and one to go on with while results are merged."""
-_ONE_THREAD = dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+_THREADS = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+ONE_THREAD = {**dict.fromkeys(_THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 """The workers are the threads: a library that starts one for each core in each of them would only fight itself."""
 
 
@@ -82,33 +83,33 @@ class Pool:
                 os.close(end)
             self._alive = None
 
-    def run_shards(self, plan: Plan, work: Work) -> Iterator[ShardResult]:
+    def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
         """The results of all shards, in the order of the plan, as they come. Workers are ended when the iterator is closed before its end.
 
         Raises:
             PrepAssetsError: whatever the work of the first shard that failed raised; or a worker was lost twice over one shard.
         """
-        described = pickle.dumps(work)
+        described, about = pickle.dumps(work), replace(plan, shards=())
         waiting, tries = deque(plan.shards), Counter[int]()
         results: dict[int, ShardResult | Exception] = {}
         complete = False
         try:
             for shard in plan.shards:
                 while shard.number not in results:
-                    self._give(waiting, described, plan)
+                    self._give(waiting, described, about)
                     for worker in self._heard():
                         self._take(worker, plan, waiting, tries, results)
                 found = results.pop(shard.number)
                 if isinstance(found, Exception):
                     raise found
-                self._give(waiting, described, plan)
+                self._give(waiting, described, about)
                 yield found
             complete = True
         finally:
             if not complete:
                 self.close()
 
-    def _give(self, waiting: deque[Shard], work: bytes, plan: Plan) -> None:
+    def _give(self, waiting: deque[Shard], work: bytes, about: Plan) -> None:
         """Hand out shards, first to workers that have none; a second one only while there is enough for all."""
         while len(self._workers) < min(self.size, len(waiting)):
             self._workers.append(self._start())
@@ -119,7 +120,7 @@ class Pool:
                         worker.tell(("work", work))
                         worker.work = work
                     worker.shards.append(waiting.popleft())
-                    worker.tell(("shard", (worker.shards[-1], plan.staging)))
+                    worker.tell(("shard", (worker.shards[-1], about)))
 
     def _heard(self) -> list[_Worker]:
         """The busy workers that have something to say, or are gone."""
@@ -168,8 +169,8 @@ class Pool:
 
     def _said(self, shard: Shard, plan: Plan, why: str) -> str:
         return (
-            f"shard {shard.number + 1:,} of {len(plan.shards):,} ({shard.what}): its worker {why}, and so did the one before. There are "
-            f"{self.size} workers; set fewer (`workers` in the configuration, or --workers), so that each has more memory"
+            f"{plan.label(shard)}: its worker {why}, and so did the one before. There are {self.size} workers; set fewer "
+            "(`workers` in the configuration, or --workers), so that each has more memory"
         )
 
     def _start(self) -> _Worker:
@@ -179,8 +180,7 @@ class Pool:
         command = [sys.executable, "-m", "prep_assets.workers.process", str(theirs.fileno()), str(self._alive[0])]
         environment = {
             **os.environ,
-            **_ONE_THREAD,
-            "TOKENIZERS_PARALLELISM": "false",
+            **ONE_THREAD,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         process = subprocess.Popen(

@@ -16,7 +16,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.workers.shards import Shard, ShardResult, carry_out
+from prep_assets.workers.shards import Plan, Shard, ShardResult
+from prep_assets.workers.staging import carry_out
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
         if kind == "work":
             work = content
             continue
-        answer = _answer(content[0], work, content[1])
+        answer = answer_of(content[0], work, content[1])
         try:
             connection.send(answer)
         except OSError:
@@ -49,9 +50,14 @@ def _end_with_parent(alive: int) -> None:
     os._exit(1)
 
 
-def _answer(shard: Shard, work: bytes, staging: Any) -> tuple[str, Any]:
+def answer_of(shard: Shard, work: bytes, plan: Plan) -> tuple[str, Any]:
+    """Carry out a shard: ``done`` with its result, ``failed`` with an exception that can travel, or ``memory``.
+
+    Args:
+        work: pickled; what it loads stays loaded while it stays the same.
+    """
     try:
-        return "done", _carried_out(shard, work, staging)
+        return "done", _carried_out(shard, work, plan)
     except MemoryError:
         return "memory", None
     except Exception as error:
@@ -61,11 +67,11 @@ def _answer(shard: Shard, work: bytes, staging: Any) -> tuple[str, Any]:
 _LOADED: dict[bytes, Any] = {}
 
 
-def _carried_out(shard: Shard, work: bytes, staging: Any) -> ShardResult:
+def _carried_out(shard: Shard, work: bytes, plan: Plan) -> ShardResult:
     if work not in _LOADED:
         _LOADED.clear()
         _LOADED[work] = pickle.loads(work)
-    return carry_out(shard, _LOADED[work], staging)
+    return carry_out(shard, _LOADED[work], plan)
 
 
 def portable(error: Exception) -> Exception:

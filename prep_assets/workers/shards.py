@@ -1,23 +1,16 @@
 """Shards: pieces of one piece of work that any process may carry out, in any order and more than once, with the same bytes.
 
-A shard writes its data into a folder of its own, which is then named after what it holds. Only the name, a hash and counts travel between
-processes; whoever merges reads the folders in the order of the plan.
+Only the name of a folder, a hash and counts travel between processes; whoever merges reads the folders in the order of the plan.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import xxhash
-
-from prep_assets.disk.ledger import recording
-from prep_assets.disk.readback import meant_in
+from prep_assets.workers.hello import Hello, hello
 
 Counts = Mapping[str, Any]
 Work = Callable[[Any, Path], Counts]
@@ -48,16 +41,29 @@ class Plan:
 
     Attributes:
         shards: in order.
-        staging: a folder for their files; whoever made it removes it.
+        staging: a folder for their files, which all processes reach under this path; `None`: nothing but counts is wanted.
+        hello: what whoever carries it out must say.
+        whole: how many shards there were before those that are finished were left out.
     """
 
     shards: Sequence[Shard]
-    staging: Path
+    staging: Path | None
+    hello: Hello = field(default_factory=hello)
+    whole: int = 0
 
     @property
     def size(self) -> int:
         """Bytes of source of all shards."""
         return sum(shard.size for shard in self.shards)
+
+    def without(self, numbers: Mapping[int, Any]) -> Plan:
+        """The plan of what is left."""
+        left = [shard for shard in self.shards if shard.number not in numbers]
+        return replace(self, shards=left, whole=self.whole or len(self.shards))
+
+    def label(self, shard: Shard) -> str:
+        """How messages call a shard."""
+        return f"shard {shard.number + 1:,} of {self.whole or len(self.shards):,} ({shard.what})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class ShardResult:
     Attributes:
         shard: which.
         folder: its files.
-        hash: xxh3-128 of their names, sizes and hashes, in hex. It is part of the folder's name.
+        hash: xxh3-128 of its receipt, in hex, which is the folder's name; empty where nothing but counts is wanted.
         counts: what the work counted.
         files: what each was meant to hold, by relative path; whoever reads them compares.
     """
@@ -79,18 +85,17 @@ class ShardResult:
     files: Mapping[str, Mapping[str, Any]]
 
 
-def carry_out(shard: Shard, work: Work, staging: Path) -> ShardResult:
-    """Do one shard. Where the same files are there already, done by somebody else, those stay."""
-    under_way = staging / f".shard-{shard.number:05d}-{os.getpid()}"
-    shutil.rmtree(under_way, ignore_errors=True)
-    under_way.mkdir(parents=True)
-    with recording(under_way) as ledger:
-        counts = work(shard.task, under_way)
-    files = meant_in(under_way, ledger)
-    found = xxhash.xxh3_128_hexdigest(json.dumps(files).encode())
-    folder = staging / f"shard-{shard.number:05d}.{found}"
-    if folder.exists():
-        shutil.rmtree(under_way)
-    else:
-        under_way.rename(folder)
-    return ShardResult(shard, folder, found, counts, files)
+class Runner(Protocol):
+    """Who carries out plans, one at a time."""
+
+    lost: int
+    """Workers that ended in the middle of a shard so far."""
+
+    @property
+    def size(self) -> int:
+        """Most shards that are worked on at a time."""
+        ...
+
+    def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
+        """The results of all shards, in the order of the plan, as they come."""
+        ...

@@ -296,6 +296,8 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "exports.*.options": By({"split": "held"}, {"exports": {"e": {"from": export, "to": "hf_arrow"}}}),
         "on_missing": Elsewhere("prep_assets_tests/defs/test_building.py::test_on_missing_fail_stops_with_the_commands"),
         "engine": Doing("reference", _engine),
+        "cluster.kind": Elsewhere("prep_assets_tests/assets/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
+        "cluster.address": Elsewhere("prep_assets_tests/assets/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
         "workers": Elsewhere("prep_assets_tests/assets/test_workers.py::test_the_number_of_workers_is_what_the_configuration_says"),
     }
 

@@ -6,6 +6,8 @@ import gzip
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +17,16 @@ import pytest
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing import domain_in_shards, in_shards, lines_in_shards
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import FAMILIES, Preference
 from prep_assets.engine import build, checking
 from prep_assets.engine.events import Progress
-from prep_assets.errors import SourceError, StoreError
+from prep_assets.errors import ConfigError, SourceError, StoreError
 from prep_assets.records import cuts
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.workers import on_ray
 from prep_assets.workers.count import worker_count
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import ShardResult
@@ -121,7 +124,7 @@ def built_by(count: int, workspace: Workspace, asset: str, pool: Pool) -> tuple[
     told: list[str] = []
     mine = replace(workspace, workers=count, pool=pool, stores=workspace.stores.with_name(f"stores{count}"))
     [built] = build(mine, asset, tell=lambda event: told.append(event.what) if isinstance(event, Progress) else None)
-    assert not list(mine.stores.rglob("*-shards"))
+    assert not list(mine.stores.rglob(".shards-*"))
     return identity(built.published), told
 
 
@@ -217,6 +220,68 @@ def test_a_source_that_rots_while_it_looks_untouched_is_not_built_from(tmp_path:
     assert build(workspace, "sft_tokens")
 
 
+BUILD = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing import domain_in_shards
+from prep_assets.engine import build
+from prep_assets.engine.events import Progress
+from prep_assets.records import cuts
+
+cuts.SHARD_BYTES, domain_in_shards.FEWEST = 8000, 2
+
+def tell(event):
+    if isinstance(event, Progress) and event.what.startswith("tokenize"):
+        print(event.what, flush=True)
+        sys.stdin.readline()
+
+build(Workspace(Path(sys.argv[1]), Path(sys.argv[2]), workers=2), sys.argv[3], tell=tell)
+"""
+
+
+def test_a_build_that_was_killed_goes_on_with_its_finished_shards(
+    tmp_path: Path, pool: Pool, small_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, asset = workspace_in(tmp_path, chats(tmp_path / "data")), "sft_tokens"
+    alone, _ = built_by(1, workspace, asset, pool)
+    killed = replace(workspace, stores=workspace.stores.with_name("stores2"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUILD, str(killed.configs), str(killed.stores), asset],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    )
+    assert process.stdout is not None
+    while b"3 of " not in process.stdout.readline():
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    process.kill()
+    process.wait()
+    given: list[int] = []
+    taken = Pool.run_shards
+    monkeypatch.setattr(
+        Pool, "run_shards", lambda self, plan, work: (given.append(plan.whole - len(plan.shards)), taken(self, plan, work))[1]
+    )
+    monkeypatch.setattr(checking, "LARGE", 1 << 60)
+    together, _ = built_by(2, workspace, asset, pool)
+    assert together == alone
+    assert given[-1] >= 3
+
+
+def test_a_build_whose_worker_reads_another_configuration_stops(tmp_path: Path, pool: Pool, small_shards: None) -> None:
+    workspace = workspace_in(tmp_path, pairs(tmp_path / "data"))
+    there = workspace.travelling(Preference)
+    assert there.vocabulary(there.family(Preference)).hash == workspace.vocabulary(workspace.family(Preference)).hash
+    there = workspace.travelling(Preference)
+    path = workspace.configs / "preference.yaml"
+    path.write_text(path.read_text("utf-8").replace("max_seq_len: 60", "max_seq_len: 61"), "utf-8")
+    with pytest.raises(ConfigError, match=r"preference configuration: it is another one on .* than where the build was started"):
+        there.family(Preference)
+
+
 def test_the_number_of_workers_is_what_the_configuration_says(tmp_path: Path) -> None:
     sizes = []
     for family, options in (("sft", {"workers": 3}), ("rl", {"workers": 1}), ("pretrain", {})):
@@ -225,3 +290,20 @@ def test_the_number_of_workers_is_what_the_configuration_says(tmp_path: Path) ->
         asked = [replace(workspace, pool=Pool(), workers=flag).runner(configured) for flag in (None, 5)]
         sizes.append([each.size if each else 1 for each in asked])
     assert sizes == [[3, 5], [1, 5], [worker_count("auto"), 5]]
+
+
+def test_the_cluster_is_the_one_that_the_configuration_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ray:
+        @staticmethod
+        def cluster_resources() -> dict[str, float]:
+            return {"CPU": 40.0, "memory": 1e9}
+
+    asked: list[str] = []
+    monkeypatch.setattr(on_ray, "connected", lambda address: (asked.append(address), Ray)[1])
+    read = {"a": domain("gsm8k.jsonl", "gsm8k")}
+    workspace = workspace_in(tmp_path, minimal("sft", read, cluster={"kind": "ray", "address": "10.0.0.1:6379"}, workers=7))
+    family = workspace.family(FAMILIES["sft"])
+    assert workspace.runner(family) is None
+    sizes = [replace(workspace, pool=Pool(), workers=flag).runner(family) for flag in (None, "auto")]
+    assert [each.size for each in sizes if each] == [7, 40]
+    assert asked == ["10.0.0.1:6379"] * 2

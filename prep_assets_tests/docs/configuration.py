@@ -20,6 +20,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "preprocessing": models.Preprocessing,
     "decontaminate": models.Decontaminate,
     "output": models.Output,
+    "cluster": models.Cluster,
     "refresh": models.Refresh,
     "export": models.Export,
     "images": models.Images,

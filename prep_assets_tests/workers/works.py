@@ -24,6 +24,14 @@ def square_slowly(number: int, folder: Path, *, seconds: float) -> dict[str, Any
     return square(number, folder)
 
 
+def vary(number: int, folder: Path, *, at: int) -> dict[str, Any]:
+    """The same; number `at` gives other bytes in each process."""
+    if number == at:
+        (folder / "noise.bin").write_bytes(os.urandom(8))
+    (folder / "square.txt").write_text(str(number * number))
+    return {"square": number * number}
+
+
 def die_once(number: int, folder: Path, *, at: int, marks: Path, by: int = signal.SIGKILL) -> dict[str, Any]:
     """The same; the process that is the first to do number `at` is killed in the middle of it."""
     if number == at and _first(marks / "died"):

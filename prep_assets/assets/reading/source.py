@@ -87,7 +87,7 @@ class Source:
 
     def travelling(self) -> Source:
         """This source as it goes to another process."""
-        return replace(self, workspace=self.workspace.travelling())
+        return replace(self, workspace=self.workspace.travelling(self.kind))
 
     def _reading(self, duplicates: Duplicates | None, limit: int | None, stretches: Sequence[Stretch] | None) -> Reading:
         return Reading(

@@ -13,11 +13,10 @@ from prep_assets.assets.reading.duplicates import Found, note_records, without_d
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out, shards_of
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.in_shards import FEWEST, Streams, joined, staging, told
+from prep_assets.assets.writing.in_shards import FEWEST, Streams, joined, told
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.tokens import RecordWriter
-from prep_assets.workers.pool import Pool
-from prep_assets.workers.shards import Plan, Shard, ShardResult
+from prep_assets.workers.shards import Runner, Shard, ShardResult
 
 
 class EncodeRows(Protocol):
@@ -38,8 +37,7 @@ def encode_domain(source: Source, encode: EncodeRows, streams: Streams, *, busy:
     runner, shards = workspace.runner(source.family, busy=busy), shards_of(source.sources)
     if runner is None or len(shards) < FEWEST:
         return encode(workspace, source.reading(), list(streams.writers.values()), streams.quarantine)
-    with staging(streams.payload) as folder:
-        ready = _looked_over(source, runner, shards, folder)
+    ready = _looked_over(source, runner, shards, streams.payload)
     return joined(
         workspace, f"tokenize {source.name}", runner, ready, partial(_encode_part, source=source.travelling(), encode=encode), streams
     )
@@ -52,18 +50,18 @@ def _encode_part(
     return encode(source.workspace, source.part(stretches, found, found.limit), writers, quarantine)
 
 
-def _looked_over(source: Source, runner: Pool, shards: Sequence[Shard], folder: Path) -> list[Shard]:
+def _looked_over(source: Source, runner: Runner, shards: Sequence[Shard], payload: Path) -> list[Shard]:
     """The shards with what each must know of the others, which takes a first pass where duplicates are refused or records are limited."""
     if not source.family.preprocessing.deduplicate and source.max_items is None:
         return [replace(shard, task=(shard.task, Found())) for shard in shards]
     noted: list[ShardResult] = []
     work = partial(note_records, source=source.travelling())
     for some in _as_needed(source, runner, shards, noted):
-        noted += told(source.workspace, f"compare records of {source.name}", runner, Plan(some, folder), work)
+        noted += told(source.workspace, f"compare records of {source.name}", runner, some, work, payload)
     return list(without_duplicates(source, noted))
 
 
-def _as_needed(source: Source, runner: Pool, shards: Sequence[Shard], noted: list[ShardResult]) -> Iterator[Sequence[Shard]]:
+def _as_needed(source: Source, runner: Runner, shards: Sequence[Shard], noted: list[ShardResult]) -> Iterator[Sequence[Shard]]:
     """All shards; of a domain that is limited those to train on a few at a time, until they hold enough, then those held out."""
     if source.max_items is None:
         yield shards

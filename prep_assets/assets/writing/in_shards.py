@@ -3,9 +3,8 @@ What comes out is what one process writes, to the byte."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,8 +16,9 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.joining import append_store
 from prep_assets.stores.tokens import RecordWriter, open_tokens, record_writer
-from prep_assets.workers.pool import Pool
-from prep_assets.workers.shards import Counts, Plan, Shard, ShardResult, Work
+from prep_assets.stores.version_folders import staging
+from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work
+from prep_assets.workers.staging import carried_out, key_of
 
 FEWEST = 4
 """What has fewer shards is done sooner than workers start."""
@@ -50,24 +50,22 @@ class Streams:
     quarantine: Quarantine
 
 
-def joined(workspace: Workspace, doing: str, runner: Pool, shards: Sequence[Shard], encode: Encode, streams: Streams) -> dict[str, Any]:
+def joined(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Shard], encode: Encode, streams: Streams) -> dict[str, Any]:
     """Encode all shards and write what they give. Counts are those of the whole.
 
     Args:
         doing: what progress is about.
     """
     total: dict[str, Any] = {}
-    with staging(streams.payload) as folder:
-        work = partial(_encode_shard, encode=encode, dtypes={name: dict(each) for name, each in streams.dtypes.items()})
-        for result in told(workspace, doing, runner, Plan(shards, folder), work):
-            guards = Guards.of_work(result.folder, result.files)
-            for name, writer in streams.writers.items():
-                append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
-            if (refused := result.folder / _QUARANTINE).exists():
-                with guards.open(refused) as lines:
-                    streams.quarantine.append(lines, result.counts["refused"])
-            add(total, result.counts["encoded"])
-            shutil.rmtree(result.folder)
+    work = partial(_encode_shard, encode=encode, dtypes={name: dict(each) for name, each in streams.dtypes.items()})
+    for result in told(workspace, doing, runner, shards, work, streams.payload):
+        guards = Guards.of_work(result.folder, result.files)
+        for name, writer in streams.writers.items():
+            append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
+        if (refused := result.folder / _QUARANTINE).exists():
+            with guards.open(refused) as lines:
+                streams.quarantine.append(lines, result.counts["refused"])
+        add(total, result.counts["encoded"])
     return total
 
 
@@ -84,26 +82,15 @@ def _encode_shard(task: Any, folder: Path, *, encode: Encode, dtypes: Mapping[st
         return {"encoded": encoded, "refused": quarantine.counts}
 
 
-def told(workspace: Workspace, doing: str, runner: Pool, plan: Plan, work: Work) -> Iterator[ShardResult]:
+def told(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Shard], work: Work, payload: Path) -> Iterator[ShardResult]:
     """The results, while progress is told of them."""
+    plan = Plan(shards, staging(payload) / key_of(work))
     done, pace, total = 0, Pace(), plan.size
-    for number, result in enumerate(runner.run_shards(plan, work), 1):
+    for number, result in enumerate(carried_out(runner, plan, work), 1):
         yield result
         done += result.shard.size
         lost = f", {runner.lost} workers lost" if runner.lost else ""
         workspace.progress(f"{doing}: {number:,} of {len(plan.shards):,} shards, {pace.said(done, total)}{lost}", done, total)
-
-
-@contextmanager
-def staging(payload: Path) -> Iterator[Path]:
-    """A folder beside the payload for what is not yet joined; nothing of it is left."""
-    folder = payload.with_name(f"{payload.name}-shards")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:

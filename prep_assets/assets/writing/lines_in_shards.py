@@ -45,7 +45,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
         batches = _told(workspace, doing, lines, _batches(lines, Part()))
         return encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
     travelling = replace(lines, index={}, guards=Guards())
-    work = partial(_encode_part, workspace=workspace.travelling(), lines=travelling, encode=encode)
+    work = partial(_encode_part, workspace=workspace.travelling(type(family)), lines=travelling, encode=encode)
     return joined(workspace, doing, runner, line_shards(lines), work, streams)
 
 

@@ -1,0 +1,201 @@
+"""A Ray cluster: the shards of a plan as Ray Core tasks. All that is asked of Ray is to run a function somewhere and say when a worker is lost; order,
+names and repetition are those of the plan."""
+
+from __future__ import annotations
+
+import pickle
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.workers.count import MEMORY, Workers
+from prep_assets.workers.pool import ONE_THREAD, WorkerLost
+from prep_assets.workers.process import answer_of
+from prep_assets.workers.shards import Plan, Shard, ShardResult, Work
+from prep_assets.workers.staging import NotDeterministic
+
+TRIES = 5
+"""How often a shard is begun before the loss of its worker stops the build."""
+_AHEAD = 2
+"""Shards for each processor: one under way and one to go on with while results are merged."""
+_LATE = 4
+"""A shard that takes so many times as long as most, when there is nothing else to do, is begun a second time elsewhere."""
+_OPTIONS: dict[str, Any] = {
+    "num_cpus": 1,
+    "max_retries": 0,  # what is lost is given out again here, so that it can be counted
+    "scheduling_strategy": "SPREAD",
+    "runtime_env": {"env_vars": ONE_THREAD},
+}
+_LOOK = 0.5
+"""Seconds between looks at whether nodes have come or gone."""
+
+
+class RayTasks:
+    """Carries out plans on a Ray cluster.
+
+    Attributes:
+        size: most shards that are worked on at a time.
+        lost: workers that ended in the middle of a shard so far.
+    """
+
+    def __init__(self, address: str, asked: Workers) -> None:
+        self._ray, self._asked, self.lost = connected(address), asked, 0
+
+    @property
+    def size(self) -> int:
+        """As many as asked for, or as there are processors at the moment."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 0))) if self._asked == "auto" else self._asked
+
+    def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
+        """The results of all shards, in the order of the plan, as they come. What is under way is cancelled when the generator is closed early.
+
+        Raises:
+            PrepAssetsError: whatever the work of the first shard that failed raised; workers were lost over one shard too often; no node has the
+                memory that a shard needs; a worker cannot import what it must.
+        """
+        if not plan.shards:
+            return
+        run = _Run(self, plan, work)
+        try:
+            for shard in plan.shards:
+                while shard.number not in run.results:
+                    run.go_on()
+                found = run.results[shard.number]
+                if isinstance(found, Exception):
+                    raise found
+                yield found
+        finally:
+            run.cancel()
+
+
+@dataclass(slots=True)
+class _Run:
+    """One plan under way."""
+
+    runner: RayTasks
+    plan: Plan
+    work: Work
+    results: dict[int, ShardResult | Exception] = field(default_factory=dict)
+    _ray: Any = None
+    _task: Any = None
+    _work: Any = None
+    _waiting: deque[Shard] = field(default_factory=deque)
+    _flying: dict[Any, tuple[Shard, float]] = field(default_factory=dict)
+    _tries: Counter[int] = field(default_factory=Counter)
+    _took: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
+    _size: tuple[float, int] = (0.0, 0)
+
+    def __post_init__(self) -> None:
+        self._ray = self.runner._ray
+        self._task = self._ray.remote(answer_of)
+        self._work = self._ray.put(pickle.dumps(self.work))
+        self._waiting.extend(self.plan.shards)
+
+    def go_on(self) -> None:
+        """Hand out shards, then wait until something has ended, or a little."""
+        if time.monotonic() - self._size[0] > _LOOK:
+            self._size = time.monotonic(), self._most()
+        about = replace(self.plan, shards=())
+        while len(self._flying) < self._size[1] and (shard := self._next()):
+            task = self._task.options(**_OPTIONS, memory=MEMORY + min(shard.size, MEMORY)).remote(shard, self._work, about)
+            self._flying[task] = shard, time.monotonic()
+        ready, _ = self._ray.wait(list(self._flying), timeout=_LOOK)
+        for task in self._ray.wait(list(self._flying), num_returns=len(self._flying), timeout=0)[0] if ready else ():
+            self._take(task, *self._flying.pop(task))
+
+    def _most(self) -> int:
+        """How many shards may be given out.
+
+        Raises:
+            ConfigError: none of the nodes that there are could ever take one.
+        """
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        if nodes and (largest := max(node.get("memory", 0) for node in nodes)) < 2 * MEMORY:
+            raise ConfigError(
+                f"a shard may need {2 * MEMORY >> 20:,} MiB of memory, and no node of the Ray cluster has more than {int(largest) >> 20:,} MiB to give. "
+                "Start its nodes with a higher --memory"
+            )
+        return _AHEAD * self.runner.size if self.runner._asked == "auto" else self.runner.size
+
+    def _next(self) -> Shard | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        if len(self._took) < 3 or not self._flying:
+            return None
+        flying = Counter(shard.number for shard, _ in self._flying.values())
+        late = time.monotonic() - _LATE * max(1.0, statistics.median(self._took))
+        return next((shard for shard, began in self._flying.values() if began < late and flying[shard.number] == 1), None)
+
+    def _take(self, task: Any, shard: Shard, began: float) -> None:
+        errors = self._ray.exceptions
+        try:
+            kind, content = self._ray.get(task)
+        except errors.RayTaskError as error:  # before or after the work, which tells of its own errors
+            kind, content = "failed", PrepAssetsError(f"{self.plan.label(shard)}: a worker of the Ray cluster cannot begin it: {error}")
+        except (errors.RuntimeEnvSetupError, errors.TaskCancelledError) as error:
+            kind, content = "failed", PrepAssetsError(f"{self.plan.label(shard)}: {error}")
+        except errors.RayError as error:
+            kind, content = "lost", " ".join(str(error).split())
+        known = self.results.get(shard.number)
+        if isinstance(known, ShardResult):  # a second execution
+            if isinstance(content, NotDeterministic):
+                raise content
+        elif kind == "done":
+            self._took.append(time.monotonic() - began)
+            self.results[shard.number] = content
+        elif kind == "failed" and not isinstance(content, OSError):
+            self.results[shard.number] = content
+            self._waiting = deque(each for each in self._waiting if each.number < shard.number)  # later ones are not wanted any more
+        else:
+            self._again(shard, "ran out of memory" if kind == "memory" else f"ended: {content}", content)
+
+    def _again(self, shard: Shard, why: str, fault: Any) -> None:
+        """Give out a shard once more whose worker is lost, or which the disk or network failed."""
+        self.runner.lost += not isinstance(fault, OSError)
+        self._tries[shard.number] += 1
+        if self._tries[shard.number] < TRIES:
+            self._waiting.appendleft(shard)
+        elif isinstance(fault, OSError):
+            self.results[shard.number] = fault
+        else:
+            said = f"{self.plan.label(shard)}: its worker on the Ray cluster {why}, and so did {TRIES - 1} before. Give nodes more memory, or fewer CPUs"
+            self.results[shard.number] = WorkerLost(said)
+
+    def cancel(self) -> None:
+        """End what is under way."""
+        for task in self._flying:
+            self._ray.cancel(task, force=True)
+
+
+_ADDRESS: list[str] = []
+
+
+def connected(address: str) -> Any:
+    """Ray, connected to a cluster; once in a process.
+
+    Raises:
+        ConfigError: Ray is not installed, no cluster answers, or this process is connected to another one.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("cluster.kind: ray needs Ray: pip install 'prep-assets[ray]'") from error
+    if not ray.is_initialized():
+        try:
+            # what workers print is kept in Ray's logs: results of commands are on stdout
+            ray.init(address=address, log_to_driver=False, logging_level="warning")
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"no Ray cluster answers at cluster.address {address!r}: {error}. Start one with `ray start --head`, name its address, or set "
+                "cluster.kind: local"
+            ) from error
+        _ADDRESS.append(address)
+    if _ADDRESS and _ADDRESS[0] != address and address != "auto":
+        raise ConfigError(
+            f"this process is connected to the Ray cluster at {_ADDRESS[0]}, and cluster.address is {address}. Build them one by one"
+        )
+    return ray

@@ -1,0 +1,142 @@
+"""Where finished shards lie until they are merged, for any number of processes, machines and executions of one shard:
+
+    <staging>/<number>-<hash of the task>/<hash of the receipt>/    a finished shard: its files, and receipt.json: their hashes, and counts
+    <staging>/.<number>-<random>/                                   one that is under way, or was when its process ended
+
+A folder gets its name when it is complete, unless the name is taken: by the same bytes, then. Two names for one shard are two executions of it
+that differ. A build that begins again over the same staging finds what is finished.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import xxhash
+
+from prep_assets.disk.ledger import recording
+from prep_assets.disk.readback import meant_in
+from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.workers.hello import compare
+from prep_assets.workers.shards import Plan, Runner, Shard, ShardResult, Work
+
+_RECEIPT = "receipt.json"
+
+
+class NotDeterministic(PrepAssetsError):
+    """Two executions of one shard wrote different bytes."""
+
+
+def carried_out(runner: Runner, plan: Plan, work: Work) -> Iterator[ShardResult]:
+    """The results of all shards, in the order of the plan, as they come. Those that an earlier run has finished are not carried out again.
+
+    Raises:
+        PrepAssetsError: see `Runner.run_shards`.
+    """
+    done = {} if plan.staging is None else finished(plan)
+    with closing(runner.run_shards(plan.without(done), work)) as results:
+        for shard in plan.shards:
+            yield done[shard.number] if shard.number in done else next(results)
+        next(results, None)  # lets it end by itself
+
+
+def finished(plan: Plan) -> dict[int, ShardResult]:
+    """The shards that an earlier run has finished. What is damaged or doubtful is deleted."""
+    assert plan.staging is not None
+    # listed, not looked up: a network file system remembers for a while that a name was not there
+    there = {path.name for path in plan.staging.iterdir()} if plan.staging.is_dir() else set()
+    found = {}
+    for shard in plan.shards:
+        if (name := _name(shard)) not in there:
+            continue
+        folders = list((plan.staging / name).iterdir())
+        if len(folders) == 1 and (result := _received(shard, folders[0])):
+            found[shard.number] = result
+        else:
+            shutil.rmtree(plan.staging / name)
+    return found
+
+
+def _received(shard: Shard, folder: Path) -> ShardResult | None:
+    """What a finished shard says of itself, if its files are as it says."""
+    try:
+        receipt = (folder / _RECEIPT).read_bytes()
+        said = json.loads(receipt)
+        there = meant_in(folder, {})
+        del there[_RECEIPT]
+        sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and there == said["files"]
+    except (OSError, ValueError):
+        return None
+    return ShardResult(shard, folder, folder.name, said["counts"], said["files"]) if sound else None
+
+
+def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
+    """Do one shard.
+
+    Args:
+        plan: its shards are not needed.
+
+    Raises:
+        VersionsDiffer: this process has other software than the one that planned.
+        NotDeterministic: another execution wrote other bytes.
+        PrepAssetsError: whatever the work raises.
+    """
+    compare(plan.hello)
+    if plan.staging is None:
+        with TemporaryDirectory() as folder:
+            return ShardResult(shard, Path(folder), "", work(shard.task, Path(folder)), {})
+    with _under_way(plan.staging, shard) as folder:
+        with recording(folder) as ledger:
+            counts = work(shard.task, folder)
+        return _publish(folder, shard, json.dumps({"files": meant_in(folder, ledger), "counts": counts}), plan)
+
+
+@contextmanager
+def _under_way(staging: Path, shard: Shard) -> Iterator[Path]:
+    """An empty folder to write a shard into; gone afterwards, unless it was published."""
+    folder = staging / f".{shard.number:05d}-{secrets.token_hex(6)}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(folder: Path, shard: Shard, receipt: str, plan: Plan) -> ShardResult:
+    """Give a complete shard its name, unless it is there already."""
+    assert plan.staging is not None
+    (folder / _RECEIPT).write_text(receipt, "utf-8")
+    place, found = plan.staging / _name(shard), xxhash.xxh3_128_hexdigest(receipt.encode())
+    place.mkdir(exist_ok=True)
+    with suppress(OSError):
+        folder.rename(place / found)
+    if not (place / found / _RECEIPT).exists():
+        raise StoreError(f"{plan.label(shard)}: {folder} could not be renamed to {place / found}")
+    for other in sorted(path for path in place.iterdir() if path.name != found):
+        raise NotDeterministic(
+            f"{plan.label(shard)} is not deterministic: two executions wrote different {_differing(other, place / found)}. Compare {other} "
+            f"with {place / found}, which stay until the next build"
+        )
+    said = json.loads(receipt)
+    return ShardResult(shard, place / found, found, said["counts"], said["files"])
+
+
+def _differing(one: Path, other: Path) -> str:
+    names = sorted({path.relative_to(root).as_posix() for root in (one, other) for path in root.rglob("*") if path.is_file()})
+    read = [[(root / name).read_bytes() if (root / name).exists() else None for name in names] for root in (one, other)]
+    return ", ".join(name for name, left, right in zip(names, *read, strict=True) if left != right)
+
+
+def _name(shard: Shard) -> str:
+    return f"{shard.number:05d}-{xxhash.xxh3_64_hexdigest(pickle.dumps((shard.size, shard.task), 5))}"
+
+
+def key_of(work: Work) -> str:
+    """A name for a staging folder of some work: another one for work that differs in anything that travels with it."""
+    return xxhash.xxh3_64_hexdigest(pickle.dumps(work, 5))

@@ -1,0 +1,65 @@
+"""A Ray cluster of several nodes on this machine: processes of their own for each. Only `make test-cluster` starts one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STORE = 80 << 20
+"""Bytes of the object store of each node, about the least that Ray takes."""
+
+
+class Nodes:
+    """A head that does no work, and nodes of one processor each."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self._cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+        )
+        self._nodes: list[Any] = []
+        self.address = self._cluster.address
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def add(self, *path: Path) -> None:
+        """One more node, whose Python finds packages in some folders first."""
+        env = {"PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT]))}
+        self._nodes.append(self._cluster.add_node(num_cpus=1, object_store_memory=STORE, env_vars=env))
+
+    def remove(self) -> None:
+        """Kill the processes of the node that was added last."""
+        self._cluster.remove_node(self._nodes.pop(), allow_graceful=False)
+
+    def be(self, count: int) -> None:
+        """Have so many nodes."""
+        while len(self) > count:
+            self.remove()
+        while len(self) < count:
+            self.add()
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Nodes]:
+    """A cluster to which this process is connected."""
+    if not os.environ.get("PREP_ASSETS_CLUSTER"):
+        pytest.skip("a Ray cluster is started by make test-cluster alone")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+
+    made = Nodes()
+    try:
+        yield made
+    finally:
+        ray.shutdown()
+        made.close()

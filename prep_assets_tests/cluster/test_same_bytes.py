@@ -1,0 +1,240 @@
+"""A Ray cluster writes the stores that one process of this machine writes, to the byte, whatever happens to its nodes and workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing import domain_in_shards, in_shards, lines_in_shards
+from prep_assets.engine import build, checking
+from prep_assets.engine.events import Progress
+from prep_assets.errors import PrepAssetsError
+from prep_assets.records import cuts
+from prep_assets_tests.assets import test_workers as stores
+from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
+from prep_assets_tests.cluster import disturbed
+from prep_assets_tests.cluster.conftest import ROOT, STORE, Nodes
+
+FAMILIES = {
+    "sft_tokens": stores.chats,
+    "pretrain_tokens": stores.documents,
+    "preference_tokens": stores.pairs,
+    "rl_tokens": stores.prompts,
+}
+
+
+@dataclass
+class Ground:
+    """A workspace whose family works on a cluster, and what one process of this machine makes of the same."""
+
+    asset: str
+    alone: tuple[Any, ...]
+    workspace: Workspace
+    marks: Path
+
+    def built(self, tell: Callable[[Progress], None] = lambda event: None) -> tuple[Any, ...]:
+        """The store that the cluster makes."""
+        [made] = build(self.workspace, self.asset, tell=lambda event: tell(event) if isinstance(event, Progress) else None)
+        return stores.identity(made.published)
+
+    @property
+    def executions(self) -> Counter[int]:
+        """How often each shard was begun."""
+        return Counter(int(path.name.partition("-")[0]) for path in self.marks.iterdir())
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuts, "SHARD_BYTES", 4000)
+    for module in (domain_in_shards, lines_in_shards):
+        monkeypatch.setattr(module, "FEWEST", 2)
+    monkeypatch.setattr(checking, "LARGE", 1)
+
+
+@pytest.fixture
+def ground(tmp_path: Path, nodes: Nodes, small_shards: None) -> Callable[..., Ground]:
+    def made(asset: str) -> Ground:
+        workspace = workspace_in(tmp_path, FAMILIES[asset](tmp_path / "data"))
+        [one] = build(replace(workspace, workers=1, stores=tmp_path / "alone"), asset)
+        on_ray(workspace, asset, nodes.address)
+        marks = tmp_path / "marks"
+        marks.mkdir()
+        return Ground(asset, stores.identity(one.published), Workspace(workspace.configs, tmp_path / "cluster"), marks)
+
+    return made
+
+
+def on_ray(workspace: Workspace, asset: str, address: str) -> None:
+    """Say in the configuration that the family of an asset works on a cluster."""
+    path = workspace.configs / f"{asset.partition('_')[0]}.yaml"
+    said = yaml.safe_load(path.read_text("utf-8"))
+    path.write_text(yaml.safe_dump({**said, "cluster": {"kind": "ray", "address": address}}, sort_keys=False), "utf-8")
+
+
+@pytest.fixture
+def disturb(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def made(ground: Ground, how: str, at: int = 3) -> None:
+        monkeypatch.setattr(in_shards, "_encode_shard", partial(disturbed.encode_shard, marks=ground.marks, how=how, at=at))
+
+    return made
+
+
+def once(act: Callable[[], None], *, share: float = 0.3) -> tuple[Callable[[Progress], None], list[str]]:
+    """Do something when a share of the shards is tokenized; and what was told of them."""
+    told: list[str] = []
+    left = iter([act])
+
+    def tell(event: Progress) -> None:
+        if event.what.startswith("tokenize"):
+            told.append(event.what)
+            if event.done >= share * event.total:
+                next(left, lambda: None)()
+
+    return tell, told
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("asset", FAMILIES)
+def test_undisturbed(ground: Callable[..., Ground], nodes: Nodes, asset: str, count: int) -> None:
+    if count != 2 and asset not in ("sft_tokens", "pretrain_tokens"):
+        pytest.skip("one number of nodes is enough for the small families")
+    nodes.be(count)
+    tell, told = once(lambda: None)
+    made = ground(asset)
+    assert made.built(tell) == made.alone
+    assert len(told) > 5
+
+
+def test_a_worker_is_killed(ground: Callable[..., Ground], nodes: Nodes, disturb: Callable[..., None]) -> None:
+    nodes.be(2)
+    made = ground("sft_tokens")
+    disturb(made, "killed")
+    tell, told = once(lambda: None)
+    assert made.built(tell) == made.alone
+    assert made.executions.pop(3) == 2
+    assert set(made.executions.values()) == {1}
+    assert told[-1].endswith(", 1 workers lost")
+
+
+def test_a_node_is_removed(ground: Callable[..., Ground], nodes: Nodes, disturb: Callable[..., None]) -> None:
+    nodes.be(3)
+    made = ground("pretrain_tokens")
+    disturb(made, "slow")
+    tell, _ = once(nodes.remove)
+    assert made.built(tell) == made.alone
+    assert len(nodes) == 2
+    assert sum(made.executions.values()) <= len(made.executions) + 2  # what was under way on the node that is gone
+
+
+def test_a_node_is_added(ground: Callable[..., Ground], nodes: Nodes, disturb: Callable[..., None]) -> None:
+    nodes.be(1)
+    made = ground("pretrain_tokens")
+    disturb(made, "slow")
+    tell, _ = once(nodes.add)
+    assert made.built(tell) == made.alone
+    assert len(nodes) == 2
+    assert set(made.executions.values()) == {1}
+
+
+def test_a_late_shard_is_begun_a_second_time(ground: Callable[..., Ground], nodes: Nodes, disturb: Callable[..., None]) -> None:
+    nodes.be(2)
+    made = ground("sft_tokens")
+    disturb(made, "late")
+    assert made.built() == made.alone
+    assert made.executions[3] == 2
+
+
+DRIVER = """
+import sys
+from functools import partial
+from pathlib import Path
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing import domain_in_shards, in_shards
+from prep_assets.engine import build
+from prep_assets.engine.events import Progress
+from prep_assets.records import cuts
+from prep_assets_tests.cluster import disturbed
+
+cuts.SHARD_BYTES, domain_in_shards.FEWEST = 4000, 2
+in_shards._encode_shard = partial(disturbed.encode_shard, marks=Path(sys.argv[4]), how="slow", at=3)
+tell = lambda event: print(event.what, flush=True) if isinstance(event, Progress) and event.what.startswith("tokenize") else None
+build(Workspace(Path(sys.argv[1]), Path(sys.argv[2])), sys.argv[3], tell=tell)
+"""
+
+
+@pytest.mark.parametrize("asset", ["sft_tokens", "pretrain_tokens"])
+def test_the_driver_is_killed(ground: Callable[..., Ground], nodes: Nodes, disturb: Callable[..., None], asset: str) -> None:
+    nodes.be(2)
+    made = ground(asset)
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(made.workspace.configs), str(made.workspace.stores), made.asset, str(made.marks)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "11"},
+    )
+    assert process.stdout is not None
+    seen = 0
+    while seen < 4 and (line := process.stdout.readline()):
+        seen += b" shards" in line
+    process.kill()
+    process.wait()
+    assert seen == 4
+    disturb(made, "slow")
+    assert made.built() == made.alone
+    assert sum(made.executions.values()) <= len(made.executions) + 2 * len(nodes)  # what was under way
+    assert all(made.executions[number] == 1 for number in range(4))
+
+
+def test_a_node_with_other_software_is_refused(ground: Callable[..., Ground], nodes: Nodes, tmp_path: Path) -> None:
+    nodes.be(0)
+    other = tmp_path / "other"
+    about = other / "tokenizers-0.0.1.dist-info" / "METADATA"
+    about.parent.mkdir(parents=True)
+    about.write_text("Metadata-Version: 2.1\nName: tokenizers\nVersion: 0.0.1\n")
+    nodes.add(other)
+    made = ground("sft_tokens")
+    try:
+        with pytest.raises(PrepAssetsError, match=r"tokenizers is 0\.0\.1 there and .* here"):
+            made.built()
+    finally:
+        nodes.be(0)
+
+
+def test_the_object_store_holds_no_data(nodes: Nodes, tmp_path: Path) -> None:
+    """Text of more bytes than an object store has."""
+    import ray
+
+    nodes.be(2)
+    line = "The quick brown fox counts to %d and rests. " * 60
+    path = jsonl(tmp_path / "large.jsonl", ({"text": f"{n} " + line % tuple(range(n, n + 60))} for n in range(STORE // 2500)))
+    workspace = workspace_in(tmp_path, minimal("pretrain", {"docs": domain(path, "text")}, workers=2))
+    assert path.stat().st_size > STORE
+    [alone] = build(replace(workspace, workers=1, stores=tmp_path / "alone"), "pretrain_tokens")
+    on_ray(workspace, "pretrain_tokens", nodes.address)
+    used: list[float] = []
+
+    def tell(event: Any) -> None:
+        if isinstance(event, Progress) and ray.is_initialized():
+            whole, free = (each().get("object_store_memory", 0) for each in (ray.cluster_resources, ray.available_resources))
+            used.append(whole - free)
+
+    [made] = build(Workspace(workspace.configs, tmp_path / "cluster"), "pretrain_tokens", tell=tell)
+    assert stores.identity(made.published) == stores.identity(alone.published)
+    assert max(used) < 2 << 20
+
+
+def test_an_address_where_no_cluster_answers_is_named(tmp_path: Path, nodes: Nodes) -> None:
+    script = "from prep_assets.workers.on_ray import connected; connected('127.0.0.1:1')"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_raylet_start_wait_time_s": "1"}
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environ, timeout=120).stderr
+    assert "no Ray cluster answers at cluster.address '127.0.0.1:1'" in said

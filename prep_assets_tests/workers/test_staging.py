@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from prep_assets.workers import hello
+from prep_assets.workers.hello import VersionsDiffer
+from prep_assets.workers.pool import Pool
+from prep_assets.workers.shards import Plan, Shard, Work
+from prep_assets.workers.staging import NotDeterministic, carried_out, carry_out, finished
+from prep_assets_tests.workers import works
+
+
+class Here:
+    """Carries out shards in this process, and notes which."""
+
+    size, lost = 1, 0
+
+    def __init__(self):
+        self.done = []
+
+    def run_shards(self, plan: Plan, work: Work):
+        for shard in plan.shards:
+            self.done.append(shard.number)
+            yield carry_out(shard, work, plan)
+
+
+def plan(tmp_path: Path, count: int = 4) -> Plan:
+    return Plan([Shard(number, f"number {number}", 1, number) for number in range(count)], tmp_path / "shards")
+
+
+def test_a_shard_that_is_done_twice_with_the_same_bytes_is_there_once(tmp_path):
+    planned = plan(tmp_path)
+    one, two = (carry_out(planned.shards[3], works.square, planned) for _ in range(2))
+    assert one == two
+    assert sorted(path.name for path in one.folder.iterdir()) == ["receipt.json", "square.txt"]
+    assert [path.name for path in planned.staging.iterdir()] == [one.folder.parent.name]
+
+
+def test_two_executions_that_differ_stop_the_build_and_the_next_one_begins_the_shard_again(tmp_path):
+    planned = plan(tmp_path)
+    work = partial(works.vary, at=2)
+    list(carried_out(Here(), planned, work))
+    with pytest.raises(
+        NotDeterministic,
+        match=r"shard 3 of 4 \(number 2\) is not deterministic: two executions wrote different noise.bin, receipt.json. Compare",
+    ):
+        carry_out(planned.shards[2], work, planned)
+    again = Here()
+    list(carried_out(again, planned, work))
+    assert again.done == [2]
+
+
+def test_finished_shards_are_not_done_again_and_come_in_order(tmp_path):
+    planned = plan(tmp_path, 6)
+    first = list(carried_out(Here(), Plan(planned.shards[1:4:2], planned.staging), works.square))
+    then = Here()
+    found = list(carried_out(then, planned, works.square))
+    assert then.done == [0, 2, 4, 5]
+    assert [each.counts["square"] for each in found] == [0, 1, 4, 9, 16, 25]
+    assert [found[1], found[3]] == first
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda file: file.write_text("7"), lambda file: file.unlink(), lambda file: file.parent.rename(file.parent.with_name("a"))]
+)
+def test_a_finished_shard_that_is_damaged_is_done_again(tmp_path, harm):
+    planned = plan(tmp_path)
+    for each in carried_out(Here(), planned, works.square):
+        if each.shard.number == 1:
+            harm(each.folder / "square.txt")
+    assert sorted(finished(planned)) == [0, 2, 3]
+
+
+def test_another_task_of_the_same_number_is_not_taken_for_finished(tmp_path):
+    planned = plan(tmp_path)
+    list(carried_out(Here(), planned, works.square))
+    other = Plan([Shard(0, "", 1, 5)], planned.staging)
+    assert [each.counts["square"] for each in carried_out(Here(), other, works.square)] == [25]
+
+
+def test_a_worker_with_other_software_is_refused_with_both_sides_named(tmp_path, monkeypatch):
+    planned = plan(tmp_path)
+    theirs = {**planned.hello, "tokenizers": "0.0.1"}
+    with (
+        Pool(2) as pool,
+        pytest.raises(VersionsDiffer, match=rf"tokenizers is {hello.hello()['tokenizers']} there and 0.0.1 here. Install the same"),
+    ):
+        list(pool.run_shards(Plan(planned.shards, planned.staging, theirs), works.square))
+
+
+def test_every_file_of_the_package_that_decides_bytes_is_part_of_the_hello(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text("x = 1")
+    monkeypatch.setattr(hello.prep_assets, "__file__", str(tmp_path / "__init__.py"))
+    before = hello.hello.__wrapped__()
+    (tmp_path / "a.py").write_text("x = 2")
+    assert hello.hello.__wrapped__()["prep-assets"] != before["prep-assets"]
