@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -138,7 +139,7 @@ def _giving(form: type, found: Schema, known: Mapping[str, Schema], or_labels: b
 
 def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None:
     """Options come from YAML or JSON, so nothing but the factory's own type hints says what they may be."""
-    hints = get_type_hints(found.factory)
+    hints = _hints(found.factory)
     for option, value in options.items():
         if option not in found.options:
             allowed = ", ".join(found.options) or "none"
@@ -148,6 +149,11 @@ def _check_options(name: str, found: Schema, options: Mapping[str, Any]) -> None
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise ConfigError(f"schema {name!r}, option {option!r} = {value!r}: {problem}") from error
+
+
+@cache
+def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(factory)
 
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:
