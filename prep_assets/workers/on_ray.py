@@ -186,7 +186,8 @@ def connected(address: str) -> Any:
         raise ConfigError("cluster.kind: ray needs Ray: pip install 'prep-assets[ray]'") from error
     if not ray.is_initialized():
         try:
-            # what workers print is kept in Ray's logs: results of commands are on stdout
+            # results of commands are on stdout: what workers print is kept in Ray's logs, and their loss is counted and told by us
+            ray._private.worker.print_to_stdstream = lambda *args, **more: None
             ray.init(address=address, log_to_driver=False, logging_level="warning")
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(
