@@ -4,6 +4,8 @@ names and repetition are those of the plan."""
 from __future__ import annotations
 
 import pickle
+import re
+import socket
 import statistics
 import time
 from collections import Counter, deque
@@ -172,6 +174,9 @@ class _Run:
 
 
 _ADDRESS: list[str] = []
+_PLACE = re.compile(r"([^/:]+):(\d+)$")
+_PATIENCE = 20
+"""Seconds until a cluster must have answered."""
 
 
 def connected(address: str) -> Any:
@@ -186,10 +191,12 @@ def connected(address: str) -> Any:
         raise ConfigError("cluster.kind: ray needs Ray: pip install 'prep-assets[ray]'") from error
     if not ray.is_initialized():
         try:
+            if place := _PLACE.search(address):  # Ray itself asks for minutes
+                socket.create_connection((place[1], int(place[2])), _PATIENCE).close()
             # results of commands are on stdout: what workers print is kept in Ray's logs, and their loss is counted and told by us
             ray._private.worker.print_to_stdstream = lambda *args, **more: None
             ray.init(address=address, log_to_driver=False, logging_level="warning")
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"no Ray cluster answers at cluster.address {address!r}: {error}. Start one with `ray start --head`, name its address, or set "
                 "cluster.kind: local"
