@@ -82,7 +82,7 @@ def test_the_first_fault_in_the_order_of_the_plan_is_raised(pool, tmp_path):
 
 
 def test_what_cannot_travel_is_told_with_its_traceback(pool, tmp_path):
-    with pytest.raises(PrepAssetsError, match=r"Refused: reason: number 0(.|\n)*in break_down"):
+    with pytest.raises(PrepAssetsError, match=r"Odd: number 0(.|\n)*in break_down"):
         list(pool.run_shards(plan(tmp_path), works.break_down))
 
 

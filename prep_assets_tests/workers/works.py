@@ -8,7 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prep_assets.errors import Refused, SourceError
+from prep_assets.errors import SourceError
+
+
+class Odd(Exception):
+    """Is made of two things and remembers one."""
+
+    def __init__(self, number: int, folder: Path) -> None:
+        super().__init__(f"number {number}")
 
 
 def square(number: int, folder: Path) -> dict[str, Any]:
@@ -66,7 +73,7 @@ def fail(number: int, folder: Path, *, at: tuple[int, ...]) -> dict[str, Any]:
 
 def break_down(number: int, folder: Path) -> dict[str, Any]:
     """An exception that cannot be pickled."""
-    raise Refused("reason", f"number {number}", stage="here")
+    raise Odd(number, folder)
 
 
 def wait_for_ever(number: int, folder: Path, *, marks: Path) -> dict[str, Any]:
