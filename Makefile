@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: bench killpoints faults powercut crashstates fuzz demo test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean
+.PHONY: bench killpoints faults fulldisk memory powercut crashstates fuzz demo test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -90,6 +90,12 @@ SECONDS ?= 600
 SEED ?= 0
 killpoints faults fuzz: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.harness.$@ --seconds $(SECONDS) --seed $(SEED)
+
+memory: $(VENV)/.installed-test
+	@$(BIN)/python -m prep_assets_tests.harness.memory
+
+fulldisk: $(VENV)/.installed-test
+	@$(BIN)/python -m prep_assets_tests.harness.fulldisk --sizes 125
 
 powercut: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.harness.powercut --cuts 300 --seconds $(SECONDS) --seed $(SEED)

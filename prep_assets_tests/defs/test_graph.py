@@ -183,4 +183,14 @@ def test_history_is_kept_in_the_checkout_and_out_of_git() -> None:
     instance = yaml.safe_load((ROOT / "dagster.yaml").read_text("utf-8"))
     assert instance["storage"]["sqlite"]["base_dir"] == ".dagster"
     assert instance["telemetry"] == {"enabled": False} == instance["nux"]
+    venv = yaml.safe_load((ROOT / "tools" / "venv" / "dagster.yaml").read_text("utf-8"))
+    assert instance["run_monitoring"] == venv["run_monitoring"]
+
+
+def test_an_instance_with_run_monitoring_opens(tmp_path: Path) -> None:
+    """Its launcher cannot say whether a process lives, so nothing may ask it to resume a run."""
+    shutil.copy(ROOT / "tools" / "venv" / "dagster.yaml", tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.run_monitoring_enabled
+        assert instance.run_monitoring_start_timeout_seconds == 300
     assert {".dagster/", ".tmp_dagster_home_*"} <= set((ROOT / ".gitignore").read_text("utf-8").split())

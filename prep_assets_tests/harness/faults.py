@@ -32,7 +32,7 @@ def struck(ground: Ground, figures: Figures, number: int, error: str, mode: int)
     if outcome.status < 0:
         faults.append(f"ended by signal {-outcome.status}")
     elif outcome.status:
-        faults += _untold(outcome.said, str(ground.place.root.parent))
+        faults += untold(outcome.said, str(ground.place.root.parent))
         if "could not be deleted" not in outcome.said and (left := ground.place.leftovers()):
             faults.append(f"left {left[0].name} and did not say so")
     last = ground.run()
@@ -44,7 +44,7 @@ def struck(ground: Ground, figures: Figures, number: int, error: str, mode: int)
     figures.violations += [f"{ground.workload.name}, call {number}{how} fails with {error}: {fault}\n{outcome.trace}" for fault in faults]
 
 
-def _untold(said: str, root: str) -> list[str]:
+def untold(said: str, root: str) -> list[str]:
     """What is wrong with the words of an error."""
     kind, _, text = said.partition(": ")
     if not kind.startswith(OURS):

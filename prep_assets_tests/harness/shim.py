@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("shim.c")
-COUNT, KILL, FAIL, FAIL_ON = 1, 2, 3, 4
+OFF, COUNT, KILL, FAIL, FAIL_ON = 0, 1, 2, 3, 4
 _MARK = "PREP_ASSETS_SHIM"
 
 

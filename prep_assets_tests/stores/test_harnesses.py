@@ -11,7 +11,7 @@ import pytest
 
 from prep_assets.stores import building, disk_shelf
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.harness import crashstates, fuzz, powercut, shim
+from prep_assets_tests.harness import crashstates, fulldisk, fuzz, powercut, shim
 
 
 @pytest.mark.parametrize("name", ["killpoints", "faults"])
@@ -49,3 +49,13 @@ def test_a_power_cut_keeps_what_was_acknowledged() -> None:
     except subprocess.CalledProcessError as error:
         pytest.skip(f"no loop devices here: {error}")
     assert (figures.points, figures.violations) == (1, [])
+
+
+@pytest.mark.skipif(bool(fulldisk.missing() or shim.missing()), reason=fulldisk.missing() or shim.missing() or "never")
+def test_a_disk_that_is_full_at_some_point_ends_in_words() -> None:
+    command = [sys.executable, "-m", "prep_assets_tests.harness.fulldisk", "--sizes", "4", "--workloads", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if "CalledProcessError" in done.stderr:
+        pytest.skip("no file systems in memory here")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "full disks: 8 in 4 sizes at most, violations: 0" in done.stdout

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 import xxhash
 
+from prep_assets.assets.reading.seen import Seen
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain, Family
 from prep_assets.errors import ConfigError, Refused
@@ -81,21 +82,20 @@ class Duplicates(Protocol):
 
 @dataclass(slots=True)
 class Deduplicator:
-    """Finds records that equal an earlier one in every field. It keeps a hash, by default of 16 bytes, and the id of each record.
+    """Finds records that equal an earlier one in every field. It keeps 20 bytes of each record, see `prep_assets.assets.reading.seen`.
 
     Attributes:
         digest: equal for records that are duplicates of each other.
         relation: how a refusal says what a duplicate has to do with the record that came first.
     """
 
-    digest: Callable[[Record], bytes | str] = exact_digest
+    digest: Callable[[Record], bytes] = exact_digest
     relation: str = "equals"
-    seen: dict[bytes | str, str] = field(default_factory=dict)
+    seen: Seen = field(default_factory=Seen)
 
     def check(self, record: Record, identity: str) -> None:
         """Refuse a duplicate, naming the record that came first."""
-        first = self.seen.setdefault(self.digest(record), identity)
-        if first is not identity:
+        if first := self.seen.first(self.digest(record), identity):
             raise Refused("duplicate", f"{self.relation} {first}", stage="deduplicate")
 
 

@@ -1,0 +1,108 @@
+"""Fill a disk at every point of a build: file systems of 125 sizes, from one that holds nothing to one that holds it all. Needs root.
+
+    python -m prep_assets_tests.harness.fulldisk --sizes 125
+
+Each time: success, or one sentence that names the file, what is needed and what is free; no signal; what was written is gone; the old store is
+whole. The same build on more room then ends with the bytes of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prep_assets_tests.harness.faults import untold
+from prep_assets_tests.harness.ground import Figures, Ground, tree
+from prep_assets_tests.harness.shim import OFF, under_shim
+from prep_assets_tests.harness.workloads import workloads
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+ROOM = "64m"
+
+
+def missing() -> str:
+    """Why there can be no small file systems here; empty where there can."""
+    return "needs root" if os.geteuid() else "" if shutil.which("mount") else "needs mount"
+
+
+@contextmanager
+def small(folder: Path) -> Iterator[Path]:
+    """A file system in memory."""
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", folder], check=True, capture_output=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=False)
+
+
+def resize(folder: Path, size: str) -> None:
+    """Give it another size."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", folder], check=True, capture_output=True)
+
+
+def filled(ground: Ground, figures: Figures, pages: int) -> None:
+    """One build with so many pages of room beyond what is there."""
+    ground.reset()
+    was = ground.place.exists
+    disk = ground.place.root.parent.parent
+    used = shutil.disk_usage(disk).used
+    resize(disk, str(max(used + pages * PAGE, PAGE)))  # 0 would be without a limit
+    figures.points += 1
+    outcome = ground.run(OFF)
+    faults = list(ground.faults(was))
+    if outcome.status < 0:
+        faults.append(f"ended by signal {-outcome.status}")
+    elif outcome.status:
+        faults += untold(outcome.said, str(disk))
+        if "are free at" not in outcome.said and os.strerror(errno.ENOSPC).lower() not in outcome.said.lower():
+            faults.append(f"does not say that the disk is full: {outcome.said}")
+        if left := ground.place.leftovers():
+            faults.append(f"left {left[0].name}")
+    resize(disk, ROOM)
+    last = ground.run(OFF)
+    if last.status:
+        faults.append(f"the next run fails: {last.said}")
+    elif tree(ground.place.root) != ground.end:
+        faults.append("the next run ends otherwise")
+    figures.violations += [f"{ground.workload.name}, {pages} pages: {fault}" for fault in faults]
+
+
+def harness(folder: Path, *, sizes: int, most: int | None = None) -> Figures:
+    """Builds of every workload, or of the `most` first, each on as many sizes as there are pages in what it writes, at most `sizes`."""
+    figures = Figures()
+    for number, workload in enumerate(workloads()[:most]):
+        with small(folder / str(number)) as disk:
+            ground = Ground(disk / "ground", workload)
+            before = shutil.disk_usage(disk).used
+            pages = max(before // PAGE, 1) + 8
+            for step in range(min(sizes, pages)):
+                filled(ground, figures, pages * step // sizes if pages > sizes else step)
+    return figures
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sizes", type=int, default=125)
+    parser.add_argument("--workloads", type=int)
+    options = parser.parse_args()
+    if reason := missing():
+        raise SystemExit(f"full disks: skipped, {reason}")
+    under_shim()
+    with tempfile.TemporaryDirectory() as folder:
+        figures = harness(Path(folder), sizes=options.sizes, most=options.workloads)
+    print("\n".join(figures.violations[:40]))
+    print(f"full disks: {figures.points:,} in {options.sizes} sizes at most, violations: {len(figures.violations):,}")
+    raise SystemExit(bool(figures.violations))
+
+
+if __name__ == "__main__":
+    main()
