@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
