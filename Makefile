@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: bench killpoints faults fulldisk memory powercut crashstates fuzz demo test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean
+.PHONY: bench sim killpoints faults fulldisk memory powercut crashstates fuzz demo test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -102,6 +102,9 @@ powercut: $(VENV)/.installed-test
 
 crashstates: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.harness.crashstates --states 10000 --syncs --seed $(SEED)
+
+sim: $(VENV)/.installed-test
+	@$(BIN)/python -m prep_assets_tests.harness.sim --schedules 1000000 --seconds $(SECONDS) --seed $(SEED)
 
 # our builds and those of others on the same text, in turns: ONLY=pretrain, SIZES="1 4", TEXT=FILE.jsonl, PEERS=PYTHON with datatrove
 SIZES ?= 1 4 16

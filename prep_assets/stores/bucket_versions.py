@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import catalog
@@ -152,8 +151,8 @@ def remove(objects: Objects, version: str) -> bool:
     """
     if _is_read(objects, version):
         return False
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    known = catalog.change(objects, lambda now: now.condemn(version, day))
+    day, oldest = (time.strftime("%Y-%m-%d", time.gmtime(time.time() - ago)) for ago in (0, KEPT))
+    known = catalog.change(objects, lambda now: now.condemn(version, day, oldest))
     if version not in known.condemned or _is_read(objects, version):
         return False
     delete(objects, version)
@@ -187,12 +186,6 @@ def orphans(objects: Objects) -> dict[str, int]:
         found[name] = (size + entry.size, max(modified, entry.modified))
     known, now = set(catalog.read(objects).catalog.versions), time.time()
     return {name: size for name, (size, modified) in sorted(found.items()) if name not in known and modified + DAY < now}
-
-
-def forget_names(objects: Objects) -> None:
-    """Let the names of versions be used again that were deleted long ago."""
-    oldest = time.strftime("%Y-%m-%d", time.gmtime(time.time() - KEPT))
-    catalog.change(objects, lambda now: replace(now, condemned={name: day for name, day in now.condemned.items() if day >= oldest}))
 
 
 def _now(objects: Objects) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from prep_assets.errors import StoreError
@@ -32,7 +32,8 @@ class Catalog:
         generation: counts changes.
         pointers: as in `Shelf`.
         versions: every version that was pointed to, and is not condemned, sorted.
-        condemned: versions that are deleted or about to be, and on which day that was decided. Their names are not used again.
+        condemned: versions that are deleted or about to be, and on which day that was decided. Their names are not used
+            again for long.
         done: tokens of the last changes, the latest last.
     """
 
@@ -49,16 +50,17 @@ class Catalog:
             StoreError: to a version that is condemned.
         """
         pointers = replace(self.pointers, **moved)
-        used = {version for version in astuple(pointers) if version}
+        used = pointers.used
         if gone := sorted(used & self.condemned.keys()):
             raise StoreError(f"{gone[0]} was pruned meanwhile")
         return replace(self, pointers=pointers, versions=tuple(sorted({*self.versions, *used})))
 
-    def condemn(self, version: str, day: str) -> Catalog:
-        """The catalog without a version. One that is pointed to stays."""
-        if version in astuple(self.pointers) or version in self.condemned:
+    def condemn(self, version: str, day: str, oldest: str) -> Catalog:
+        """The catalog without a version. One that is pointed to stays. What was condemned before the oldest day is forgotten."""
+        if version in self.pointers.used or version in self.condemned:
             return self
-        return replace(self, versions=tuple(name for name in self.versions if name != version), condemned={**self.condemned, version: day})
+        kept = {name: when for name, when in self.condemned.items() if when >= oldest}
+        return replace(self, versions=tuple(name for name in self.versions if name != version), condemned={**kept, version: day})
 
 
 class Seen(NamedTuple):
@@ -91,15 +93,14 @@ def read(objects: Objects) -> Seen:
 
 def write(catalog: Catalog) -> bytes:
     """What the object holds."""
-    pointers = dict(zip(Pointers.__slots__, astuple(catalog.pointers), strict=True))
     fields = {
         "generation": catalog.generation,
-        "pointers": pointers,
+        "pointers": {name: getattr(catalog.pointers, name) for name in Pointers.__slots__},
         "versions": catalog.versions,
         "condemned": catalog.condemned,
         "done": catalog.done,
     }
-    return json.dumps(fields, indent=1).encode() + b"\n"
+    return json.dumps(fields).encode() + b"\n"
 
 
 def change(objects: Objects, step: Callable[[Catalog], Catalog]) -> Catalog:

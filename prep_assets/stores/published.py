@@ -14,7 +14,7 @@ build that dies leaves nothing that can be read. A version is never written agai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +155,7 @@ class Place:
     def unused(self) -> tuple[str, ...]:
         """The versions that nothing points to, sorted."""
         shelf = self.shelf
-        used = set(astuple(shelf.pointers()))
+        used = shelf.pointers().used
         return tuple(name for name in shelf.names() if name not in used)
 
     def remove_unused(self) -> tuple[str, ...]:

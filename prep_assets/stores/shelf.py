@@ -25,6 +25,11 @@ class Pointers:
     candidate: str = ""
     draft: str = ""
 
+    @property
+    def used(self) -> set[str]:
+        """The versions that they lead to."""
+        return {self.current, self.candidate, self.draft} - {""}
+
 
 Move = Callable[[Pointers], Mapping[str, str]]
 """Which pointers lead where from now on; those left out stay. It may be called several times, and raises to leave all as they are."""

@@ -253,15 +253,16 @@ def test_prune_leaves_a_version_that_is_being_fetched_until_the_lease_is_over(
 def test_a_version_that_is_condemned_cannot_be_read_or_pointed_to(place: Place, publish: Publish) -> None:
     old = publish(OLD, {"x": b"1"})
     publish(NEW, {"x": b"2"})
-    catalog.change(objects(place), lambda now: now.condemn(old.version, "2026-01-01"))
+    catalog.change(objects(place), lambda now: now.condemn(old.version, "2026-01-01", "2025-12-01"))
     with pytest.raises(StoreError, match="was pruned"), bucket_versions.leased(objects(place), old.version):
         pass
     with pytest.raises(StoreError, match="was pruned meanwhile"):
         place.accept(old, {})
     again = publish(OLD, {"x": b"1"})
     assert again.version == f"{old.version}-2"
-    bucket_versions.forget_names(objects(place))
-    assert catalog.read(objects(place)).catalog.condemned == {}
+    known = catalog.read(objects(place)).catalog
+    assert known.condemned == {old.version: "2026-01-01"}
+    assert known.condemn("x", "2026-02-01", "2026-01-02").condemned == {"x": "2026-02-01"}
 
 
 def test_what_a_killed_build_sent_is_deleted_after_a_day(place: Place, publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
