@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: bench sim killpoints faults fulldisk memory powercut crashstates fuzz demo test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean
+.PHONY: bench sim killpoints faults fulldisk memory powercut crashstates fuzz demo docs test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -66,6 +66,15 @@ $(CLUSTER)/.installed: pyproject.toml constraints.txt
 
 test-cluster: $(CLUSTER)/.installed
 	@PREP_ASSETS_CLUSTER=1 $(CLUSTER)/bin/python -m pytest -n0 prep_assets_tests/cluster
+
+# the pages as a site in build/site, in an environment of its own
+.venv-docs/.installed: pyproject.toml
+	@$(PYTHON) -m venv .venv-docs && .venv-docs/bin/pip --disable-pip-version-check install --quiet 'mkdocs-material>=9.5,<10'
+	@touch $@
+
+docs: .venv-docs/.installed
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 lint: $(VENV)/.installed-lint
 	@$(BIN)/ruff check .

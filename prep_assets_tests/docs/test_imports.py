@@ -131,12 +131,16 @@ WHAT_ROWS_SAY = {"exports.readable", "exports.source"}
 def reads_as_written(found: Import) -> bool:
     """Whether the reader of an export shares code with what wrote it."""
     module = found.module.removeprefix("prep_assets.")
-    return found.file.startswith("exports/") and found.file.endswith("/read.py") and found.there == "exports" and module not in WHAT_ROWS_SAY
+    return (
+        found.file.startswith("exports/") and found.file.endswith("/read.py") and found.there == "exports" and module not in WHAT_ROWS_SAY
+    )
 
 
 def test_exports_are_read_back_by_other_code() -> None:
     assert [f"{found.file} imports {found.module}" for found in IMPORTS if reads_as_written(found)] == []
-    assert {path.parent.name for path in PACKAGE.glob("exports/*/write.py")} == {path.parent.name for path in PACKAGE.glob("exports/*/read.py")}
+    assert {path.parent.name for path in PACKAGE.glob("exports/*/write.py")} == {
+        path.parent.name for path in PACKAGE.glob("exports/*/read.py")
+    }
 
 
 def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path) -> None:

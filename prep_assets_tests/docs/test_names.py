@@ -10,10 +10,9 @@ import pytest
 import typer
 import yaml
 
+from prep_assets.assets.graph import ASSETS, CHECKS
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
-from prep_assets.assets.graph import CHECKS
-from prep_assets.assets.graph import ASSETS
 from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS
 from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS
 from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS

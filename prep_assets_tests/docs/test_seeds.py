@@ -57,7 +57,12 @@ WORDS = {
 FORMS = {
     "modelink/pretrain",
     *("r50k_base.tiktoken", "BertWordPieceLowerCase", "BertWordPieceCase", "GPT2BPETokenizer", "PretrainedFromHF"),
-    "package.module:function", "FILE.json#NAME", "tokenizer.json", "<think>", "<answer>"}
+    "package.module:function",
+    "FILE.json#NAME",
+    "tokenizer.json",
+    "<think>",
+    "<answer>",
+}
 
 
 def names() -> list[str]:
@@ -73,5 +78,9 @@ def test_every_name_exists() -> None:
 
 def test_every_handler_and_hook_that_is_registered_is_listed() -> None:
     """What is here and not on the page would be lost to those who come from there."""
-    theirs = {name for name in (*schemas(), *(alias for each in schemas().values() for alias in each.aliases)) if re.search(r"Handler$|_hook", name)}
+    theirs = {
+        name
+        for name in (*schemas(), *(alias for each in schemas().values() for alias in each.aliases))
+        if re.search(r"Handler$|_hook", name)
+    }
     assert sorted(theirs - set(names())) == []

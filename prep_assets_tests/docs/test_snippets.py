@@ -17,7 +17,9 @@ import pytest
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 
-OURS = [DOCS / name for name in ("stores.md", "checks.md", "add-a-data-set.md", "architecture.md", "development.md", "graph.md", "python.md")]
+OURS = [
+    DOCS / name for name in ("stores.md", "checks.md", "add-a-data-set.md", "architecture.md", "development.md", "graph.md", "python.md")
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
 

@@ -1,0 +1,54 @@
+"""The tutorial, command by command, in an empty folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.docs.pages import DOCS, read
+
+pytestmark = pytest.mark.cli
+STEP = re.compile(r"(?:<!-- file: (\S+) -->\n)?```(json|yaml|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_every_command_says_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", "configs")
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", "stores")
+    monkeypatch.setenv("COLUMNS", "160")
+    shutil.copytree(ROOT / "configs" / "tokenizer", tmp_path / "configs" / "tokenizer")
+    commands = 0
+    for file, language, text in STEP.findall(read(DOCS / "tutorial.md")):
+        if file:
+            (tmp_path / file).write_text(text, "utf-8")
+            continue
+        assert language == "console"
+        for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
+            commands += 1
+            said = run(command)
+            for line in shown.splitlines():
+                pattern = ".*".join(map(re.escape, " ".join(line.split()).split("…")))
+                assert re.search(pattern, said), (command, line, said)
+    assert commands == 10
+
+
+def run(command: str) -> str:
+    """What a command prints, in one line for each of its own, with single spaces. Only one that the page says to stop may fail."""
+    words, _, comment = command.partition("  #")
+    if words.startswith("export "):
+        return ""
+    program, *rest = words.split()
+    if program == "python":
+        start = [sys.executable, str(ROOT / rest[0]), *rest[1:]]
+    else:
+        start = [str(Path(sys.executable).with_name("prep-assets")), *rest]
+    done = subprocess.run(start, capture_output=True, text=True)
+    assert (done.returncode != 0) == (comment.strip() == "stops"), done.stderr
+    return "\n".join(" ".join(line.split()) for line in (done.stdout + done.stderr).splitlines())
