@@ -28,6 +28,7 @@ from prep_assets.cli.prune import prune
 from prep_assets.cli.quarantine import quarantine
 from prep_assets.cli.report import report
 from prep_assets.cli.schemas import schemas
+from prep_assets.cli.scrub import scrub
 from prep_assets.cli.selftest import selftest
 from prep_assets.cli.sniff import sniff
 from prep_assets.cli.stats import stats
@@ -96,6 +97,7 @@ commands = (
     impact,
     forget,
     verify,
+    scrub,
     stats,
     path,
     export,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prep_assets.disk.faults import in_words
+from prep_assets.disk.faults import in_words, told
 from prep_assets.disk.folders import remove_tree, sync, sync_folders
 from prep_assets.disk.ledger import recording
 from prep_assets.disk.readback import prove
@@ -28,7 +28,7 @@ def whole_folder(place: Path, check: Callable[[], None], *, busy: PrepAssetsErro
         replace: whether a folder that holds something gives way; otherwise only an empty one does.
     """
     work = place.with_name(f".{place.name}.writing")
-    with _locked(work, busy):
+    with told(place.parent), _locked(work, busy):
         check()
         for left in work.iterdir():  # by a process that was killed
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()

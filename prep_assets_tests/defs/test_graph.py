@@ -156,7 +156,15 @@ def test_jobs_build_and_check(job: str, assets: set[str]) -> None:
 def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
     repository = defs.get_repository_def()
     sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
-    assert set(sensors) == {"pretrain_sources", "sft_sources", "preference_sources", "rl_sources", "rebuild_downstream", "tell_of_failures"}
+    assert set(sensors) == {
+        "pretrain_sources",
+        "sft_sources",
+        "preference_sources",
+        "rl_sources",
+        "rebuild_downstream",
+        "tell_of_failures",
+        "scrub",
+    }
     assert {sensor.default_status for sensor in sensors.values()} == {dg.DefaultSensorStatus.STOPPED}
     assert all(sensor.description for sensor in sensors.values())
     schedules = {schedule.name: schedule for schedule in repository.schedule_defs}

@@ -62,7 +62,7 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
     domain, remedy = domain_of(family, name), build_command(asset, name)
     raw = open_published(workspace.stores, asset, name, remedy=remedy)
     files, test_files = workspace.files(domain), workspace.test_files(domain)
-    listed, blocks = read_sources(raw), _read(raw, BLOCKS)
+    listed, blocks = read_sources(raw), read_hashes(raw)
     for found, which in ((files, "files"), (test_files, "test_files")):
         expected = [Pin(entry["name"], entry["size"], entry["sha256"], blocks[which][entry["name"]], "") for entry in listed[which]]
         fresh = {pin.name: pin for pin in workspace.pins(found)}
@@ -99,6 +99,11 @@ def proven(files: Iterable[SourceFile], blocks: Mapping[str, str], remedy: str) 
 def read_sources(raw: Published) -> Mapping[str, Any]:
     """The content of a raw store."""
     return _read(raw, SOURCES)
+
+
+def read_hashes(raw: Published) -> Mapping[str, Mapping[str, str]]:
+    """Hashes of the blocks of the files that a raw store pinned, by name: of those to train on (``files``) and of ``test_files``."""
+    return _read(raw, BLOCKS)
 
 
 def _read(raw: Published, name: str) -> Mapping[str, Any]:

@@ -1,0 +1,57 @@
+"""A sensor that reads stores and sources again, an hourly gigabyte at a time, and has rebuilt what rotted."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.defs.site import Site
+from prep_assets.engine.scrub import BYTES, Damage, scrub
+from prep_assets.stores.manifest import digest
+
+HOUR = 3600
+SECONDS = 30
+"""A sensor may take a minute."""
+
+
+def scrubber(site: Site) -> dg.SensorDefinition:
+    """Damage becomes a failed check of the store and of those made from it, and a run that builds them again; of a source, only the former."""
+
+    @dg.sensor(
+        name=site.named("scrub"),
+        target=dg.AssetSelection.all() if not site.prefix else dg.AssetSelection.key_prefixes(list(site.prefix)),
+        minimum_interval_seconds=HOUR,
+        description="Reads 1 GiB of stores and sources again each hour, in rotation, and builds again what has rotted.",
+    )
+    def read_again(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        found = scrub(site.workspace.open(), BYTES, SECONDS)
+        events = [event for damage in found.damaged for event in _failures(site, damage)]
+        # what is built again is checked and looked at again, so the same damage may be asked about twice
+        again = digest([context.cursor, *(damage.what for damage in found.damaged)])[:16]
+        requests = [
+            dg.RunRequest(run_key=f"scrub:{asset}:{partition}:{again}", asset_selection=[site.key(asset)], partition_key=partition or None)
+            for asset, partition in dict.fromkeys(store for damage in found.damaged if not damage.source for store in _stores(damage))
+        ]
+        said = f"read {found.read:,} of {found.total:,} bytes, {len(found.damaged)} files damaged"
+        return dg.SensorResult(
+            requests, skip_reason=None if requests else said, asset_events=events, cursor=str(int(context.cursor or 0) + 1)
+        )
+
+    return read_again
+
+
+def _stores(damage: Damage) -> list[tuple[str, str]]:
+    """Asset and partition of what is damaged, and of what is made from it."""
+    built = (label.rstrip("]").partition("[") for label in damage.built)
+    return [(damage.asset, damage.partition), *((asset, partition) for asset, _, partition in built)]
+
+
+def _failures(site: Site, damage: Damage) -> list[dg.AssetCheckEvaluation]:
+    first, *made = _stores(damage)
+    found = [(first, damage.what), *((store, f"made from what is damaged: {damage.what}") for store in made if not damage.source)]
+    return [
+        dg.AssetCheckEvaluation(
+            asset_key=site.key(asset), check_name=INTEGRITY.name, passed=False, description=text, partition=partition or None
+        )
+        for (asset, partition), text in found
+    ]

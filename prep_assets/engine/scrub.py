@@ -1,0 +1,204 @@
+"""The scrubber: what rests on disks is read again, in rotation, so much at a time, and compared with the hashes of when it was written or pinned.
+
+A store of which a block has changed fails its first check from then on, so that it is built again; those made from it are checked again. A source
+cannot be built again: it is named with what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from xxhash import xxh3_64_intdigest
+
+from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.assets.commands import build_command
+from prep_assets.assets.graph import family_assets, upstream_of
+from prep_assets.assets.reading.pinned import read_hashes, read_sources
+from prep_assets.assets.stage import Asset
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import FAMILIES, Domain
+from prep_assets.disk.blocks import BLOCK, hashes
+from prep_assets.disk.written import write_json
+from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.records.remote import is_remote
+from prep_assets.stores.checked import Result
+from prep_assets.stores.published import Place, Published
+
+STATE = ".scrub.json"
+"""In the folder of stores: where the rotation is."""
+BYTES = 1 << 30
+"""Read at a time, where nobody says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not as it was written or pinned.
+
+    Attributes:
+        asset, partition: the store, or the raw store that pinned a source.
+        what: the file, the bytes, and what to do.
+        built: labels of the stores that are made from it.
+        source: whether it is a source file, which no build mends.
+    """
+
+    asset: str
+    partition: str
+    what: str
+    built: tuple[str, ...] = ()
+    source: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """What was looked at.
+
+    Attributes:
+        read: bytes.
+        total: bytes of everything that there is to look at.
+        damaged: what was found.
+    """
+
+    read: int
+    total: int
+    damaged: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    key: str
+    path: Path
+    size: int
+    blocks: str
+    asset: Asset
+    partition: str
+    source: bool = False
+
+
+def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf")) -> Scrubbed:
+    """Read on where the last scrub stopped, for so many bytes and seconds, and never more than everything once."""
+    files = sorted(_files(workspace), key=lambda file: file.key)
+    state = _state(workspace)
+    first = bisect_left([file.key for file in files], state.get("file", ""))
+    read, ends, damaged = 0, time.monotonic() + seconds, list[Damage]()
+    key, at = "", 0
+    for file in [*files[first:], *files[:first]]:
+        key, at = file.key, int(state.get("at", 0)) if file.key == state.get("file") and not read else 0
+        if read >= budget or time.monotonic() > ends:
+            break
+        done, wrong = _compare(file, at, budget - read, ends)
+        read, at = read + done - at, done
+        if wrong:
+            damaged.append(_damage(workspace, file, wrong))
+        elif done < file.size:
+            break
+        key, at = f"{file.key}\0", 0
+    workspace.stores.mkdir(parents=True, exist_ok=True)
+    fresh = workspace.stores / f"{STATE}-{os.getpid()}"
+    write_json(fresh, {"file": key, "at": at})
+    fresh.replace(workspace.stores / STATE)
+    return Scrubbed(read, sum(file.size for file in files), tuple(damaged))
+
+
+def _state(workspace: Workspace) -> Mapping[str, str]:
+    try:
+        found = json.loads((workspace.stores / STATE).read_text("utf-8"))
+        return found if isinstance(found, dict) and isinstance(found.get("at"), int) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _files(workspace: Workspace) -> Iterator[_File]:
+    """Every file of a current store on this machine, and every source file that looks as it did when it was pinned."""
+    for family, kind in FAMILIES.items():
+        if not workspace.has(family):
+            continue
+        domains = workspace.family(kind).domains
+        for asset in family_assets(workspace, family).values():
+            for partition in asset.partitions(workspace):
+                published = _published(workspace.place(asset.name, partition))
+                if published is None:
+                    continue
+                label = f"{asset.name}/{partition}/{published.version}"
+                for name, entry in published.manifest.files.items():
+                    yield _File(f"{label}/{name}", published.folder / name, entry["bytes"], entry["blocks"], asset, partition)
+                if asset.name.endswith("_raw"):
+                    yield from _sources(workspace, published, asset, partition, domains[partition])
+
+
+def _published(place: Place) -> Published | None:
+    try:
+        found = place.current()
+    except PrepAssetsError:  # a manifest that cannot be read is found by whoever looks at the store
+        return None
+    return None if found is None or found.keeper is not None or found.manifest.format < 2 else found
+
+
+def _sources(workspace: Workspace, raw: Published, asset: Asset, partition: str, domain: Domain) -> Iterator[_File]:
+    try:
+        listed, blocks = read_sources(raw), read_hashes(raw)
+    except StoreError:  # it is among the files of stores
+        return
+    for which, found in (("files", workspace.files(domain)), ("test_files", workspace.test_files(domain))):
+        pinned = {entry["name"]: entry for entry in listed[which]}
+        pins = {pin.name: pin.identity for pin in workspace.pins(found)}
+        for file in found:
+            entry = pinned.get(file.name)
+            if entry and not is_remote(file.url) and pins[file.name]["sha256"] == entry["sha256"]:
+                key = f"{asset.name}/{partition}/sources/{file.name}"
+                yield _File(key, Path(file.url), entry["size"], blocks[which][file.name], asset, partition, source=True)
+
+
+def _compare(file: _File, begin: int, most: int, ends: float) -> tuple[int, str]:
+    """How far a file was read from a block on, and what is wrong where it stopped."""
+    at = begin
+    try:
+        with file.path.open("rb", buffering=0) as opened:
+            if hasattr(os, "posix_fadvise"):  # what is in memory says nothing of the disk
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if (size := os.fstat(opened.fileno()).st_size) != file.size:
+                return at, f"{file.path} has {size:,} bytes, it had {file.size:,}"
+            for number, known in enumerate(hashes(file.blocks)[begin // BLOCK :], begin // BLOCK):
+                if at - begin >= most or time.monotonic() > ends:
+                    break
+                block = os.pread(opened.fileno(), BLOCK, number * BLOCK)
+                if xxh3_64_intdigest(block) != known:
+                    return at, f"bytes {number * BLOCK:,} to {number * BLOCK + len(block):,} of {file.path} are not what they were"
+                at += len(block)
+    except OSError as error:
+        return at, f"{file.path} cannot be read: {error.strerror}"
+    return at, ""
+
+
+def _damage(workspace: Workspace, file: _File, wrong: str) -> Damage:
+    """Write down what was found, so that nothing takes the store for sound, and those made from it are checked again."""
+    built = tuple(_made_from(workspace, file.asset, file.partition))
+    remedy = build_command(file.asset.name, file.partition)
+    if file.source:
+        again = f"touch {file.path} && {remedy}"
+        said = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, pin it again:\n  {again}"
+    else:
+        place = workspace.place(file.asset.name, file.partition)
+        published = place.current()
+        assert published is not None
+        place.record(published, {INTEGRITY.name: Result(False, f"scrub: {wrong}")})
+        said = f"{wrong}. Build it again:\n  {remedy}"
+    for place in built:
+        if (each := _published(place)) is not None and each.results is not None:
+            place.record(each, {INTEGRITY.name: Result(False, f"scrub: {file.key} was damaged, which it is made from: check it again")})
+    return Damage(file.asset.name, file.partition, said, tuple(place.label for place in built), file.source)
+
+
+def _made_from(workspace: Workspace, asset: Asset, partition: str) -> Iterator[Place]:
+    """The stores that are made from one, directly or not, in the order of the graph."""
+    found = {(asset.name, partition)}
+    for each in family_assets(workspace, asset.family).values():
+        for other in each.partitions(workspace):
+            if any((above.name, its) in found for above, its in upstream_of(workspace, each, other)):
+                found.add((each.name, other))
+                yield workspace.place(each.name, other)

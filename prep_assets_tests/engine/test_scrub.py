@@ -1,0 +1,113 @@
+"""The scrubber finds what rotted, in rotation under a budget, marks it and what was made from it, and a build mends it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from prep_assets.assets.graph import EVERY
+from prep_assets.assets.workspace import Workspace
+from prep_assets.cli.main import app
+from prep_assets.disk.blocks import BLOCK, sums_of
+from prep_assets.engine import build, state
+from prep_assets.engine.scrub import STATE, _compare, _File, scrub
+from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, tree, workspace_in
+
+EVERYTHING = 1 << 40
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    source = jsonl(tmp_path / "rows.jsonl", ({"text": f"Document {n} has words."} for n in range(60)))
+    made = workspace_in(tmp_path, minimal("pretrain", {"a": domain(source, "text")}, test_fraction=0.2))
+    build(made, "pretrain_tokens")
+    return made
+
+
+def rot(path: Path, at: int = 0) -> None:
+    before = path.stat()
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def payload(workspace: Workspace, asset: str, suffix: str) -> Path:
+    published = workspace.published(asset, "a")
+    assert published is not None
+    return next(path for path in sorted(published.directory.rglob("*")) if path.name.endswith(suffix))
+
+
+def contents(workspace: Workspace) -> dict[str, dict[str, bytes]]:
+    found = {asset: workspace.published(asset, "a") for asset in ("pretrain_raw", "pretrain_tokens")}
+    return {asset: tree(published.directory) for asset, published in found.items() if published}
+
+
+def test_what_is_sound_is_read_in_rotation_and_each_byte_once(workspace: Workspace) -> None:
+    whole = scrub(workspace, EVERYTHING)
+    assert whole.damaged == ()
+    assert whole.read == whole.total > 10_000
+    (workspace.stores / STATE).unlink()
+    parts = []
+    while sum(parts) < whole.total:
+        parts.append(scrub(workspace, 1).read)
+        assert parts[-1]
+    assert sum(parts) == whole.total
+    assert len(parts) > 8
+    assert scrub(workspace, 1).read == parts[0]  # and from the beginning again
+
+
+def test_a_file_larger_than_the_budget_is_read_on_from_where_it_stopped(tmp_path: Path, workspace: Workspace) -> None:
+    (tmp_path / "large").write_bytes(os.urandom(3 * BLOCK + 9))
+    file = _File("large", tmp_path / "large", 3 * BLOCK + 9, sums_of(tmp_path / "large").blocks, EVERY["pretrain_raw"], "a")
+    assert _compare(file, 0, 1, float("inf")) == (BLOCK, "")
+    assert _compare(file, BLOCK, 2 * BLOCK, float("inf")) == (3 * BLOCK, "")
+    rot(tmp_path / "large", 3 * BLOCK + 2)
+    at, wrong = _compare(file, 2 * BLOCK, EVERYTHING, float("inf"))
+    assert (at, wrong) == (3 * BLOCK, f"bytes 3,145,728 to 3,145,737 of {tmp_path / 'large'} are not what they were")
+    assert "has 3,145,737 bytes, it had 3" in _compare(replace(file, size=3), 0, 1, float("inf"))[1]
+
+
+def test_a_store_that_rots_is_found_marked_and_built_again_to_the_byte(workspace: Workspace) -> None:
+    before = contents(workspace)
+    damaged = payload(workspace, "pretrain_raw", "sources.json")
+    rot(damaged)
+    [found] = scrub(workspace, EVERYTHING).damaged
+    assert (found.asset, found.partition, found.source) == ("pretrain_raw", "a", False)
+    assert found.built == ("pretrain_tokens[a]",)
+    assert found.what.startswith(f"bytes 0 to {damaged.stat().st_size:,} of {damaged} are not what they were. Build it again:\n  ")
+    assert [state(workspace, EVERY[asset], "a") for asset in before] == ["failed", "stale"]
+    build(workspace, "pretrain_tokens")
+    assert [state(workspace, EVERY[asset], "a") for asset in before] == ["current", "current"]
+    assert contents(workspace) == before
+    assert scrub(workspace, EVERYTHING).damaged == ()
+
+
+def test_a_source_that_rots_though_it_looks_untouched_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    rot(tmp_path / "rows.jsonl", 40)
+    [found] = scrub(workspace, EVERYTHING).damaged
+    assert found.source
+    assert found.what.endswith(f"\n  touch {tmp_path / 'rows.jsonl'} && prep-assets build pretrain_raw --partition a")
+    os.utime(tmp_path / "rows.jsonl")  # a change that is meant is the sensor's business
+    assert scrub(workspace, EVERYTHING).damaged == ()
+
+
+def test_the_command(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+    sound = CliRunner().invoke(app, ["scrub", "--bytes", "all"])
+    assert (sound.exit_code, "0 files damaged" in sound.output) == (0, True)
+    rot(payload(workspace, "pretrain_tokens", ".h5"), 5000)
+    found = CliRunner().invoke(app, ["scrub", "--bytes", "20GiB"])
+    assert (found.exit_code, "1 file damaged" in found.output) == (1, True)
+    assert "✗ pretrain_tokens[a]: bytes 0 to" in found.output
+    (workspace.stores / STATE).unlink()
+    mended = CliRunner().invoke(app, ["scrub", "--bytes", "all", "--rebuild"])
+    assert mended.exit_code == 0, mended.output
+    assert CliRunner().invoke(app, ["scrub", "--bytes", "all"]).exit_code == 0
+    wrong = CliRunner().invoke(app, ["scrub", "--bytes", "many"])
+    assert (wrong.exit_code, "needs a number and a unit" in wrong.output) == (1, True)
