@@ -38,14 +38,15 @@ from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.models import Pretrain
-from prep_assets.errors import Refused, StoreError
+from prep_assets.errors import ConfigError, Refused, StoreError
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Example, Sample
 from prep_assets.stores.published import Draft
-from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
-from prep_assets.tokenization.ends import chosen, ends_of
+from prep_assets.stores.tokens import Block, RecordWriter, TokenStore, record_writer
+from prep_assets.tokenization.ends import Ends, chosen, ends_of
 from prep_assets.tokenization.fill_in_the_middle import FillInTheMiddle, sentinels_of
 from prep_assets.tokenization.flat import Flat
+from prep_assets.tokenization.sentences import STARTS, refuse_other_bytes, sentences_of
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets.tokenization.weighing import CANNOT_REPRESENT
 
@@ -73,6 +74,7 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
         "output": family.output.model_dump(),
         "bos": ends_of(workspace.vocabulary(family), family.bos).bos is not None,
         **({} if family.append_eod else {"append_eod": False}),
+        **({"split_sentences": cutter.identity} if (cutter := sentences_of(family.split_sentences)) else {}),
         "test_fraction": family.test_fraction,
         **({"image": image_placeholder(family)} if family.image_token else {}),
     }
@@ -85,6 +87,10 @@ def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path
         try:
             return _write_streams(workspace, name, payload, quarantine_path, mask)
         except NeedsMask as needed:
+            if workspace.family(Pretrain).split_sentences is not None:
+                raise ConfigError(
+                    f"{name} has images or regions that are not trained: split_sentences would cut documents through them. Leave it out"
+                ) from needed
             mask = needed.dtype
             for left in payload.iterdir():
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -94,6 +100,9 @@ def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path
 def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, mask: str | None) -> Draft:
     family = workspace.family(Pretrain)
     dtypes = {"tokens": ids_dtype(family, workspace.vocabulary(family)), **({"loss_mask": mask} if mask else {})}
+    if family.split_sentences is not None:
+        refuse_other_bytes(workspace.vocabulary(family))
+        dtypes[STARTS] = "uint8"
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(quarantine_path))
         shard = family.output.max_tokens_per_shard
@@ -146,11 +155,17 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
         stop_at_masks(example, images=family.image_token is not None)
         return document_text(example)
 
-    def encode(documents: Documents) -> Flat:
-        return engine.encode(documents.texts) if fim is None else fim.encode(documents.texts, [f"{name}/{id}" for id in documents.ids])
+    sentences = sentences_of(family.split_sentences)
+
+    def encode(documents: Documents) -> _Encoded:
+        if sentences is not None:
+            return sentences.encode(documents.texts, engine)
+        return engine.encode(documents.texts) if fim is None else fim.encode(
+            documents.texts, [f"{name}/{id}" for id in documents.ids]
+        ), None
 
     with closing(ahead(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
-        for documents, flat in blocks:
+        for documents, (flat, begins) in blocks:
             faults = dict(_too_long(flat, family.preprocessing.max_seq_len))
             if byte_lengths is not None:
                 # a text that is lossy is refused for that, however long it is
@@ -162,8 +177,9 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
             for split, writer in enumerate(writers):
                 rows = np.array([i for i in range(len(to_dev)) if to_dev[i] == split and i not in faults], np.int64)
                 ids, lengths = ends.around(*chosen(flat, rows))
+                block: Block = {"tokens": ids, **({} if begins is None else {STARTS: _sentence_starts(begins, flat, rows, ends)})}
                 origin = [documents.records[i] for i in rows]
-                writer.append({"tokens": ids}, lengths, [record.file for record in origin], [record.row for record in origin])
+                writer.append(block, lengths, [record.file for record in origin], [record.row for record in origin])
                 tokens[split] += int(lengths.sum())
                 kept += len(rows)
             reading.advance("tokenize", documents.size)
@@ -177,7 +193,19 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
     }
 
 
-def _tokenized(read: Iterator[Documents], encode: Callable[[Documents], Flat]) -> Iterator[tuple[Documents, Flat]]:
+_Encoded = tuple[Flat, npt.NDArray[np.uint8] | None]
+"""Ids of documents, and where sentences begin, where documents are cut into them."""
+
+
+def _sentence_starts(begins: npt.NDArray[np.uint8], flat: Flat, rows: npt.NDArray[np.int64], ends: Ends) -> npt.NDArray[np.uint8]:
+    """Where sentences begin in some documents, with what stands around each: the begin-of-text token begins the first sentence."""
+    picked, lengths = chosen(Flat(begins.astype(np.uint32), flat.offsets), rows)
+    marks = picked.astype(np.float32)
+    marks[np.cumsum(lengths) - lengths] = ends.bos is None
+    return ends.weights_around(marks, lengths, np.zeros(len(lengths), np.float32)).astype(np.uint8)
+
+
+def _tokenized(read: Iterator[Documents], encode: Callable[[Documents], _Encoded]) -> Iterator[tuple[Documents, _Encoded]]:
     """Blocks with their tokens; the next block is read meanwhile."""
     with closing(ahead(read)) as blocks:
         for documents in blocks:
@@ -261,7 +289,7 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
     audit=_audit,
     partitioned=True,
     upstream=(RAW,),
-    options=(*TOKENIZER, *IMAGES, "append_eod", "bos", "preprocessing", "output", "test_fraction"),
+    options=(*TOKENIZER, *IMAGES, "append_eod", "split_sentences", "bos", "preprocessing", "output", "test_fraction"),
     checks=(
         INTEGRITY,
         ACCOUNTING,

@@ -86,6 +86,11 @@ RULES = (
         for name in ("spm_rate", "prefix_token", "suffix_token", "middle_token", "seed")
     ),
     Rule(
+        "split_sentences",
+        lambda family: family.preprocessing.fim.rate > 0,
+        "fill-in-the-middle puts the end of a document before its middle, so sentences have no order. Leave one of the two out",
+    ),
+    Rule(
         "reasoning_tags",
         lambda family: family.reasoning == "inline",
         "reasoning: inline reads no tags. Leave them out, or set reasoning: auto",

@@ -307,6 +307,11 @@ class Pretrain(Images, Family):
         description="Whether documents end with the end-of-text token. false: ids do not say where a document ends, so trainers that read windows "
         "take two for one, and exports that keep no borders are refused.",
     )
+    split_sentences: str | None = Field(
+        default=None,
+        description="Language of nltk's Punkt model, e.g. english: documents are cut into sentences, each is tokenized for itself, and their borders "
+        "are kept. null: whole documents.",
+    )
     bos: Bos = Field(
         default="auto", description="Whether documents begin with the begin-of-text token; auto: where the tokenizer itself writes it."
     )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prep_assets.tokenization.sentences import STARTS
+
 _TRL_TRAINERS: Mapping[str, str] = {
     "unpaired": "KTOTrainer(model=model",
     "rl_prompts": "GRPOTrainer(model=model, reward_funcs=reward",
@@ -38,6 +40,7 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
     more = {
         "trl_trainer": next((call for start, call in _TRL_TRAINERS.items() if own.startswith(start)), "DPOTrainer(model=model"),
         "folder": folder.as_posix(),
+        "level": "sentence" if STARTS in getattr(source, "arrays", {}) else "document",
         "row_len": row_len,
         "neat_len": row_len + 1,
         "neat_pack": " --neat-pack" if options.get("neat") else "",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.assets.checks.alone import Heard, form_of
 from prep_assets.assets.pretrain_tokens import fill_in_the_middle
@@ -33,6 +34,7 @@ from prep_assets.tokenization.cuts import characters
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.ends import ends_of
 from prep_assets.tokenization.fill_in_the_middle import Cut, cut_of
+from prep_assets.tokenization.sentences import Sentences, sentences_of
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Derive = Callable[[SourceFile, Record], list[Sequence]]
@@ -66,6 +68,7 @@ def documents(workspace: Workspace, name: str) -> Derive:
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
     convert, encoder = converter(domain, Sample), Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
     rendering = MaskedDocuments(untemplated(workspace, family), ImageFiles(workspace.image_folder(domain)), family)
+    sentences = sentences_of(family.split_sentences)
     ends, fim = ends_of(vocabulary, family.bos, family.append_eod), family.preprocessing.fim
 
     def around(begins: bool) -> Why:
@@ -78,25 +81,47 @@ def documents(workspace: Workspace, name: str) -> Derive:
         [rendered] = rendering.render([item], Heard())[1]
         identity = f"{name}/{record_id(file, record.row)}"
         cut = cut_of(identity, len(rendered.text), rate=fim.rate, spm_rate=fim.spm_rate, seed=fim.seed) if fim.rate else None
-        text = rendered_sequence(encoder, rendered) if cut is None else _cut(workspace, family, rendered.text, cut)
+        if sentences is not None:
+            text = _in_sentences(workspace, family, rendered.text, sentences)
+        else:
+            text = rendered_sequence(encoder, rendered) if cut is None else _cut(workspace, family, rendered.text, cut)
         before, after = (() if each is None else (each,) for each in (ends.bos, ends.eos))
         return [text.between(before, after, rendering.ending(item.example), around)]
 
     return derive
 
 
+def _parts(workspace: Workspace, family: Pretrain, parts: Iterable[str]) -> list[tuple[npt.NDArray[np.int64], ...]]:
+    """Ids of parts of a text that are tokenized each for itself, and the first and last character of the text that each token stands for."""
+    lengths, engine = workspace.vocabulary(family).byte_lengths, workspace.engines(family).rest
+    assert lengths is not None  # no other tokenizer's documents are cut
+    found: list[tuple[npt.NDArray[np.int64], ...]] = []
+    start = 0
+    for part in parts:
+        tokens = engine.encode([part]).ids.astype(np.int64)
+        until = np.cumsum(lengths[tokens])
+        first, last = characters(part, until - lengths[tokens], until)
+        found.append((tokens, first + start, last + start))
+        start += len(part)
+    return found
+
+
+def _in_sentences(workspace: Workspace, family: Pretrain, text: str, sentences: Sentences) -> Sequence:
+    """The sentences of a document, end to end."""
+    ids, starts, ends = map(np.concatenate, zip(*_parts(workspace, family, sentences.cut(text)), strict=True))
+    return Sequence(text, ids, np.ones(len(ids), np.float32), starts, ends, lambda token: _whole(text))
+
+
+def _whole(text: str) -> Why:
+    where: dict[str, Any] = {"turn": 0, "role": DOCUMENT, "kind": TEXT, "region": (0, len(text)), "content": text}
+    return Why(True, "content", "the whole document is trained", **where)
+
+
 def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> Sequence:
     """The three parts of a document, each after its sentinel."""
-    fim, vocabulary = fill_in_the_middle(workspace, family), workspace.vocabulary(family)
+    fim = fill_in_the_middle(workspace, family)
     assert fim is not None
-    assert vocabulary.byte_lengths is not None  # `sentinels_of` takes no other tokenizer
-    parts = []
-    for part, start in zip(cut.parts(text), (0, cut.start, cut.end), strict=True):
-        tokens = fim.engines.rest.encode([part]).ids.astype(np.int64)
-        until = np.cumsum(vocabulary.byte_lengths[tokens])
-        first, last = characters(part, until - vocabulary.byte_lengths[tokens], until)
-        parts.append((tokens, first + start, last + start))
-    head, body, tail = parts
+    head, body, tail = _parts(workspace, family, cut.parts(text))
     prefix, suffix, middle = (
         (np.array([one]), np.array([at]), np.array([at]))
         for one, at in ((fim.sentinels.prefix, 0), (fim.sentinels.suffix, cut.end), (fim.sentinels.middle, cut.start))
@@ -110,8 +135,7 @@ def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> Sequenc
     def why(token: int) -> Why:
         if token in sentinels:
             return Why(True, "sentinel", "a sentinel of fill-in-the-middle, trained like the document", "preprocessing.fim")
-        where: dict[str, Any] = {"turn": 0, "role": DOCUMENT, "kind": TEXT, "region": (0, len(text)), "content": text}
-        return Why(True, "content", "the whole document is trained", **where)
+        return _whole(text)
 
     return Sequence(text, ids, np.ones(len(ids), np.float32), starts, ends, why)
 

@@ -27,7 +27,7 @@ class Text:
         id: its record id.
         text: its text.
         ids: its token ids without the end-of-text token, and without sentinels, in the order of the text.
-        parts: its text, cut where fill-in-the-middle cut it; empty where it is whole.
+        parts: its text, cut where fill-in-the-middle cut it, or into sentences; empty where it is whole.
     """
 
     id: str
@@ -43,7 +43,7 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     it, this is done, and all other documents are compared with the bytes of their ids. A tokenizer that composes text (NFC) gives the composed
     text back; the documents of one that changes text in other ways are not decoded.
 
-    Parts of a document that was cut follow a control token, so each is tokenized for itself.
+    Parts of a document that was cut follow a control token, or are sentences, so each is tokenized for itself.
 
     Args:
         engines: with them, all but a sample of the documents is tokenized by the fast engine, see `ids_again`; else all by the reference.
@@ -69,7 +69,7 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     if engines is not None:
         summary += f"; {again.by_reference:,} texts were tokenized by the reference library, the others by {engines.first.name}"
     if cut:
-        summary += f"; {cut:,} are cut for fill-in-the-middle"
+        summary += f"; {cut:,} are cut into parts"
     return Verdict(
         True,
         summary,

@@ -76,7 +76,7 @@ def test_a_share_of_the_documents_is_cut_and_every_check_holds(made: Made) -> No
     number = identity.numbers["documents_cut"]
     assert 0 < number < len(found) == len(plain)
     assert sum(a != b for a, b in zip(found, plain, strict=True)) == number
-    assert f"{number:,} are cut for fill-in-the-middle" in identity.summary
+    assert f"{number:,} are cut into parts" in identity.summary
     # three sentinels more, and whatever two cuts do to the words they go through
     assert all(len(a) > len(b) for a, b in zip(found, plain, strict=True) if a != b)
     assert made("again", fim={"rate": 0.5})[1].manifest.content_hash == cut.manifest.content_hash

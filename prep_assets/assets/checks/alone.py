@@ -33,6 +33,7 @@ from prep_assets.records.quarantine import Quarantine, Refusal
 from prep_assets.samples import Record
 from prep_assets.stores.lines import open_lines
 from prep_assets.tokenization.encode import Encoder
+from prep_assets.tokenization.sentences import sentences_of
 
 Judge = Callable[[Item], object]
 """Raises `Refused` for an item that the family refuses."""
@@ -106,7 +107,7 @@ def documents(store: Store, second: Second) -> Judge:
     if family.image_token is not None or "trained_tokens" in store.manifest.counts:
         return _masked_documents(store, second)
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference
-    fim = options.fim
+    fim, sentences = options.fim, sentences_of(family.split_sentences)
 
     def judge(item: Item) -> None:
         text = document_text(item.example)
@@ -116,7 +117,7 @@ def documents(store: Store, second: Second) -> Judge:
             raise Refused("too_many_chars", "", stage="pretrain")
         if any(token in text for token in ((fim.prefix_token, fim.suffix_token, fim.middle_token) if fim.rate else ())):
             raise Refused("control_token_in_content", "", stage="pretrain")
-        ids = engine.encode([text]).ids
+        ids = engine.encode([text] if sentences is None else sentences.cut(text)).ids
         if vocabulary.token_bytes is not None and vocabulary.decode(ids).removeprefix(" ") != vocabulary.normalized(text).removeprefix(" "):
             raise Refused("lossy_tokenizer", "", stage="tokenize")
         if vocabulary.token_bytes is None and vocabulary.unknown_id in ids:

@@ -26,6 +26,7 @@ from prep_assets.proofs.document_masks import MaskedDocument, check_document_mas
 from prep_assets.proofs.fill_in_the_middle import parts_in_order
 from prep_assets.proofs.identity import prove_identity
 from prep_assets.proofs.rows import check_records
+from prep_assets.proofs.sentences import CutDocument, check_sentences
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -33,6 +34,7 @@ from prep_assets.samples import Sample
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.fill_in_the_middle import cut_of
+from prep_assets.tokenization.sentences import STARTS, sentences_of
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 
@@ -94,7 +96,17 @@ def pretrain_texts(store: Store) -> Verdict:
             return prove_identity(document_conversations(store, stream), store.vocabulary)
         return prove_texts(document_texts(store, stream), store.vocabulary, store.workspace.engines(store.workspace.family(Pretrain)))
 
-    return together(prove(stream) for stream in store.streams().values())
+    cut = [stream for stream in store.streams().values() if STARTS in stream.arrays]
+    return together(
+        chain(map(prove, store.streams().values()), (check_sentences(cut_documents(store, each), store.vocabulary) for each in cut))
+    )
+
+
+def cut_documents(store: Store, stream: TokenStore) -> Iterator[CutDocument]:
+    """Each document of a stream that is cut into sentences, with where they begin."""
+    begin = int(documents_begin_with(store.vocabulary, store.workspace.family(Pretrain).bos) is not None)
+    for number, text in enumerate(document_texts(store, stream)):
+        yield CutDocument(text.id, text.parts, text.ids, stream.record(number, STARTS), begin)
 
 
 def document_texts(store: Store, stream: TokenStore) -> Iterator[Text]:
@@ -102,13 +114,17 @@ def document_texts(store: Store, stream: TokenStore) -> Iterator[Text]:
     name, family, vocabulary = store.partition, store.workspace.family(Pretrain), store.vocabulary
     convert, fim = converter(domain_of(family, name), Sample), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
-    begin = int(documents_begin_with(vocabulary, family.bos) is not None)
+    begin, sentences = int(documents_begin_with(vocabulary, family.bos) is not None), sentences_of(family.split_sentences)
     for number, identity, record in source_records(store, name, stream):
         text = as_it_is.plain(record.payload) if as_it_is is not None else None
         if text is None:
             text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
         ids = stream.record(number, "tokens")
-        yield _as_text(identity, text, ids[begin : len(ids) - family.append_eod], name, fim, vocabulary)
+        ids = ids[begin : len(ids) - family.append_eod]
+        if sentences is None:
+            yield _as_text(identity, text, ids, name, fim, vocabulary)
+        else:
+            yield Text(identity, text, ids, tuple(sentences.cut(text)))
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:

@@ -28,6 +28,7 @@ from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.tokenization.sentences import STARTS
 
 Ids = npt.NDArray[Any]
 Check = Callable[[Sequence[Ids]], Verdict]
@@ -41,7 +42,7 @@ def document_trials(store: Store) -> list[Trial]:
     for stream in store.streams().values():
         trials += _mask_trials(store, stream) if "loss_mask" in stream.arrays else []
         texts = [] if len(stream.images) else list(islice(document_texts(store, stream), ROWS))
-        whole = [(number, text) for number, text in enumerate(texts) if not text.parts]
+        whole = [(number, text) for number, text in enumerate(texts) if not text.parts or STARTS in stream.arrays]
         if not whole:
             continue
         rows = [stream.record(number, "tokens") for number, _ in whole]

@@ -22,6 +22,7 @@ from prep_assets.exports.source import Pairs
 from prep_assets.exports.unmasked import refuse_lost_mask
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.tokenization.sentences import STARTS
 
 SMALL_VOCABULARY = 65_500
 """Below this size Megatron stores tokens in 16 bits."""
@@ -50,6 +51,8 @@ def megatron(
 ) -> None:
     """``<name>_text_document`` of a token stream, or ModelLink's ``<name>_packed_<key>_document`` of tables, pairs and masked streams.
 
+    A stream that is cut into sentences gives ``<name>_text_sentence``: a sequence for each sentence, documents of several sequences.
+
     `layout` is ``text`` for token streams and ``instruction`` for everything else. `vocab_size` decides between uint16 and int32 for text;
     instruction data is int32. With `neat`, the attention mask of a packed row numbers its documents from 1 (``--neat-pack``); otherwise it
     is 1 everywhere, and training finds documents by their end token (``--reset-attention-mask``).
@@ -60,14 +63,16 @@ def megatron(
             raise ConfigError(f"layout 'text' is for token streams; this is a {type(source).__name__}. Use 'instruction'")
         refuse_lost_mask(source, "megatron")
         dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
-        _write(out, {f"{name}_text_document": dtype}, _text(source, f"{name}_text_document", dtype), len(source), progress)
+        file = f"{name}_text_{'sentence' if STARTS in source.arrays else 'document'}"
+        _write(out, {file: dtype}, _text(source, file, dtype), len(source), progress)
         return
     keys = _KEYS["pairs" if isinstance(source, Pairs) else "rows"]
     data = _pairs(source) if isinstance(source, Pairs) else _rows(source, pad_id, neat)
     _write(out, dict.fromkeys((f"{name}_packed_{key}_document" for key in keys), "int32"), _named(data, name), len(source), progress)
 
 
-Sequences = dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]
+Sequences = dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64] | None]]
+"""File → values, length of each sequence, and how many sequences each document has, if not one."""
 _KEYS = {
     "rows": ("input_ids", "attention_mask", "labels"),
     "pairs": ("chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"),
@@ -78,8 +83,8 @@ def _write(out: Path, files: dict[str, str], data: Iterator[tuple[int, Sequences
     with ExitStack() as stack:
         writers = {file: stack.enter_context(IndexedWriter(out / file, dtype)) for file, dtype in files.items()}
         for done, sequences in data:
-            for file, (values, lengths) in sequences.items():
-                writers[file].append(values, lengths)
+            for file, (values, lengths, per_document) in sequences.items():
+                writers[file].append(values, lengths, per_document)
             progress(done, total)
 
 
@@ -88,7 +93,21 @@ def _named(data: Iterator[tuple[int, Sequences]], name: str) -> Iterator[tuple[i
 
 
 def _text(source: TokenStore, file: str, dtype: str) -> Iterator[tuple[int, Sequences]]:
-    return ((block.done, {file: (block.ids(dtype), block.row_lengths)}) for block in rows(source))
+    at = 0
+    for block in rows(source):
+        end = at + len(block.tokens)
+        lengths, per_document = (
+            (block.row_lengths, None) if STARTS not in source.arrays else _sentences(block, source.arrays[STARTS][at:end])
+        )
+        yield block.done, {file: (block.ids(dtype), lengths, per_document)}
+        at = end
+
+
+def _sentences(block: Block, starts: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Length of each sentence, and how many of them each document has."""
+    begins = np.flatnonzero(np.asarray(starts))
+    per_document = np.diff(np.searchsorted(begins, np.cumsum(block.row_lengths)), prepend=0)
+    return np.diff(np.append(begins, len(block.tokens))), per_document
 
 
 def _rows(source: TokenStore | PackedStore, pad_id: int, neat: bool) -> Iterator[tuple[int, Sequences]]:
@@ -97,17 +116,17 @@ def _rows(source: TokenStore | PackedStore, pad_id: int, neat: bool) -> Iterator
             yield block.done, _padded(block, source.row_len, pad_id, neat)
         else:
             parts = (block.tokens, np.ones_like(block.tokens), block.labels)
-            yield block.done, {key: (part, block.row_lengths) for key, part in zip(_KEYS["rows"], parts, strict=True)}
+            yield block.done, {key: (part, block.row_lengths, None) for key, part in zip(_KEYS["rows"], parts, strict=True)}
 
 
 def _padded(block: Block, width: int, pad_id: int, neat: bool) -> Sequences:
     numbers = (block.document_numbers, 0) if neat else (np.ones_like(block.document_numbers), 1)
     lengths = np.full(len(block.row_lengths), width)
     parts = ((block.tokens, pad_id), numbers, (block.labels, IGNORE))
-    return {key: (block.padded(values, width, fill), lengths) for key, (values, fill) in zip(_KEYS["rows"], parts, strict=True)}
+    return {key: (block.padded(values, width, fill), lengths, None) for key, (values, fill) in zip(_KEYS["rows"], parts, strict=True)}
 
 
 def _pairs(source: Pairs) -> Iterator[tuple[int, Sequences]]:
     for chosen, rejected in sides(source):
         blocks = (chosen.tokens, chosen), (chosen.labels, chosen), (rejected.tokens, rejected), (rejected.labels, rejected)
-        yield chosen.done, {key: (values, block.row_lengths) for key, (values, block) in zip(_KEYS["pairs"], blocks, strict=True)}
+        yield chosen.done, {key: (values, block.row_lengths, None) for key, (values, block) in zip(_KEYS["pairs"], blocks, strict=True)}
