@@ -14,7 +14,9 @@ from prep_assets.schemas.roles import require_answer
 from prep_assets.schemas.tools import call_text
 
 PARAMETERS = {"Search": "query", "Calculate": "expression", "Solve": "equation", "Text2Image": "description"}
-_COMMAND = re.compile(rf'({"|".join(PARAMETERS)})\("((?:[^"\\]|\\.)*)"\)\s*(?:[,，;；]\s*)?', re.DOTALL)
+_BETWEEN = r"\s*(?:[,，;；]\s*)?"
+_COMMAND = re.compile(rf'({"|".join(PARAMETERS)})\("((?:[^"\\]|\\.)*)"\){_BETWEEN}', re.DOTALL)
+_NO_COMMAND = re.compile(rf"None\b(?:\.\s*\Z)?{_BETWEEN}(?=\Z|{'|'.join(PARAMETERS)})")
 NOTHING = "None"
 """What stands in a field that has nothing to say. A tool may well answer it."""
 
@@ -77,11 +79,12 @@ def _plugin_use(exchange: Mapping[str, Any], where: str) -> tuple[tuple[Region, 
         )
     )
     thinking = (Region(THINKING, thought),) if thought not in ("", NOTHING) else ()
-    if commands in ("", NOTHING):
+    texts = _calls(commands, f"{where}.Commands")
+    if not texts:
         if results not in ("", NOTHING):
             raise Refused("role_order", f"{where!r} has results of tools and no commands: {results[:60]!r}")
         return thinking, ()
-    calls = tuple(Region(TOOL_CALL, text) for text in _calls(commands, f"{where}.Commands"))
+    calls = tuple(Region(TOOL_CALL, text) for text in texts)
     return thinking, (Turn(ASSISTANT, (*thinking, *calls)), turn(TOOL, results))
 
 
@@ -91,10 +94,14 @@ def _unmarked(text: str, opening: str, closing: str) -> str:
 
 def _calls(commands: str, where: str) -> list[str]:
     """Commands are written ``Search("a"), Calculate("1+1")``, also below each other. An argument is taken as it stands up to the next quotation mark
-    without a backslash, since its backslashes are LaTeX; a call with two of them is refused."""
+    without a backslash, since its backslashes are LaTeX. A ``None`` in their place or among them is none: the published results answer the others. A
+    call of anything else than one string (two of them, ``"{}".format(2)``) is refused: no published result says what it means."""
     texts, position = [], 0
     while position < len(commands):
         call = _COMMAND.match(commands, position)
+        if call is None and (nothing := _NO_COMMAND.match(commands, position)):
+            position = nothing.end()
+            continue
         if call is None:
             raise Refused("bad_tool_call", f"{where!r} has something other than {', '.join(PARAMETERS)} of one string: {commands[:60]!r}")
         texts.append(call_text({"name": call[1], "arguments": {PARAMETERS[call[1]]: call[2]}}, where))

@@ -62,7 +62,7 @@ def moss_faults(rows: list[Any]) -> Counter[str]:
 
     def unreadable(commands: str) -> bool:
         plain = commands.replace("<|Commands|>:", "").replace("<eoc>", "").strip()
-        return plain != "None" and bool(re.sub(r'(Search|Calculate|Solve|Text2Image)\("[^"]*"\)(,\s*|\s*$)', "", plain))
+        return bool(re.sub(r'(Search|Calculate|Solve|Text2Image)\("[^"]*"\)(,\s*|\s*$)|None\.?\s*$', "", plain))
 
     return Counter(bad_tool_call=sum(any(unreadable(exchange["Commands"]) for exchange in row["chat"].values()) for row in rows))
 

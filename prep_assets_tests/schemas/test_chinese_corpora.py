@@ -69,7 +69,9 @@ def test_moss_refuses(refusal, row, reason) -> None:
     assert refusal("moss", row).reason == reason
 
 
-@pytest.mark.parametrize("commands", ['Search("a"), None', "Calculate(5)", "import os", 'Run("x")', 'Search("a'])
+@pytest.mark.parametrize(
+    "commands", ["None, as I know it", 'Search("a"), None of it', "Calculate(5)", "import os", 'Run("x")', 'Search("a']
+)
 def test_moss_commands_that_are_no_calls_are_refused(refusal, commands) -> None:
     row = moss({**TOOLS, "Commands": f"<|Commands|>: {commands}<eoc>"})
     assert refusal("moss", row, plugins=True).reason == "bad_tool_call"
@@ -122,6 +124,17 @@ def test_moss_several_commands_are_several_calls(convert, commands, arguments) -
     row = moss({**TOOLS, "Commands": f"<|Commands|>: {commands}<eoc>"})
     calls = [json.loads(region.text) for region in convert("moss", row, plugins=True).turns[1].regions if region.kind == "tool_call"]
     assert [next(iter(call["arguments"].values())) for call in calls] == arguments
+
+
+@pytest.mark.parametrize(
+    ("commands", "calls"), [('Search("a"), None', 1), ('None, Search("a"); Search("b")', 2), ("None.", 0), (" None ", 0)]
+)
+def test_moss_none_among_commands_is_none(convert, commands, calls) -> None:
+    """In the published rows the results answer the other commands, and nothing answers this one."""
+    results = TOOLS["Tool Responses"] if calls else "<|Results|>: None<eor>"
+    turns = convert("moss", moss({**TOOLS, "Commands": f"<|Commands|>: {commands}<eoc>", "Tool Responses": results}), plugins=True).turns
+    assert sum(region.kind == "tool_call" for turn in turns for region in turn.regions) == calls
+    assert [turn.role for turn in turns] == (["user", "assistant", "tool", "assistant"] if calls else ["user", "assistant"])
 
 
 @pytest.mark.parametrize("commands", ['Search("a", "b")', 'Search("a") and Search("b")', '1. Search("a")'])

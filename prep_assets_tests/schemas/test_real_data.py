@@ -172,12 +172,12 @@ def test_moss_texts_and_plugins(real_data) -> None:
     def unreadable(commands: str) -> bool:
         """Whether anything is left once every call and the commas between calls are taken away."""
         plain = commands.replace("<|Commands|>:", "").replace("<eoc>", "").strip()
-        return plain != "None" and bool(re.sub(r'(Search|Calculate|Solve|Text2Image)\("[^"]*"\)(,\s*|\s*$)', "", plain))
+        return bool(re.sub(r'(Search|Calculate|Solve|Text2Image)\("[^"]*"\)(,\s*|\s*$)|None\.?\s*$', "", plain))
 
     bad = sum(any(unreadable(exchange["Commands"]) for exchange in row["chat"].values()) for row in rows)
     kept, refused = run("moss", rows, plugins=True, system_key="meta_instruction")
     assert (len(kept), refused) == (len(rows) - bad, {"bad_tool_call": bad})
-    assert bad == 12
+    assert bad == 8
 
 
 @pytest.mark.parametrize(
