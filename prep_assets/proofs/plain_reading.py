@@ -18,6 +18,11 @@ def plain_pair(row: Row, schema: str, options: Row) -> dict[str, str] | None:
     if schema == "hh":
         before = {side: str(row[side]).rsplit("\n\nAssistant:", 1) for side in ("chosen", "rejected")}
         return {"prompt": before["chosen"][0].strip(), **{side: parts[-1].strip() for side, parts in before.items()}}
+    if schema == "ultrafeedback" and not row.get("chosen"):
+        scores = [completion["overall_score"] for completion in row["completions"]]
+        asked = row["instruction"] if row.get("prompt") is None else row["prompt"]
+        sides = {"chosen": scores.index(max(scores)), "rejected": scores.index(min(scores))}
+        return {"prompt": asked.strip(), **{side: row["completions"][at]["response"].strip() for side, at in sides.items()}}
     if schema == "ultrafeedback":
         sides = {side: row[side][-1] for side in ("chosen", "rejected")}
         if any(message.keys() != {"role", "content"} for message in sides.values()):

@@ -1,8 +1,8 @@
-"""``ultrafeedback``: HuggingFaceH4/ultrafeedback_binarized."""
+"""``ultrafeedback``: HuggingFaceH4/ultrafeedback_binarized, and the rows with all completions of openbmb/UltraFeedback."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
@@ -10,6 +10,7 @@ from prep_assets.samples import ASSISTANT, USER, Pair, turn
 from prep_assets.schemas.columns import with_system_of
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, text_of, texts_of, value_at
 from prep_assets.schemas.pairs import pair_of
+from prep_assets.schemas.ratings import Rated, rated
 from prep_assets.schemas.registry import Convert, schema
 
 SCORES = ("score_chosen", "score_rejected")
@@ -30,8 +31,10 @@ def ultrafeedback(
     rejected_key: str = "rejected",
     prompt_check: Literal["strict", "column"] = "strict",
     min_margin: float | None = None,
+    completions_key: str = "completions",
 ) -> Convert:
-    """The prompt column as a user turn, and the last message of each side as its answer; all stripped.
+    """The prompt column as a user turn, and the last message of each side as its answer; all stripped. Of a row with completions in place of sides,
+    the one that scores most and the one that scores least.
 
     Options:
         prompt_key: field with the prompt.
@@ -39,9 +42,14 @@ def ultrafeedback(
         rejected_key: field with the messages that end with the worse answer.
         prompt_check: ``strict`` refuses a side whose messages are not the prompt and one answer; ``column`` does not look at them.
         min_margin: refuse pairs with ``score_chosen - score_rejected`` below this; null asks only that the better answer scores no less.
+        completions_key: field with completions, their scores and ratings; a score that contradicts its ratings refuses the row.
     """
 
     def convert(row: Mapping[str, Any]) -> Pair:
+        completions = rated(row, completions_key)
+        if completions and row.get(chosen_key) is None:
+            question = text_of(row, prompt_key if row.get(prompt_key) is not None else "instruction").strip()
+            return _best_and_worst(row, question, completions, min_margin)
         prompt = text_of(row, prompt_key).strip()
         answers = []
         for key in (chosen_key, rejected_key):
@@ -52,6 +60,7 @@ def ultrafeedback(
                 raise Refused("no_assistant_turn", f"{key!r} ends with a message of {answer[0]!r}")
             answers.append((turn(ASSISTANT, answer[1]),))
         _require_margin(row, min_margin)
+        _require_scores(row, {each.response: each.score for each in completions}, [answer.text for (answer,) in answers])
         return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *answers)
 
     return convert
@@ -73,3 +82,23 @@ def _require_margin(row: Mapping[str, Any], margin: float | None) -> None:
         raise Refused("score_contradicts", f"the chosen answer scores {chosen:g}, the rejected one {rejected:g}")
     if margin is not None and chosen - rejected < margin:
         raise Refused("small_margin", f"the scores are {chosen:g} and {rejected:g}; min_margin is {margin:g}")
+
+
+def _best_and_worst(row: Mapping[str, Any], question: str, completions: Sequence[Rated], margin: float | None) -> Pair:
+    best, worst = (chosen(completions, key=lambda each: each.score) for chosen in (max, min))
+    if best.score - worst.score < (margin or 0) or best.score == worst.score:
+        asked = "no two differ" if margin is None else f"min_margin is {margin:g}"
+        raise Refused("small_margin", f"the {len(completions)} completions score {worst.score:g} to {best.score:g}; {asked}")
+    answers = [(turn(ASSISTANT, each.response),) for each in (best, worst)]
+    return pair_of(row, with_system_of(row, (turn(USER, question),)), *answers)
+
+
+def _require_scores(row: Mapping[str, Any], scores: Mapping[str, float], answers: Sequence[str]) -> None:
+    """Where the completions stand beside the sides, each side has its own completion's score, and the chosen one no less than the other."""
+    own = [scores.get(answer) for answer in answers]
+    for key, score in zip(SCORES, own, strict=True):
+        said = row.get(key)
+        if score is not None and said is not None and as_number(said, key) != score:
+            raise Refused("score_contradicts", f"{key!r} is {said}, and the completion with this text scores {score:g}")
+    if own[0] is not None and own[1] is not None and own[0] < own[1]:
+        raise Refused("score_contradicts", f"the chosen answer scores {own[0]:g}, the rejected one {own[1]:g}")

@@ -89,6 +89,10 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("hh", "prompt_check"): OTHER_PROMPT,
     ("hh", "split_turns"): LONG_CHAT,
     ("ultrafeedback", "prompt_check"): FAR,
+    ("ultrafeedback", "completions_key"): {
+        "instruction": "1 + 2?",
+        "completions": [{"response": "3", "overall_score": 9}, {"response": "4", "overall_score": 2}],
+    },
     ("dpo_read_hook", "prompt_key"): {"p": "1 + 2?", "chosen": "3", "rejected": "4"},
     ("dpo_read_hook", "assistant_role"): {"chosen": "1 + 2? bot: 3", "rejected": "1 + 2? bot: 4"},
     **{("group", option): SAMPLED for option in ("token_ids_key", "logprobs_key", "prompt_ids_key")},

@@ -233,3 +233,46 @@ def test_llama_factory_v1_rows_need_no_option(convert, said, refusal) -> None:
     assert refusal("preference", {"chosen_messages": row["chosen_messages"]}).reason == "missing_field"
     # a name that somebody chose is never exchanged for another
     assert refusal("preference", row, chosen_key="chosen", rejected_key="worse").reason == "missing_field"
+
+
+def completion(response, score, *ratings, **more):
+    annotations = {f"aspect {number}": {"Rating": rating} for number, rating in enumerate(ratings)}
+    return {"response": response, "overall_score": score, "annotations": annotations, **more}
+
+
+def test_ultrafeedback_reads_all_completions(convert, refusal, said) -> None:
+    """The rows of openbmb/UltraFeedback: the best and the worst completion are the pair."""
+    row = {"instruction": "q", "completions": [completion("b", 7, "4"), completion(" a", 8.5, "5", "N/A"), completion("c", 3, "2")]}
+    found = convert("ultrafeedback", row)
+    assert [said(side) for side in (found.prompt, found.chosen, found.rejected)] == [
+        [("user", "q")],
+        [("assistant", "a")],
+        [("assistant", "c")],
+    ]
+    assert refusal("ultrafeedback", row, min_margin=6.0).reason == "small_margin"
+    assert refusal("ultrafeedback", {**row, "completions": row["completions"][:1] * 2}).reason == "small_margin"
+    assert refusal("ultrafeedback", {**row, "completions": [completion("a", 7, "four")]}).reason == "wrong_type"
+    assert (
+        refusal("ultrafeedback", {**row, "completions": [{**completion("a", 7), "model": "x", "system": "s"}, completion("b", 2)]}).reason
+        == "unsupported_column"
+    )
+
+
+@pytest.mark.parametrize(
+    "ratings", [{"fine-grained_score": 2.0}, {"annotations": {"helpfulness": {"Rating": "1"}, "honesty": {"Rating": 3}}}]
+)
+def test_ultrafeedback_a_score_of_1_that_was_written_as_10(convert, refusal, ratings) -> None:
+    """UltraFeedback#8: the chosen score is the higher one, so that only the ratings tell."""
+    bad, good = completion("good", 10.0, **ratings), completion("bad", 8.0, "4", "5")
+    binarized = {**ultra(), "score_chosen": 10.0, "score_rejected": 8.0}
+    assert convert("ultrafeedback", binarized)
+    for row in ({**binarized, "completions": [bad, good]}, {"instruction": "q", "completions": [bad, good]}):
+        assert refusal("ultrafeedback", row).reason == "score_contradicts"
+        assert convert("ultrafeedback", {**row, "completions": [{**bad, "annotations": {}, "fine-grained_score": 2.25}, good]})
+
+
+def test_ultrafeedback_sides_have_the_scores_of_their_completions(convert, refusal) -> None:
+    row = {**ultra(), "score_chosen": 9.0, "score_rejected": 2.0}
+    assert convert("ultrafeedback", {**row, "completions": [completion("good", 9), completion("bad", 2), completion("c", 10)]})
+    assert refusal("ultrafeedback", {**row, "completions": [completion("good", 1), completion("bad", 2)]}).reason == "score_contradicts"
+    assert refusal("ultrafeedback", {**ultra(), "completions": [completion("good", 1), completion("bad", 2)]}).reason == "score_contradicts"
