@@ -21,8 +21,8 @@ def plain_pair(row: Row, schema: str, options: Row) -> dict[str, str] | None:
     if schema == "ultrafeedback" and not row.get("chosen"):
         scores = [completion["overall_score"] for completion in row["completions"]]
         asked = row["instruction"] if row.get("prompt") is None else row["prompt"]
-        sides = {"chosen": scores.index(max(scores)), "rejected": scores.index(min(scores))}
-        return {"prompt": asked.strip(), **{side: row["completions"][at]["response"].strip() for side, at in sides.items()}}
+        best, worst = (row["completions"][scores.index(score)]["response"].strip() for score in (max(scores), min(scores)))
+        return {"prompt": asked.strip(), "chosen": best, "rejected": worst}
     if schema == "ultrafeedback":
         sides = {side: row[side][-1] for side in ("chosen", "rejected")}
         if any(message.keys() != {"role", "content"} for message in sides.values()):

@@ -160,16 +160,41 @@ class Vocabulary:
     def decode_batch(self, lists: Sequence[Sequence[int]]) -> list[str]:
         """`decode` of several lists of ids.
 
-        A control token is put in front and its text taken off again, because SentencePiece decoders drop a leading space.
+        A control token is put in front and its text taken off again, because SentencePiece decoders drop a leading space. Control tokens of which
+        the decoder would change the text, as it makes a space of the ``▁`` in ``<｜end▁of▁sentence｜>``, are written as they are.
         """
-        guard = next(iter(self.control.items()), None)
-        if guard is None:
+        if not self._respelled or all(self._respelled.keys().isdisjoint(ids) for ids in lists):
+            return self._decoded(lists)
+        parts = [_cut_at(ids, self._respelled) for ids in lists]
+        decoded = iter(self._decoded([stretch for each in parts for stretch, _ in each]))
+        return ["".join(next(decoded) + self._respelled.get(token, "") for _, token in each) for each in parts]
+
+    @cached_property
+    def _guard(self) -> tuple[str, int] | None:
+        """A control token that the decoder writes as it is."""
+        return next((each for each in self.control.items() if self.backend.decode([each[1]], skip_special_tokens=False) == each[0]), None)
+
+    @cached_property
+    def _respelled(self) -> dict[int, str]:
+        """Id → text of the control tokens of which the decoder would change the text."""
+        found = self._decoded([[number] for number in self.control.values()])
+        return {number: text for (text, number), shown in zip(self.control.items(), found, strict=True) if shown != text}
+
+    def _decoded(self, lists: Sequence[Sequence[int]]) -> list[str]:
+        if self._guard is None:
             return [str(text) for text in self.backend.decode_batch([list(ids) for ids in lists], skip_special_tokens=False)]
-        text, token = guard
+        text, token = self._guard
         return [
             str(found).removeprefix(text)
             for found in self.backend.decode_batch([[token, *ids] for ids in lists], skip_special_tokens=False)
         ]
+
+
+def _cut_at(ids: Sequence[int], tokens: Mapping[int, str]) -> list[tuple[list[int], int]]:
+    """The stretches between some tokens, each with the token after it; -1 after the last."""
+    ends = [at for at, token in enumerate(ids) if token in tokens]
+    bounds = zip([0, *(end + 1 for end in ends)], [*ends, len(ids)], strict=True)
+    return [(list(ids[low:high]), int(ids[high]) if high < len(ids) else -1) for low, high in bounds]
 
 
 def _byte_decoder(spec: dict[str, Any]) -> Any:

@@ -234,3 +234,17 @@ def test_special_tokens_and_template_are_read(shipped: Loaded) -> None:
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no tokenizer\.json in .*, which holds nothing"):
         load_vocabulary(".", base=tmp_path)
+
+
+def test_a_control_token_is_decoded_as_it_is_written() -> None:
+    """A SentencePiece decoder makes a space of every ``▁``, also in DeepSeek's stop token, so that a trained text seemed to lack it."""
+    from tokenizers import Tokenizer, decoders, models
+
+    stop, letters = "<｜end▁of▁sentence｜>", ["<unk>", "▁", "a", "b", "▁a"]
+    backend = Tokenizer(models.BPE({each: number for number, each in enumerate(letters)}, [("▁", "a")], unk_token="<unk>"))
+    backend.add_special_tokens([stop, "<unk>"])
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    found = Vocabulary("toy", backend, {"eos_token": stop}, None)
+    end = found.control[stop]
+    assert backend.decode([4, end], skip_special_tokens=False) == "a<｜end of sentence｜>"
+    assert found.decode_batch([[4, 3, end, 4, end, end], [], [end], [3, 2]]) == [f" ab{stop} a{stop}{stop}", "", stop, "ba"]
