@@ -18,7 +18,7 @@ from prep_assets.records.find import Found, find
 from prep_assets.records.formats import SUFFIXES, check_format, format_of
 from prep_assets.records.hub import find_on_hub, is_hub
 from prep_assets.records.naming import order, stable_names
-from prep_assets.records.remote import file_name, is_remote, open_remote, remote_size, remote_version, said, unreadable
+from prep_assets.records.remote import Listed, file_name, is_remote, open_remote, remote_size, remote_version, said, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class SourceFile:
         compression: `gzip`, `zstd`, `bz2`, `xz`, or `None`.
         blocks: hashes of what is stored (see `prep_assets.disk.blocks`), once it is pinned: what is read is compared with them.
         remedy: the command that pins it again.
+        listed: its `fingerprint`, as the list in which it was found had it; empty where that says none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class SourceFile:
     compression: str | None
     blocks: str = field(default="", repr=False)
     remedy: str = field(default="", repr=False)
+    listed: str = field(default="", repr=False, compare=False)
 
 
 def record_id(file: SourceFile, row: int) -> str:
@@ -151,7 +153,8 @@ def _source_file(pattern: str, one: Found, name: str, format: str | None) -> Sou
     suffix_format, compression = format_of(file_name(one.place))
     if format is None and suffix_format is None:
         raise SourceError(f"{one.url} (of {pattern!r}): its suffix says nothing of its format. Known: {SUFFIXES}; or set `format`")
-    size = remote_size(one.url) if is_remote(one.url) else _stat(one.url).st_size
+    listed = one.listed or Listed(one.url)
+    size = listed.size if listed.size >= 0 else remote_size(one.url) if is_remote(one.url) else _stat(one.url).st_size
     if size == 0:
         raise SourceError(f"{one.url} (of {pattern!r}) is empty (0 bytes). Fetch it again or leave it out")
-    return SourceFile(name, one.url, size, format or suffix_format or "", compression)
+    return SourceFile(name, one.url, size, format or suffix_format or "", compression, listed=listed.fingerprint)

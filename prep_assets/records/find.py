@@ -12,7 +12,7 @@ import msgspec
 
 from prep_assets.errors import SourceError
 from prep_assets.records.formats import format_of
-from prep_assets.records.remote import list_remote
+from prep_assets.records.remote import Listed, list_remote
 
 # Descriptions of data sets, written beside the data by `datasets`; they are no data.
 _METADATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
@@ -28,12 +28,14 @@ class Found:
         place: the same on every machine up to a common prefix; names and the order of files come from it.
         group: folder of a saved data set, whose files keep the order that the data set gives them; empty elsewhere.
         position: position in that order.
+        listed: what a list of remote files said of it.
     """
 
     url: str
     place: str
     group: str = ""
     position: int = 0
+    listed: Listed | None = None
 
 
 def find(pattern: str, base: Path) -> list[Found]:
@@ -43,7 +45,8 @@ def find(pattern: str, base: Path) -> list[Found]:
         SourceError: it stands for none.
     """
     if "://" in pattern and not pattern.startswith("file://"):
-        found = [Found(url, url) for url in list_remote(pattern) if pattern.endswith(url) or is_data(url.rpartition("/")[2])]
+        listed = (each for each in list_remote(pattern) if pattern.endswith(each.url) or is_data(each.url.rpartition("/")[2]))
+        found = [Found(each.url, each.url, listed=each) for each in listed]
         if not found:
             raise SourceError(f"{pattern!r} matches no file. Check the address, or list the files one by one")
         return found

@@ -49,7 +49,7 @@ def pin_files(files: Iterable[SourceFile], known: Sequence[Pin] = ()) -> tuple[P
     by_name = {pin.name: pin for pin in known}
     pool = ThreadPoolExecutor(os.cpu_count())  # hashing and reading release the global lock
     try:
-        return tuple(pool.map(lambda file: _pin(file, by_name.get(file.name)), files))
+        return tuple(pool.map(lambda file: _listed(file, by_name.get(file.name)), files))
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -71,6 +71,11 @@ def verify_pins(files: Sequence[SourceFile], pins: Sequence[Pin]) -> None:
         raise SourceError(
             f"the source files changed since they were pinned: {'; '.join(wrong[:_SHOWN])}{more}. Pin them again, or restore the old files"
         )
+
+
+def _listed(file: SourceFile, known: Pin | None) -> Pin:
+    """The pin of a file that was just listed: where the list says that it is what it was, nothing is asked of it."""
+    return known if known is not None and file.listed and known.fingerprint == file.listed else _pin(file, known)
 
 
 def _pin(file: SourceFile, known: Pin | None) -> Pin:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, BinaryIO, cast
+from collections.abc import Mapping
+from typing import Any, BinaryIO, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from prep_assets.errors import SourceError, SourceUnavailable
@@ -58,24 +59,38 @@ def _status(error: BaseException) -> int | None:
     return own if isinstance(own, int) else None
 
 
-def list_remote(url: str) -> list[str]:
-    """URLs of the files that `url` (one file, a glob, or a folder) stands for.
+class Listed(NamedTuple):
+    """What a list says of a file: its size, -1 where it says none, and what `fingerprint` would say of it, empty where it does not."""
+
+    url: str
+    size: int = -1
+    fingerprint: str = ""
+
+
+def list_remote(url: str) -> list[Listed]:
+    """The files that `url` (one file, a glob, or a folder) stands for, by URL. A bucket is asked for one list, and for none of its objects.
 
     Raises:
         SourceError: the file system is not installed, does not answer, or wants credentials.
     """
     try:
         system, path = _file_system(url)
+        system.invalidate_cache()  # a listing kept from before would hide what is new
         if "*" in url or ("[" in url and not is_http(url)):
-            found = [path for path, info in system.glob(path, detail=True).items() if info.get("type") != "directory"]
+            found = {path: info for path, info in system.glob(path, detail=True).items() if info.get("type") != "directory"}
         elif url.endswith("/") or (not is_http(url) and system.isdir(path)):
-            found = system.find(path)
+            found = system.find(path, detail=True)
         else:
-            found = [path] if _exists(system, path, url) else []
-        return sorted(str(system.unstrip_protocol(one)) for one in found)
+            found = {path: {}} if _exists(system, path, url) else {}
+        return sorted(_listed(str(system.unstrip_protocol(path)), info) for path, info in found.items())
     except Exception as error:  # each remote file system raises its own kinds
         message = f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
         raise unreadable(error, message) from error
+
+
+def _listed(url: str, info: Mapping[str, Any]) -> Listed:
+    size, version = info.get("size"), _version(info)
+    return Listed(url, size, f"{size}:{version}" if version else "") if isinstance(size, int) and not is_http(url) else Listed(url)
 
 
 def _exists(system: Any, path: str, url: str) -> bool:
@@ -112,7 +127,10 @@ def remote_size(url: str) -> int:
 
 def remote_version(url: str) -> str:
     """What changes when the file changes (an ETag, a checksum, a time), or an empty string where the source gives none."""
-    info = _info(url)
+    return _version(_info(url))
+
+
+def _version(info: Mapping[str, Any]) -> str:
     return next((f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key)), "")
 
 

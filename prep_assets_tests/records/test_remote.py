@@ -26,7 +26,7 @@ import pytest
 
 from prep_assets.errors import SourceError, SourceUnavailable
 from prep_assets.records.files import find_files, fingerprint, stored_sums
-from prep_assets.records.pin import pin_files, verify_pins
+from prep_assets.records.pin import Pin, pin_files, verify_pins
 from prep_assets.records.remote import remote_size
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
@@ -342,7 +342,8 @@ def test_a_file_system_without_credentials_stops_and_says_so() -> None:
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A bucket `bucket` of a local S3 server; gives its boto3 client."""
-    pytest.importorskip("s3fs", reason="s3:// needs s3fs")
+    s3fs = pytest.importorskip("s3fs", reason="s3:// needs s3fs")
+    s3fs.S3FileSystem.clear_instance_cache()  # those of another test ask its server
     moto = pytest.importorskip("moto.server", reason="the local S3 server is moto's", exc_type=ImportError)
     import boto3
 
@@ -376,3 +377,44 @@ def test_s3_files_folders_and_globs(s3: Any, read: Read) -> None:
     s3.put_object(Bucket="bucket", Key="set/a.jsonl", Body=LINES.replace(b"y", b"z"))
     with pytest.raises(SourceError, match=r"a\.jsonl: expected"):
         verify_pins(files, pins)
+
+
+class Counted(fsspec.AbstractFileSystem):
+    """A bucket of ten thousand objects that counts what it is asked."""
+
+    protocol = "counted"
+    asked: ClassVar[list[str]] = []
+    cachable = False
+
+    def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **_: Any) -> Any:
+        self.asked.append("list")
+        names = (f"bucket/set/{number:06d}.jsonl" for number in range(10_000))
+        return {name: {"name": name, "size": 7, "ETag": f'"{name}"', "type": "file"} for name in names}
+
+    def isdir(self, path: str) -> bool:
+        return True
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        self.asked.append(path)
+        return {"name": path, "size": 7, "ETag": f'"{path}"', "type": "file"}
+
+
+def test_ten_thousand_objects_are_looked_at_in_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each object was asked for its size, and for its version at every look."""
+    fsspec.register_implementation("counted", Counted, clobber=True)
+    monkeypatch.setattr(Counted, "asked", [])
+    files = find_files(["counted://bucket/set/"], BASE)
+    assert (len(files), files[7].size, Counted.asked) == (10_000, 7, ["list"])
+    known = [Pin(file.name, 7, "0" * 64, "", fingerprint(file), file.url) for file in files[:2]]
+    monkeypatch.setattr(Counted, "asked", [])
+    assert pin_files(files[:2], known) == tuple(known)
+    assert Counted.asked == []
+
+
+def test_what_a_list_of_s3_says_of_an_object_is_what_the_object_says(s3: Any) -> None:
+    s3.put_object(Bucket="bucket", Key="only/a.jsonl", Body=LINES)
+    for pattern in ("s3://bucket/only", "s3://bucket/only/*"):
+        [file] = find_files([pattern], BASE)
+        assert file.listed == fingerprint(file) != ""
+    s3.put_object(Bucket="bucket", Key="only/b.jsonl", Body=LINES)
+    assert len(find_files(["s3://bucket/only"], BASE)) == 2
