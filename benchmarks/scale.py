@@ -206,13 +206,12 @@ def simulate(costs: Costs, cluster: Cluster, mb: float, domains: int, *, seed: i
                 number += 1
                 heapq.heappush(events, (domain.joined, number, "joined", domain, 0.0))
         elif kind == "joined":
-            busy += size * costs.per_mb["join"]
             domain.checks = cluster.checks
             ready.extend([("check", domain)] * cluster.checks)
         elif kind == "check":
             domain.checks -= 1
             open_ -= domain.checks == 0
-    return {"seconds": now, "core_hours": busy / 3600, "redone": redone, "busy": busy / now / cluster.cores}
+    return {"seconds": now, "core_hours": (busy + mb * costs.per_mb["join"]) / 3600, "redone": redone, "busy": busy / now / cluster.cores}
 
 
 def tell(runs: Sequence[Mapping[str, Any]], domains: int) -> Iterator[str]:
