@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-BASE = 8
+BASE = 16
 TIMES = (1, 4, 8, 16)
 LEFT_OUT = (8, 2)
 PHASES = ("raw", "encode", "join", "check")
