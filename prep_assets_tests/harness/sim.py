@@ -235,14 +235,14 @@ def schedule(ground: Ground, seed: int) -> World:
 
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
-    """Builds write nothing, and leases and leftovers have the times of schedules."""
+    """Builds write nothing on this machine, and leases and leftovers have the times of schedules."""
 
     def build(shelf: Any, about: Any, write: Any, audit: Any, *, before: int) -> str:
         version: str = shelf.build(write(None, None))
         return version
 
     with (
-        mock.patch.object(published, "build_version", build),
+        mock.patch.multiple(published, build_version=build, drop_shards=lambda *_, **__: None),
         mock.patch.multiple(bucket_versions, LEASE=100_000, DAY=60, KEPT=100_000),
     ):
         yield

@@ -79,6 +79,7 @@ class SimBucket(BucketShelf):
 
     __slots__ = ()
     objects: Any
+    versions = None  # type: ignore[assignment]
 
     @contextmanager
     def building(self) -> Iterator[list[str]]:
@@ -158,7 +159,7 @@ class Disk:
 class SimDisk:
     """The shelf of a disk, each of whose calls is a turn."""
 
-    where = "disk"
+    where, versions = "disk", None
     locks = leases = True
 
     def __init__(self, disk: Disk, tell: Any = None) -> None:
