@@ -14,7 +14,7 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt tools/venv/sitecustomize.py tools/venv/dagster.yaml
 	@echo "Installing into $(VENV), about a minute …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) --editable '.[cli,dagster,hf,fast]'
+	@$(INSTALL) --editable '.[cli,dagster,fast]'
 	@cp tools/venv/sitecustomize.py "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	@mkdir -p .dagster && cp tools/venv/dagster.yaml .dagster/
 	@touch $@

@@ -64,10 +64,8 @@ def doctor(
 
 
 def _transformers(tokenizer: str, revision: str | None) -> Any:
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise PrepAssetsError("doctor needs transformers, as trainers do: pip install 'prep-assets[hf]'") from error
+    from transformers import AutoTokenizer
+
     from prep_assets.tokenization.load import folder_of
 
     folder = folder_of(tokenizer, base=Path.cwd(), revision=revision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "transformers": "hf", "torch": "train"}
+EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "torch": "train"}
 """Package → the extra of prep-assets that installs it."""
 
 
