@@ -12,6 +12,7 @@ from prep_assets.errors import PrepAssetsError
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.published import Draft, Place, Published
+from prep_assets.workers.garbage import rare_collections
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,16 @@ class Build:
     def propose(self, *, draft: bool = False, again: bool = False) -> Published:
         """Write and audit; or find that the store is already there. It is not current before `place.accept` makes it so."""
         try:
-            return self.place.propose(
-                self.key,
-                self._write,
-                config_key=build_key(self.plain_recipe),
-                recipe=dict(self.recipe),
-                audit=self.audit,
-                draft=draft,
-                again=again,
-            )
+            with rare_collections():
+                return self.place.propose(
+                    self.key,
+                    self._write,
+                    config_key=build_key(self.plain_recipe),
+                    recipe=dict(self.recipe),
+                    audit=self.audit,
+                    draft=draft,
+                    again=again,
+                )
         except PrepAssetsError as error:
             raise type(error)(f"{self.place.label}: {error}") from error
 

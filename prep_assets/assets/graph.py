@@ -25,6 +25,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.published import Published
+from prep_assets.workers.garbage import rare_collections
 
 MODULES = (
     pretrain_tokens,
@@ -139,7 +140,8 @@ def store_of(workspace: Workspace, published: Published) -> Store:
 def run_check(check: Check, workspace: Workspace, published: Published) -> Verdict:
     """Run a check; a store that cannot even be read is a failure of the check, with the reason as its summary."""
     try:
-        return check.run(store_of(workspace, published))
+        with rare_collections():
+            return check.run(store_of(workspace, published))
     except PrepAssetsError as error:
         return Verdict(False, str(error), {}, Worst(published.where, str(error)))
     except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,11 @@ class Segmented:
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
         self._arrays = list(arrays)
-        self._bounds = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
+        self._bounds = [0, *accumulate(len(array) for array in arrays)]
         self.dtype = self._arrays[0].dtype
 
     def __len__(self) -> int:
-        return int(self._bounds[-1])
+        return self._bounds[-1]
 
     def __getitem__(self, part: slice) -> npt.NDArray[Any]:
         start, stop, step = part.indices(len(self))
@@ -26,9 +28,14 @@ class Segmented:
             raise IndexError("a segmented array is read in steps of 1")
         if start >= stop:
             return np.zeros(0, self.dtype)
-        first, last = (int(np.searchsorted(self._bounds, at, "right")) - 1 for at in (start, stop - 1))
-        pieces = [
-            array[max(0, start - low) : stop - low]
-            for array, low in zip(self._arrays[first : last + 1], self._bounds[first : last + 1], strict=True)
-        ]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        first = bisect_right(self._bounds, start) - 1
+        low = self._bounds[first]
+        if stop <= self._bounds[first + 1]:
+            return self._arrays[first][start - low : stop - low]
+        last = bisect_right(self._bounds, stop - 1) - 1
+        return np.concatenate(
+            [
+                array[max(0, start - low) : stop - low]
+                for array, low in zip(self._arrays[first : last + 1], self._bounds[first : last + 1], strict=True)
+            ]
+        )

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
+from prep_assets.workers.garbage import rare_collections
 from prep_assets.workers.shards import Plan, Shard, ShardResult
 from prep_assets.workers.staging import carry_out
 
@@ -71,7 +72,8 @@ def _carried_out(shard: Shard, work: bytes, plan: Plan) -> ShardResult:
     if work not in _LOADED:
         _LOADED.clear()
         _LOADED[work] = pickle.loads(work)
-    return carry_out(shard, _LOADED[work], plan)
+    with rare_collections():
+        return carry_out(shard, _LOADED[work], plan)
 
 
 def portable(error: Exception) -> Exception:
