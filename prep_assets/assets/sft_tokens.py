@@ -136,9 +136,12 @@ def encode_chats(
     images = examples = 0
     for items, in_test in reading.examples("tokenize", quarantine, plain=True):
         kept, encoded = conversations.encode(items)
-        if loss_dtype != "float32" and ((encoded.loss != 0) & (encoded.loss != 1)).any():
+        trained = int(np.count_nonzero(encoded.loss))
+        if loss_dtype != "float32" and trained != np.count_nonzero(encoded.loss == 1):
             raise _FractionalWeights
-        to_dev = np.array([in_test or held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
+        to_dev = np.full(len(kept), in_test)
+        if family.test_fraction > 0 and not in_test:
+            to_dev = np.array([held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
         for split, writer in enumerate(writers):
             arrays = {"tokens": encoded.ids, "loss_mask": encoded.loss}
             write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.files)
@@ -147,7 +150,7 @@ def encode_chats(
         counts["kept_dev"] += int((to_dev & first).sum())
         examples += len(kept)
         counts["tokens"] += len(encoded.ids)
-        counts["trained_tokens"] += int((encoded.loss != 0).sum())
+        counts["trained_tokens"] += trained
         images += len(encoded.images)
     counts["read"] = reading.read
     counts["control_tokens_in_content"] = conversations.control_tokens

@@ -33,13 +33,13 @@ class Search:
         # who holds a string holds all that stand in it
         shortest = [needle for number, needle in enumerate(listed) if not any(short in needle for short in listed[:number])]
         self._pattern = re.compile(b"|".join([*(re.escape(needle.encode()) for needle in shortest), _NONCHARACTER]))
-        self._between = next(chr(code) for code in range(32) if not any(chr(code) in needle for needle in shortest))
+        self._between = next(chr(code) for code in range(32) if not any(chr(code) in needle for needle in shortest)).encode()
 
     def suspects(self, chats: Sequence[PlainChat | None]) -> set[int]:
         """Which of the chats hold something."""
         listed = [(number, chat) for number, chat in enumerate(chats) if chat is not None]
         try:
-            data = self._between.join([text for _, chat in listed for text in chat.texts]).encode()
+            data = self._between.join([text.encode() for _, chat in listed for text in chat.texts])
         except UnicodeEncodeError:  # half of a surrogate pair
             encodable = [chat if chat is not None and _is_encodable(chat) else None for chat in chats]
             return {number for number, _ in listed if encodable[number] is None} | self.suspects(encodable)

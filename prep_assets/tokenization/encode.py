@@ -179,9 +179,11 @@ class Encoder:
         chosen: npt.NDArray[np.bool_],
         images: Placed,
     ) -> Encoded:
-        lengths, trained_tokens = (_sums(each, offsets) for each in (chosen, (loss != 0) & chosen))
-        for example in np.flatnonzero(trained_tokens == 0) if self.trains else ():
-            faults.setdefault(int(example), Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
+        everything = bool(chosen.all())
+        lengths = np.diff(offsets) if everything else _sums(chosen, offsets)
+        if self.trains:
+            for example in np.flatnonzero(_sums(loss != 0 if everything else (loss != 0) & chosen, offsets) == 0).tolist():
+                faults.setdefault(example, Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
         keep = np.ones(len(lengths), bool)
         keep[list(faults)] = False
         left_images = after_cut(images, chosen, keep, offsets) if len(images) else images
@@ -195,6 +197,5 @@ class Encoder:
 
 def _sums(chosen: npt.NDArray[np.bool_], offsets: Ints) -> Ints:
     """How many are chosen between neighbouring offsets."""
-    before: Ints = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen)])
-    found: Ints = before[offsets[1:]] - before[offsets[:-1]]
+    found: Ints = np.diff(np.searchsorted(np.flatnonzero(chosen), offsets))
     return found

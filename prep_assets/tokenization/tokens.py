@@ -96,10 +96,9 @@ def _by_lengths(cuts: Cuts, ids: npt.NDArray[np.uint32], table: Ints, counts: In
     """Counted from each item's start, so that one lossy item does not shift the next."""
     lengths = table[ids]
     running = np.cumsum(lengths)
-    before = np.concatenate([np.zeros(1, np.int64), running])[per_item[:-1]]
+    before = np.where(per_item[:-1] > 0, running[per_item[:-1] - 1], 0) if len(running) else np.zeros(len(counts), np.int64)
     item_starts = _item_starts(cuts)
-    prefix = _prefix_bytes(cuts, vocabulary)
-    shift = item_starts - before - prefix
+    shift = item_starts - before - _prefix_bytes(cuts, vocabulary)
     if not shift.any() and len(lengths) and lengths.min() > 0 and running[-1] == cuts.item_ends[-1]:
         return Tokens(ids, per_item, running, True)
     ends = running + np.repeat(shift, counts)

@@ -293,8 +293,10 @@ def write_records(
 ) -> None:
     """Write the chosen records of a batch to a stream, with the images in them."""
     lengths = np.diff(encoded.offsets)
-    tokens = np.repeat(chosen, lengths)
-    block = {key: array if chosen.all() else array[tokens] for key, array in arrays.items()}
+    block = arrays
+    if not chosen.all():
+        tokens = np.repeat(chosen, lengths)
+        block = {key: array[tokens] for key, array in arrays.items()}
     origin = [item for item, take in zip(items, chosen, strict=True) if take]
     images = files.block(encoded.images.of(chosen)) if len(encoded.images) else None
     numbers, rows = [item.record.file for item in origin], [item.record.row for item in origin]
