@@ -16,7 +16,7 @@ from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY, MASKED
 from prep_assets.assets.checks.expected import sft_conversations, sft_rows
 from prep_assets.assets.checks.selection import SELECTION, by_fields
-from prep_assets.assets.checks.sft import sft_identity, sft_mask
+from prep_assets.assets.checks.sft import CONVERSATIONS, sft_identity, sft_mask
 from prep_assets.assets.checks.token_rows import token_rows
 from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, REASONING, TEMPLATE
@@ -195,8 +195,8 @@ Each conversation is rendered once by the chat template and tokenized once; the 
             "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
             token_rows,
         ),
-        Check("mask_alignment", MASKED, sft_mask),
-        Check("tokenization_identity", IDENTITY, sft_identity),
+        Check("mask_alignment", MASKED, sft_mask, shares=CONVERSATIONS),
+        Check("tokenization_identity", IDENTITY, sft_identity, shares=CONVERSATIONS),
     ),
     preview=record_preview,
     selftest=masked_trials(sft_rows, sft_conversations),

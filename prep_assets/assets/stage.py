@@ -19,7 +19,7 @@ from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from prep_assets.assets.checks.alone import Judge
+    from prep_assets.assets.checks.alone import Reasons
     from prep_assets.assets.checks.second_source import Second
     from prep_assets.assets.previews.row import Preview
     from prep_assets.assets.selftest.trials import Trial
@@ -52,11 +52,13 @@ class Check:
         name: what it is called in Dagster and on the command line.
         description: what holds when it passes.
         run: looks at a published store.
+        shares: what it works out together with other checks of the store, under the name by which it stands in `Published.evidence`.
     """
 
     name: str
     description: str
     run: Callable[[Store], Verdict]
+    shares: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,13 @@ class FromRows:
 
     Attributes:
         gives: the form that a schema makes of a row.
-        judge: looks at one row alone, and raises `Refused` where the asset refuses it.
+        judge: looks at rows again, and says why the asset refuses each; see `Reasons`.
         content: what decides whether a row is held out, where the store itself does not say.
         plain: whether a prompt of one user turn counts as its text, in whichever form the store has it.
     """
 
     gives: type
-    judge: Callable[[Store, Second], Judge]
+    judge: Callable[[Store, Second], Reasons]
     content: Callable[[Store, Second], Callable[[Mapping[str, Any]], bytes]]
     plain: bool = False
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +23,24 @@ LARGE = 16 << 20
 
 def verdicts(workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]) -> Iterator[tuple[str, Verdict]]:
     """What each of some checks of an asset says, in order."""
-    runner = workspace.runner(workspace.family(FAMILIES[asset.family]))
+    runner, looked_at = workspace.runner(workspace.family(FAMILIES[asset.family])), replace(published, evidence={})
     size = sum(entry["bytes"] for entry in published.manifest.files.values())
     if runner is None or len(checks) < 2 or size < LARGE or EVERY.get(asset.name) is not asset:
         for check in checks:
-            yield check.name, verdict_of(check, workspace, published)
+            yield check.name, verdict_of(check, workspace, looked_at)
         return
     label = workspace.place(asset.name, published.manifest.partition).label
-    shards = [Shard(number, f"{label} {check.name}", size, check.name) for number, check in enumerate(checks)]
-    work = partial(_check, workspace=workspace.travelling(FAMILIES[asset.family]), asset=asset.name, published=published)
+    groups = groupby(checks, key=lambda check: check.shares or check.name)
+    tasks = [[check.name for check in group] for _, group in groups]
+    shards = [Shard(number, f"{label} {' and '.join(task)}", size, task) for number, task in enumerate(tasks)]
+    work = partial(_check, workspace=workspace.travelling(FAMILIES[asset.family]), asset=asset.name, published=looked_at)
     for result in runner.run_shards(Plan(shards, None), work):
-        yield result.shard.task, result.counts["verdict"]
+        yield from result.counts["verdicts"].items()
 
 
-def _check(name: str, folder: Path, *, workspace: Workspace, asset: str, published: Published) -> dict[str, Any]:
-    [check] = [check for check in EVERY[asset].checks if check.name == name]
-    return {"verdict": verdict_of(check, workspace, published)}
+def _check(names: Sequence[str], folder: Path, *, workspace: Workspace, asset: str, published: Published) -> dict[str, Any]:
+    listed = [check for check in EVERY[asset].checks if check.name in names]
+    return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in listed}}
 
 
 def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:

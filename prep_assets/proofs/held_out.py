@@ -8,13 +8,13 @@ from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
 
+_SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
 _EXPONENT = re.compile(r"\de[+-]?\d")
 
 
 def fingerprint(payload: Any) -> bytes:
     """16 bytes that are equal exactly where every field is."""
-    text = json.dumps(payload, sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
-    return blake2b(text.encode(), digest_size=16).digest()
+    return blake2b(_SORTED.encode(payload).encode(), digest_size=16).digest()
 
 
 def canonical_json(value: Any) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -44,18 +45,56 @@ class Conversation:
 
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
     """Tokenize every row again and compare; the verdict shows the first that differs."""
-    reference = reference_ids(vocabulary)
-    numbers = {"rows_tokenized_again": 0, "control_tokens_in_content": 0}
+    proof = IdentityProof(vocabulary)
     for batch in _batches(rows):
-        numbers["control_tokens_in_content"] += sum(row.typed for row in batch)
-        again = expected_ids([row for row in batch if row.left is None], vocabulary, reference)
+        proof.add(batch)
+        if proof.worst is not None:
+            break
+    return proof.verdict()
+
+
+@dataclass
+class IdentityProof:
+    """The check, for rows that come in batches.
+
+    Attributes:
+        tokenized, typed: rows, and control tokens in their content, so far.
+        worst: the first row that differs; after it no row is looked at.
+    """
+
+    vocabulary: Vocabulary
+    tokenized: int = 0
+    typed: int = 0
+    worst: Worst | None = None
+
+    @cached_property
+    def reference(self) -> ReferenceIds:
+        """The reference tokenizer."""
+        return reference_ids(self.vocabulary)
+
+    def proven(self, rows: int) -> None:
+        """Count rows that somebody else has proven."""
+        self.tokenized += rows if self.worst is None else 0
+
+    def add(self, batch: Sequence[Conversation]) -> None:
+        """Tokenize some rows again and compare."""
+        if self.worst is not None:
+            return
+        self.typed += sum(row.typed for row in batch)
+        again = expected_ids([row for row in batch if row.left is None], self.vocabulary, self.reference)
         for row in batch:
             expected = next(again) if row.left is None else row.left
-            numbers["rows_tokenized_again"] += 1
+            self.tokenized += 1
             if not np.array_equal(row.ids, expected):
-                fault = _difference(row.ids, expected, vocabulary)
-                return Verdict(False, f"{row.id}: {fault}", numbers, Worst(row.id, fault, tuple(row.ids.tolist())))
-    return Verdict(True, f"{numbers['rows_tokenized_again']:,} rows have the reference tokenizer's ids of their render", numbers)
+                self.worst = Worst(row.id, _difference(row.ids, expected, self.vocabulary), tuple(row.ids.tolist()))
+                return
+
+    def verdict(self) -> Verdict:
+        """What came of all rows."""
+        numbers = {"rows_tokenized_again": self.tokenized, "control_tokens_in_content": self.typed}
+        if self.worst is not None:
+            return Verdict(False, f"{self.worst.where}: {self.worst.note}", numbers, self.worst)
+        return Verdict(True, f"{self.tokenized:,} rows have the reference tokenizer's ids of their render", numbers)
 
 
 def _batches(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:

@@ -145,8 +145,8 @@ class Ledger:
                 self._fault(f"{names[block.file]}:{block.rows[i]}", "is neither stored nor refused")
             for i in np.flatnonzero(kept).tolist():
                 self._stored(block, i, stored, int(at[i]), names, held_out_files[block.file], content)
-            for i in np.flatnonzero(refused).tolist():
-                self._refused(block, i, self.refusals.reason(int(claims.which[found[i]])), names, again)
+            reasons = {i: self.refusals.reason(int(claims.which[found[i]])) for i in np.flatnonzero(refused).tolist()}
+            self._refused(block, reasons, names, again)
         if matched != len(np.unique(stored.place)):
             self._fault(
                 "the store", f"holds {len(stored.place) - matched:,} records that its sources do not offer, or that are beyond a limit"
@@ -180,14 +180,19 @@ class Ledger:
             sides = ("to train on", "held out")
             self._fault(identity, f"is stored {sides[held_out]}, and belongs to what is {sides[belongs]}")
 
-    def _refused(self, block: Selected, i: int, reason: str, names: Sequence[str], again: Again) -> None:
-        fault, payload = reason_fault(block.fates[i], reason), block.payloads[i]
-        if fault is None and block.fates[i] == GOOD and payload is not None:
-            found = again(block.file, block.rows[i], payload)
-            if found != reason:
-                fault = f"is refused for {reason}; looked at alone, {f'it is refused for {found}' if found else 'nothing is wrong with it'}"
-        if fault is not None:
-            self._fault(f"{names[block.file]}:{block.rows[i]}", fault)
+    def _refused(self, block: Selected, reasons: Mapping[int, str], names: Sequence[str], again: Again) -> None:
+        """Judge the rows of a block that are refused; `reasons` has each."""
+        faults = {i: reason_fault(block.fates[i], reason) for i, reason in reasons.items()}
+        open_ = [i for i, fault in faults.items() if fault is None and block.fates[i] == GOOD]
+        unsure = {i: payload for i in open_ if (payload := block.payloads[i]) is not None}
+        found = again(block.file, [block.rows[i] for i in unsure], list(unsure.values())) if unsure else ()
+        for i, why in zip(unsure, found, strict=True):
+            if why != reasons[i]:
+                said = f"it is refused for {why}" if why else "nothing is wrong with it"
+                faults[i] = f"is refused for {reasons[i]}; looked at alone, {said}"
+        for i, fault in faults.items():
+            if fault is not None:
+                self._fault(f"{names[block.file]}:{block.rows[i]}", fault)
 
     def _fault(self, where: str, what: str) -> None:
         self.numbers["faults"] += 1

@@ -7,7 +7,8 @@ the weight of its mask changes, decodes every trained run with the tokenizer's o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -42,32 +43,63 @@ class Row:
 
 def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
     """Check every row; the verdict shows the first that fails."""
-    checked = failed = trained = 0
-    worst: Worst | None = None
-    stops: set[str] = set()
-    table = ByteTable(vocabulary)
+    proof = MaskProof(vocabulary)
     for part in _batches(rows, batch):
+        proof.add(part)
+    return proof.verdict()
+
+
+@dataclass
+class MaskProof:
+    """The check, for rows that come in batches.
+
+    Attributes:
+        checked, failed, trained: rows and tokens so far.
+        stops: the tokens that end turns so far.
+        worst: the first row that fails.
+    """
+
+    vocabulary: Vocabulary
+    checked: int = 0
+    failed: int = 0
+    trained: int = 0
+    stops: set[str] = field(default_factory=set)
+    worst: Worst | None = None
+
+    @cached_property
+    def table(self) -> ByteTable:
+        """The bytes of each id."""
+        return ByteTable(self.vocabulary)
+
+    def proven(self, rows: int, trained: int, stops: Iterable[str]) -> None:
+        """Count rows that somebody else has proven."""
+        self.checked += rows
+        self.trained += trained
+        self.stops.update(stops)
+
+    def add(self, part: Sequence[Row]) -> None:
+        """Check some rows."""
         runs_of = [_runs(row.mask) for row in part]
-        exact = _exact(part, runs_of, table)
-        decoded = iter(_decode_runs([each for each in zip(part, runs_of, exact, strict=True) if not each[2]], vocabulary))
+        exact = _exact(part, runs_of, self.table)
+        decoded = iter(_decode_runs([each for each in zip(part, runs_of, exact, strict=True) if not each[2]], self.vocabulary))
         for row, runs, is_exact in zip(part, runs_of, exact, strict=True):
-            checked += 1
-            trained += int(sum(end - start for start, end in runs))
+            self.proven(1, int(sum(end - start for start, end in runs)), ())
             if is_exact:
-                for expected in row.expected:
-                    if expected.stop:
-                        stops.add(expected.stop)
+                self.stops.update(expected.stop for expected in row.expected if expected.stop)
                 continue
-            fault = _compare(row, runs, [next(decoded) for _ in runs], vocabulary, stops)
+            fault = _compare(row, runs, [next(decoded) for _ in runs], self.vocabulary, self.stops)
             if fault is not None:
-                failed += 1
-                worst = worst or Worst(row.id, fault, tuple(row.ids.tolist()), tuple(row.mask.astype(float).tolist()))
-    numbers = {"rows_checked": checked, "rows_failed": failed, "trained_tokens": trained}
-    if worst is None:
-        return Verdict(
-            True, f"{trained:,} trained tokens of {checked:,} rows decode to exactly the trained texts and {_ends(stops)}", numbers
-        )
-    return Verdict(False, f"{failed:,} of {checked:,} rows train the wrong tokens; first {worst.where}: {worst.note}", numbers, worst)
+                self.failed += 1
+                self.worst = self.worst or Worst(row.id, fault, tuple(row.ids.tolist()), tuple(row.mask.astype(float).tolist()))
+
+    def verdict(self) -> Verdict:
+        """What came of all rows."""
+        numbers = {"rows_checked": self.checked, "rows_failed": self.failed, "trained_tokens": self.trained}
+        if self.worst is None:
+            said = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}"
+            return Verdict(True, said, numbers)
+        said = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"
+        return Verdict(False, said, numbers, self.worst)
 
 
 def _ends(stops: set[str]) -> str:

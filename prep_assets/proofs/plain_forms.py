@@ -166,7 +166,8 @@ class PlainDerivation:
 
     def __init__(self, options: MaskOptions, template: ChatTemplate, *, typed_controls: bool) -> None:
         self._forms, self._typed_controls = PlainForms(template, options), typed_controls
-        self._suspect = searching((*self._forms.written, *template.control))
+        self.looked_for = (*self._forms.written, *template.control)
+        self._suspect = searching(self.looked_for)
 
     def __call__(self, sample: Sample) -> Derived:
         """What a sample must have become.
@@ -180,9 +181,18 @@ class PlainDerivation:
             return self._alone(sample)
         texts = plain[1]
         found = derived_of(form, form.shown(texts))
-        if zlib.crc32(texts[0].encode()) % ONE_IN == 0 and (again := self._alone(sample)) != found:
+        if self.in_sample(texts) and (again := self._alone(sample)) != found:
             raise CheckFailed(f"derived by itself a chat is {again.text[:200]!r}, by its form {found.text[:200]!r}; nothing is proven")
         return found
+
+    def form(self, roles: tuple[str, ...]) -> PlainForm | None:
+        """What chats with these roles must have become; `None` where each has to be derived by itself."""
+        return self._forms.of(roles)
+
+    @staticmethod
+    def in_sample(texts: Sequence[str]) -> bool:
+        """Whether a chat is derived by itself as well."""
+        return zlib.crc32(texts[0].encode(errors="surrogatepass")) % ONE_IN == 0
 
     def _is_alike(self, texts: Sequence[str], form: PlainForm) -> bool:
         """Whether what is known of a form holds for these texts."""

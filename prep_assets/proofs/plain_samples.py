@@ -21,3 +21,8 @@ def roles_and_texts(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
 def searching(strings: Iterable[str]) -> re.Pattern[str]:
     """Matches any of the strings, and half of a surrogate pair."""
     return re.compile("|".join([*map(re.escape, sorted(strings, key=len)), "[\ud800-\udfff]"]))
+
+
+def searching_bytes(strings: Iterable[str]) -> re.Pattern[bytes]:
+    """The same for texts in UTF-8, in which half of a surrogate pair has three bytes."""
+    return re.compile(b"|".join([*(re.escape(each.encode()) for each in sorted(strings, key=len)), b"\xed[\xa0-\xbf]"]))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.flat import Flat
+from prep_assets.tokenization.flat import NO_TEXTS, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 MOST_HELD = 1 << 18
@@ -27,6 +27,8 @@ WHOLE_EVERY = 64
 """Every so many texts are tokenized whole as well."""
 RUN = 4096
 """New parts that are tokenized as one text."""
+
+Ints = npt.NDArray[np.int64]
 
 _SPLITS = {
     # cl100k and what Llama 3, Qwen and others made of it
@@ -53,8 +55,8 @@ class ReferenceIds:
         self._first, self._rest = engines.reference, engines.rest_reference
         self.cuts = cuts_before_spaces(vocabulary.spec)
         self._lengths, self._normalizer = _byte_lengths(vocabulary) if self.cuts else np.zeros(0, np.int64), vocabulary.backend.normalizer
-        self._known: dict[bytes, npt.NDArray[np.uint32]] = {}
-        self._held = 0
+        self._known: dict[bytes, int] = {}
+        self._held = NO_TEXTS
 
     def encode(self, texts: Sequence[str], first: npt.NDArray[np.bool_] | None = None) -> Flat:
         """Ids of each text, in order.
@@ -90,42 +92,54 @@ class ReferenceIds:
         bounds = _cuts(data, ends)
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
-        distinct = self._ids_of(coded.dictionary.to_pylist())
-        lengths = np.fromiter(map(len, distinct), np.int64, len(distinct))
+        ids, starts, counts = self._ids_of(coded.dictionary.to_pylist())
         which = coded.indices.to_numpy()
-        counts = lengths[which]
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        at = np.repeat((np.cumsum(lengths) - lengths)[which] - offsets[:-1], counts) + np.arange(offsets[-1])
-        return Flat(np.concatenate(distinct)[at], offsets[np.searchsorted(bounds, np.concatenate([np.zeros(1, np.int64), ends]))])
+        lengths = counts[which]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        at = np.repeat(starts[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Flat(ids[at], offsets[np.searchsorted(bounds, np.concatenate([np.zeros(1, np.int64), ends]))])
 
-    def _ids_of(self, distinct: list[bytes]) -> list[npt.NDArray[np.uint32]]:
-        """The ids of each part, tokenized where it was not met before."""
-        if self._held > MOST_HELD:
-            self._known, self._held = {}, 0
-        new = [part for part in distinct if part not in self._known]
-        joinable = [part for part in new if part[0] == 32 and 32 < part[-1] < 127]
-        found = self._all_at_once(joinable)
-        found |= self._one_by_one([part for part in new if part not in found])
-        lasting = {part: ids.copy() for part, ids in found.items() if len(part) <= LONGEST_HELD}
-        self._held += len(lasting)
-        self._known |= lasting
-        return [found[part] if part in found else self._known[part] for part in distinct]
+    def _ids_of(self, distinct: list[bytes]) -> tuple[npt.NDArray[np.uint32], Ints, Ints]:
+        """Ids of all parts known, and for each given part where its own begin among them and how many they are. New ones are tokenized."""
+        if len(self._known) > MOST_HELD:
+            self._known, self._held = {}, NO_TEXTS
+        numbers = np.fromiter((self._known.get(part, -1) for part in distinct), np.int64, len(distinct))
+        new = np.flatnonzero(numbers < 0)
+        is_long = np.fromiter((len(distinct[at]) > LONGEST_HELD for at in new.tolist()), bool, len(new))
+        # long ones stand last, so that they can be forgotten
+        new = np.concatenate([new[~is_long], new[is_long]])
+        listed, lasting = [distinct[at] for at in new.tolist()], len(new) - int(is_long.sum())
+        known = len(self._held.offsets) - 1
+        numbers[new] = known + np.arange(len(new))
+        every = _joint(self._held, self._tokenized(listed))
+        self._known |= zip(listed[:lasting], range(known, known + lasting), strict=True)
+        self._held = Flat(every.ids[: every.offsets[known + lasting]], every.offsets[: known + lasting + 1])
+        return every.ids, every.offsets[numbers], np.diff(every.offsets)[numbers]
 
-    def _one_by_one(self, parts: list[bytes]) -> dict[bytes, npt.NDArray[np.uint32]]:
-        flat = self._rest.encode([part.decode() for part in parts])
-        return dict(zip(parts, (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist())), strict=True))
+    def _tokenized(self, parts: list[bytes]) -> Flat:
+        """The ids of each part. Those that may be cut on either side are tokenized together."""
+        joinable = np.array([part[0] == 32 and 32 < part[-1] < 127 for part in parts], bool)
+        together = self._all_at_once(list(compress(parts, joinable)))
+        if together is None:
+            return self._one_by_one(parts)
+        return _interleaved(together, self._one_by_one(list(compress(parts, ~joinable))), joinable)
 
-    def _all_at_once(self, parts: list[bytes]) -> dict[bytes, npt.NDArray[np.uint32]]:
+    def _one_by_one(self, parts: list[bytes]) -> Flat:
+        return self._rest.encode([part.decode() for part in parts])
+
+    def _all_at_once(self, parts: list[bytes]) -> Flat | None:
         """The same for parts that may be cut on either side: tokenized as a few long texts, whose ids are divided by the bytes they stand for.
-        Nothing where the bytes do not add up."""
+        `None` where the bytes do not add up."""
+        if not parts:
+            return NO_TEXTS
         runs = [parts[at : at + RUN] for at in range(0, len(parts), RUN)]
         ids = self._rest.encode([b"".join(run).decode() for run in runs]).ids
         ends = np.cumsum(self._lengths[ids])
         wanted = np.cumsum(np.fromiter(map(self._normalized_length, parts), np.int64, len(parts)))
         last = np.searchsorted(ends, wanted)
-        if not len(parts) or last[-1] != len(ends) - 1 or not np.array_equal(ends[last], wanted):
-            return {}
-        return dict(zip(parts, np.split(ids, last[:-1] + 1), strict=True))
+        if last[-1] != len(ends) - 1 or not np.array_equal(ends[last], wanted):
+            return None
+        return Flat(ids, np.concatenate([np.zeros(1, np.int64), last + 1]))
 
     def _normalized_length(self, part: bytes) -> int:
         if self._normalizer is None or part.isascii():
@@ -177,6 +191,11 @@ def _same_whole(flat: Flat, sample: Flat) -> bool:
     bounds = list(pairwise(flat.offsets.tolist()))[::WHOLE_EVERY]
     whole = pairwise(sample.offsets.tolist())
     return all(np.array_equal(flat.ids[slice(*here)], sample.ids[slice(*there)]) for here, there in zip(bounds, whole, strict=True))
+
+
+def _joint(one: Flat, other: Flat) -> Flat:
+    """Two results, one after the other."""
+    return Flat(np.concatenate([one.ids, other.ids]), np.concatenate([one.offsets, one.offsets[-1] + other.offsets[1:]]))
 
 
 def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:

@@ -28,8 +28,8 @@ SAYS = {
 }
 BLOCK = 1024
 
-Again = Callable[[int, int, Mapping[str, Any]], str]
-"""File, row and fields of a row that was refused → ``stage/reason`` that it is refused for when it is looked at alone; ``""`` for none."""
+Again = Callable[[int, Sequence[int], Sequence[Mapping[str, Any]]], Sequence[str]]
+"""File, numbers and fields of rows that were refused → ``stage/reason`` that each is refused for when it is looked at alone; ``""`` for none."""
 
 
 @dataclass(frozen=True, slots=True)

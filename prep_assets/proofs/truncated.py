@@ -39,6 +39,10 @@ class Truncation:
     limit: int | None = None
     keeps_stop: bool = False
 
+    def leaves_whole(self, length: int) -> bool:
+        """Whether a record of so many tokens can only be a whole conversation."""
+        return self.limit is None or self.mode == "drop" or (length < self.limit and self.mode != "turns")
+
 
 @dataclass(frozen=True, slots=True)
 class Left:
@@ -78,7 +82,7 @@ def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callabl
     """
     derived = derive(sample)
     limit, mode = truncation.limit, truncation.mode
-    if limit is None or mode == "drop" or (length < limit and mode != "turns"):
+    if limit is None or truncation.leaves_whole(length):
         return Left(derived, derived.expected)
     ids = ids_of(derived, vocabulary)
     if len(ids) <= limit:

@@ -43,6 +43,7 @@ class Published:
         reused: whether it was there before it was asked for.
         notes: what whoever asked for it should know, one sentence each.
         keeper: where it is kept; `None`: in its folder.
+        evidence: what its checks find out for each other in one run of them; `None` outside one.
     """
 
     folder: Path
@@ -50,6 +51,7 @@ class Published:
     reused: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
     keeper: Keeper | None = field(default=None, compare=False, repr=False)
+    evidence: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def version(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
-from prep_assets.proofs.selection import Selected
+from prep_assets.proofs.selection import Again, Selected
 from prep_assets.proofs.verdict import Verdict, Worst
 
 NAMES = ("a.jsonl", "b.jsonl")
@@ -30,8 +30,11 @@ def content(payload: Mapping[str, Any]) -> bytes:
     return str(payload["row"]).encode()
 
 
-def nothing(file: int, row: int, payload: Mapping[str, Any]) -> str:
-    return ""
+def always(reason: str) -> Again:
+    return lambda file, rows, payloads: [reason] * len(rows)
+
+
+NOTHING = always("")
 
 
 def gone_through(
@@ -40,7 +43,7 @@ def gone_through(
     refused: Sequence[tuple[str, str]] = (),
     fraction: float = 0.0,
     files: Sequence[bool] = (False, False),
-    again: Any = nothing,
+    again: Any = NOTHING,
 ) -> Verdict:
     ledger = Ledger(Refusals(refused), fraction)
     ledger.domain(blocks, held, NAMES, files, content, again)
@@ -70,7 +73,7 @@ def test_numbers_of_thousands() -> None:
 
 def test_no_rows_at_all() -> None:
     assert gone_through([], stored()).passed
-    assert gone_through([block(0, [1])], stored(), [("a.jsonl:1", "schema/x")], again=lambda *_: "schema/x").passed
+    assert gone_through([block(0, [1])], stored(), [("a.jsonl:1", "schema/x")], again=always("schema/x")).passed
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,7 @@ def test_no_rows_at_all() -> None:
             {
                 "held": stored((0, 0, False, 0), (0, 3, True, 1)),
                 "refused": [*REFUSED, ("a.jsonl:1", "schema/x")],
-                "again": lambda *_: "schema/y",
+                "again": always("schema/y"),
             },
             "a.jsonl:1",
             "is refused for schema/x; looked at alone, it is refused for schema/y",
@@ -148,13 +151,13 @@ def test_a_row_that_is_not(changes: dict[str, Any], where: str, what: str, fault
 def test_a_refusal_for_a_reason_that_is_found_again() -> None:
     seen: list[Any] = []
 
-    def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
-        seen.append((file, row, payload))
-        return "schema/x"
+    def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+        seen.append((file, rows, payloads))
+        return ["schema/x"] * len(rows)
 
     held = stored((0, 0, False, 0), (0, 3, True, 1))
     assert gone_through(ROWS, held, [*REFUSED, ("a.jsonl:1", "schema/x")], again=again).passed
-    assert seen == [(0, 1, {"row": 1})], "duplicates are not looked at alone"
+    assert seen == [(0, [1], [{"row": 1}])], "duplicates are not looked at alone"
 
 
 def test_rows_that_cannot_be_read_are_refused_for_that() -> None:
@@ -205,9 +208,9 @@ def test_domains_share_the_refusals() -> None:
     """Two domains may have files of one name; each line is claimed once, by the earlier domain."""
     lines = [("same.jsonl:0", "schema/x"), ("same.jsonl:0", "schema/y"), ("same.jsonl:7", "schema/x")]
     ledger = Ledger(Refusals(lines), 0.0)
-    ledger.domain([block(0, [0])], stored(), ["same.jsonl"], [False], content, lambda *_: "schema/x")
+    ledger.domain([block(0, [0])], stored(), ["same.jsonl"], [False], content, always("schema/x"))
     assert ledger.refusals.left() == ["same.jsonl:0", "same.jsonl:7"]
-    ledger.domain([block(0, [0])], stored(), ["same.jsonl"], [False], content, lambda *_: "schema/y")
+    ledger.domain([block(0, [0])], stored(), ["same.jsonl"], [False], content, always("schema/y"))
     assert ledger.numbers["faults"] == 0 and ledger.refusals.left() == ["same.jsonl:7"]
     verdict = ledger.verdict()
     assert verdict.worst == Worst("same.jsonl:7", "is refused (and 0 more are), though it is stored, or no row that is read")

@@ -16,6 +16,7 @@ from prep_assets.proofs.reference_ids import ReferenceIds, cuts_before_spaces
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.engines import Engines, choose_engine
+from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
@@ -154,7 +155,7 @@ def test_a_tokenizer_whose_words_join_after_all_is_found_out() -> None:
     """Should it ever be thought safe and be none, whole texts say so."""
     vocabulary = load(CONFIGS / "tokenizer").vocabulary
     again = ReferenceIds(vocabulary)
-    again._known[b" cat"] = np.array([7], np.uint32)
+    again._known[b" cat"], again._held = 0, Flat(np.array([7], np.uint32), np.array([0, 1]))
     flat = again.encode(["the cat"])
     assert not again.cuts
     assert flat.ids.tolist() == choose_engine(vocabulary, reference_only=True).reference.encode(["the cat"]).ids.tolist()

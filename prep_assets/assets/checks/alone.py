@@ -5,7 +5,7 @@ Sizes and lengths are measured by other code. What a schema or a template refuse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ from prep_assets.tokenization.sentences import sentences_of
 
 Judge = Callable[[Item], object]
 """Raises `Refused` for an item that the family refuses."""
+Reasons = Callable[[Sequence[Item]], Sequence[str]]
+"""Why the family refuses each of some items, ``stage/reason``; ``""`` where it does not."""
 
 
 class Heard(Quarantine):
@@ -50,37 +52,68 @@ class Heard(Quarantine):
         raise Refused(refusal.reason, refusal.detail, stage=refusal.stage)
 
 
-def alone(store: Store, source: FromRows, second: Second) -> Again:
-    """How a refused row of a domain is looked at again."""
-    made: list[tuple[Reading, Judge]] = []
+class Noted(Quarantine):
+    """A quarantine that keeps the reason of each record, and writes nothing."""
 
-    def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
+    def __init__(self) -> None:
+        super().__init__(Path())
+        self.reasons: dict[str, str] = {}
+
+    def write(self, refusal: Refusal) -> None:
+        """Note it."""
+        self.reasons.setdefault(refusal.id, f"{refusal.stage}/{refusal.reason}")
+
+
+def _said(refusal: Refused) -> str:
+    return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
+
+
+def _one_by_one(judge: Judge) -> Reasons:
+    def reason(item: Item) -> str:
+        try:
+            judge(item)
+        except Refused as refusal:
+            return _said(refusal)
+        return ""
+
+    return lambda items: list(map(reason, items))
+
+
+def alone(store: Store, source: FromRows, second: Second) -> Again:
+    """How refused rows of a domain are looked at again."""
+    made: list[tuple[Reading, Reasons]] = []
+
+    def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         if not made:
             reading = Source.of(store.workspace, type(store.family), store.raw, second.name, gives=source.gives).reading()
             reading.deduplicator = None
             made.append((reading, source.judge(store, second)))
         [(reading, judge)] = made
-        try:
+        reasons, items = [""] * len(rows), {}
+        for at, (row, payload) in enumerate(zip(rows, payloads, strict=True)):
             record = Record(file, row, dict(payload))
-            judge(Item(second.files[file], record, reading.example(second.files[file], record)))
-        except Refused as refusal:
-            return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
-        return ""
+            try:
+                items[at] = Item(second.files[file], record, reading.example(second.files[file], record))
+            except Refused as refusal:
+                reasons[at] = _said(refusal)
+        for at, reason in zip(items, judge(list(items.values())), strict=True):
+            reasons[at] = reason
+        return reasons
 
     return again
 
 
 def _line_alone(look: Callable[[Mapping[str, Any], int], object]) -> Again:
-    """How a refused line of a JSONL store is looked at again."""
+    """How refused lines of a JSONL store are looked at again."""
 
-    def again(file: int, row: int, payload: Mapping[str, Any]) -> str:
+    def reason(row: int, payload: Mapping[str, Any]) -> str:
         try:
             look(payload, row)
         except Refused as refusal:
             return f"{refusal.stage}/{refusal.reason}"
         return ""
 
-    return again
+    return lambda file, rows, payloads: list(map(reason, rows, payloads))
 
 
 def pair_lines(store: Store) -> Again:
@@ -101,11 +134,11 @@ def prompt_lines(store: Store) -> Again:
     return _line_alone(look)
 
 
-def documents(store: Store, second: Second) -> Judge:
-    """How a document is looked at again."""
+def documents(store: Store, second: Second) -> Reasons:
+    """How documents are looked at again."""
     workspace, family = store.workspace, store.workspace.family(Pretrain)
     if family.image_token is not None or "trained_tokens" in store.manifest.counts:
-        return _masked_documents(store, second)
+        return _one_by_one(_masked_documents(store, second))
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference
     fim, sentences = options.fim, sentences_of(family.split_sentences)
 
@@ -126,7 +159,7 @@ def documents(store: Store, second: Second) -> Judge:
         if options.max_seq_len is not None and len(ids) + (8 if fim.rate else 0) > options.max_seq_len:
             raise Refused("too_long", "", stage="tokenize")
 
-    return judge
+    return _one_by_one(judge)
 
 
 def _masked_documents(store: Store, second: Second) -> Judge:
@@ -143,22 +176,29 @@ def _masked_documents(store: Store, second: Second) -> Judge:
     return judge
 
 
-def chats(store: Store, second: Second) -> Judge:
-    """How a chat is looked at again."""
-    conversations = conversations_of(store.workspace, second.domain, Heard())
-    return lambda item: conversations.encode([item])
+def chats(store: Store, second: Second) -> Reasons:
+    """How chats are looked at again."""
+    noted = Noted()
+    conversations = conversations_of(store.workspace, second.domain, noted)
+
+    def reasons(items: Sequence[Item]) -> list[str]:
+        noted.reasons.clear()
+        conversations.encode(items)
+        return [noted.reasons.get(item.id, "") for item in items]
+
+    return reasons
 
 
-def pairs(store: Store, second: Second) -> Judge:
-    """How a pair is looked at again."""
+def pairs(store: Store, second: Second) -> Reasons:
+    """How pairs are looked at again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Preference)), form_of(store.directory)
-    return lambda item: preference_row(reasoning.read(item.example), form)
+    return _one_by_one(lambda item: preference_row(reasoning.read(item.example), form))
 
 
-def prompts(store: Store, second: Second) -> Judge:
-    """How a prompt is looked at again."""
+def prompts(store: Store, second: Second) -> Reasons:
+    """How prompts are looked at again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Rl)), form_of(store.directory)
-    return lambda item: prompt_row(prompt_of(reasoning.read(item.example)), form)
+    return _one_by_one(lambda item: prompt_row(prompt_of(reasoning.read(item.example)), form))
 
 
 def form_of(directory: Path) -> RowForm:
@@ -168,7 +208,7 @@ def form_of(directory: Path) -> RowForm:
     return "text" if first is None or isinstance(first["prompt"], str) else "messages"
 
 
-def groups(store: Store, second: Second) -> Judge:
-    """How a group is looked at again."""
+def groups(store: Store, second: Second) -> Reasons:
+    """How groups are looked at again."""
     tokenize, heard = Tokenize(store.workspace, second.name), Heard()
-    return lambda item: list(tokenize([item], heard))
+    return _one_by_one(lambda item: list(tokenize([item], heard)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import pair_sample
 from prep_assets.config.image_token import image_placeholder
-from prep_assets.config.models import Preference, Pretrain, Sft
+from prep_assets.config.models import Domain, Preference, Pretrain, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
@@ -33,7 +33,7 @@ from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.proofs.truncated import Left, Truncation, left_of
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
-from prep_assets.samples import DOCUMENT, IMAGE, Record, Sample, Turn
+from prep_assets.samples import DOCUMENT, IMAGE, PlainChat, Record, Sample, Turn
 from prep_assets.schemas.registry import Convert, Reader, apply
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import TokenStore
@@ -80,12 +80,18 @@ def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
     Raises:
         StoreError: the schema gives none, so this record cannot be what the store was made from.
     """
+    found = chat_of(convert, record, identity)
+    return found.sample() if isinstance(found, PlainChat) else found
+
+
+def chat_of(convert: Convert, record: Record, identity: str) -> Sample | PlainChat:
+    """The same, in columns where the row is nothing but messages of a role and a text."""
     try:
         plain = convert.plain(record.payload) if isinstance(convert, Reader) else None
-        sample = apply(convert, record.payload) if plain is None else plain.sample()
+        sample = apply(convert, record.payload) if plain is None else plain
     except Refused as refusal:
         raise StoreError(f"the store holds {identity}, which its schema refuses: {refusal}") from refusal
-    if not isinstance(sample, Sample):
+    if not isinstance(sample, Sample | PlainChat):
         raise StoreError(f"the store holds {identity}, of which its schema makes a {type(sample).__name__}")
     return sample
 
@@ -111,28 +117,50 @@ def document_conversations(store: Store, stream: TokenStore) -> Iterator[Convers
 # -- SFT --------------------------------------------------------------------------------------------------------------------------------
 
 
-def _sft_samples(store: Store, stream: TokenStore, only: Sequence[int] | None) -> Iterator[tuple[int, str, Sample]]:
-    """Number in the stream, id and source of each record, control tokens taken out where the store was made so."""
+def sft_reading(store: Store) -> Callable[[Sample | PlainChat], Sample]:
+    """What a build makes of the example of a row before it renders it: reasoning told apart, control tokens taken out where they are."""
+    recipe, shown = store.recipe, store.workspace.template(store.workspace.family(Sft)).shows_thinking
+    pattern = control_pattern(store.vocabulary.control) if recipe["special_in_content"] == "strip" else None
+
+    def read(example: Sample | PlainChat) -> Sample:
+        whole = example.sample() if isinstance(example, PlainChat) else example
+        return treat(read_again(whole, recipe, shown=shown), pattern, "strip")[0]
+
+    return read
+
+
+def sft_examples(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Sample | PlainChat]]:
+    """Number in the stream, id and source of each record: as it is rendered, or in columns as its row has it, which is yet to be read."""
     recipe, template = store.recipe, store.workspace.template(store.workspace.family(Sft))
     domain = domain_of(store.family, store.partition)
-    convert = converter(domain, Sample)
-    pattern = control_pattern(store.vocabulary.control) if recipe["special_in_content"] == "strip" else None
+    convert, read = converter(domain, Sample), sft_reading(store)
     expanded = recipe["expand"] == "turns"
     chosen = np.arange(len(stream)) if only is None else _with_siblings(stream, only)
     wanted = replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
-    found = source_records(store, store.partition, wanted, several=expanded)
-    for identity, listed in groupby(found, key=itemgetter(1)):
+    rows = source_records(store, store.partition, wanted, several=expanded)
+    for identity, listed in groupby(rows, key=itemgetter(1)):
         records = [(int(chosen[number]), each, record) for number, each, record in listed]
-        whole = sample_of(convert, records[0][2], identity)
-        if whole.tokenized is not None and (again := tokenized_again(domain.schema_name, records[0][2].payload, domain.options)):
-            whole = replace(whole, tokenized=replace(whole.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
-        sample = treat(read_again(whole, recipe, shown=template.shows_thinking), pattern, "strip")[0]
+        found = chat_of(convert, records[0][2], identity)
+        if isinstance(found, PlainChat) and not expanded and len(records) == 1:
+            yield records[0][0], identity, found
+            continue
+        if isinstance(found, Sample) and found.tokenized is not None:
+            found = _tokenized_again(found, domain, records[0][2])
+        sample = read(found)
         several = expanded and sample.tokenized is None
         samples = examples_again(sample, recipe, partial(plain_render, template=template)) if several else [sample]
         if len(samples) != len(records):
             raise StoreError(f"{identity} is {len(records)} records of the store, and must be {len(samples)}")
         for part, ((number, _, _), each) in enumerate(zip(records, samples, strict=True), 1):
             yield number, identity if len(samples) == 1 else f"{identity}, answer {part} of {len(samples)}", each
+
+
+def _tokenized_again(sample: Sample, domain: Domain, record: Record) -> Sample:
+    """A sample that brings its ids, with those that a second reading of its row gives."""
+    again = tokenized_again(domain.schema_name, record.payload, domain.options)
+    if sample.tokenized is None or not again:
+        return sample
+    return replace(sample, tokenized=replace(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
 
 
 def _with_siblings(stream: TokenStore, only: Sequence[int]) -> npt.NDArray[np.int64]:
@@ -146,18 +174,37 @@ def plain_render(sample: Sample, template: ChatTemplate) -> str:
     return derive(sample, MaskOptions(), template).text
 
 
+def sft_derivation(store: Store) -> PlainDerivation:
+    """What each conversation of an SFT store must have become, before truncation."""
+    recipe, template = store.recipe, store.workspace.template(store.workspace.family(Sft))
+    options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
+    return PlainDerivation(options, template, typed_controls=recipe["special_in_content"] == "allow")
+
+
+def sft_truncation(store: Store) -> Truncation:
+    """How long conversations are cut."""
+    recipe = store.recipe
+    return Truncation(recipe["truncation"], recipe["preprocessing"]["max_seq_len"], recipe["truncation_keeps_stop"])
+
+
+def sft_left_of(store: Store, derivation: PlainDerivation) -> Callable[[Sample | PlainChat, int], Left]:
+    """What a record must be, of its source and of how many tokens it has."""
+    truncation, vocabulary, read = sft_truncation(store), store.vocabulary, sft_reading(store)
+
+    def left(example: Sample | PlainChat, length: int) -> Left:
+        sample = read(example) if isinstance(example, PlainChat) else example
+        if sample.tokenized is not None:
+            return left_of_tokenized(sample, truncation, derivation, vocabulary)
+        return left_of(sample, length, truncation, derivation, vocabulary)
+
+    return left
+
+
 def _sft_left(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
     """Number in the stream and id of each record, and what it must be."""
-    recipe, vocabulary, template = store.recipe, store.vocabulary, store.workspace.template(store.workspace.family(Sft))
-    options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
-    truncation = Truncation(recipe["truncation"], recipe["preprocessing"]["max_seq_len"], recipe["truncation_keeps_stop"])
-    derivation = PlainDerivation(options, template, typed_controls=recipe["special_in_content"] == "allow")
-    lengths = stream.ends - stream.starts
-    for number, identity, sample in _sft_samples(store, stream, only):
-        if sample.tokenized is not None:
-            yield number, identity, left_of_tokenized(sample, truncation, derivation, vocabulary)
-            continue
-        yield number, identity, left_of(sample, int(lengths[number]), truncation, derivation, vocabulary)
+    left, lengths = sft_left_of(store, sft_derivation(store)), stream.ends - stream.starts
+    for number, identity, example in sft_examples(store, stream, only):
+        yield number, identity, left(example, int(lengths[number]))
 
 
 def sft_rows(store: Store, name: str) -> Iterator[Row]:

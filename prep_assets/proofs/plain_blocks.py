@@ -1,0 +1,200 @@
+"""Plain chats proven by the block: both proofs of many records at once, as arrays.
+
+Of a block of chats the second derivation gives one text: what all of them must have become, one after the other, with the places where control tokens
+and trained stretches begin and end. Three comparisons prove them: the reference tokenizer's ids of that text are those that are stored; their bytes are
+the text; and the weights change where the trained stretches begin and end, to the weights that these have.
+
+What differs in any of this is not proven here and not judged: it is for the proofs of single rows, which say what is wrong. So are chats of which a
+form is not known, that hold a string that is looked for, and the share that is derived by itself as well.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.identity import IdentityProof
+from prep_assets.proofs.mask import MaskProof
+from prep_assets.proofs.plain_bytes import BytesForm
+from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.plain_samples import searching_bytes
+from prep_assets.samples import PlainChat
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Chats and what a store has of them.
+
+    Attributes:
+        chats: n chats; `None` for a record that is another conversation, or a part of one.
+        lengths: int64[n], tokens of each.
+        ids, mask: of all of them, one after the other.
+    """
+
+    chats: Sequence[PlainChat | None]
+    lengths: Ints
+    ids: npt.NDArray[np.integer]
+    mask: npt.NDArray[np.generic]
+
+    def of(self, chosen: Bools) -> Claims:
+        """Only the chosen chats."""
+        if chosen.all():
+            return self
+        tokens = np.repeat(chosen, self.lengths)
+        chats = [chat for chat, take in zip(self.chats, chosen, strict=True) if take]
+        return Claims(chats, self.lengths[chosen], self.ids[tokens], self.mask[tokens])
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """What chats must have become.
+
+    Attributes:
+        data: their renders, one after the other.
+        base: int64[n + 1], where each begins, and the end.
+        items: int64[i, 3], start, end, and the id of a control token or -1 for ordinary text, in order.
+        stretches: int64[s, 3], row, start and end of each trained stretch, in order; places count from the beginning of the row.
+        weights: float32[s].
+    """
+
+    data: bytes
+    base: Ints
+    items: Ints
+    stretches: Ints
+    weights: npt.NDArray[np.float32]
+
+
+class PlainBlocks:
+    """Proves blocks of chats, and counts them in both proofs."""
+
+    def __init__(self, derivation: PlainDerivation, masks: MaskProof, identities: IdentityProof, looked_for: Iterable[str]) -> None:
+        """`looked_for`: strings of which any chat is for the proofs of single rows."""
+        self._derivation, self._masks, self._identities = derivation, masks, identities
+        self._suspect = searching_bytes((*derivation.looked_for, *looked_for))
+        self._forms: dict[tuple[str, ...], BytesForm | None] = {}
+
+    def prove(self, claims: Claims) -> Bools:
+        """Which of the chats are proven."""
+        proven = np.zeros(len(claims.chats), bool)
+        forms = self._known(claims.chats)
+        proven[[number for number, form in enumerate(forms) if form is not None]] = True
+        if not proven.any():
+            return proven
+        fit = [form for form in forms if form is not None]
+        those = claims.of(proven)
+        laid = _laid([chat for chat in those.chats if chat is not None], fit)
+        good = self._ids_agree(laid, those) & self._masks_agree(laid, those)
+        if good.any():
+            rows = np.repeat(np.arange(len(good)), those.lengths)
+            trained = int(np.count_nonzero((those.mask != 0) & good[rows]))
+            stops = {stop for form, is_good in zip(fit, good.tolist(), strict=True) if is_good for stop in form.stops}
+            self._masks.proven(int(good.sum()), trained, stops)
+            self._identities.proven(int(good.sum()))
+        proven[proven] = good
+        return proven
+
+    def _known(self, chats: Sequence[PlainChat | None]) -> list[BytesForm | None]:
+        """The form of each chat; `None` where it is for the proofs of single rows."""
+        alone = self._suspects(chats)
+        found: list[BytesForm | None] = []
+        for number, chat in enumerate(chats):
+            if chat is None or number in alone or self._derivation.in_sample(chat.texts):
+                found.append(None)
+                continue
+            form = self._form(chat.roles)
+            found.append(form if form is not None and form.takes(chat.texts) else None)
+        return found
+
+    def _form(self, roles: tuple[str, ...]) -> BytesForm | None:
+        if roles not in self._forms:
+            form = self._derivation.form(roles)
+            self._forms[roles] = None if form is None else BytesForm.of(form, self._masks.vocabulary.control)
+        return self._forms[roles]
+
+    def _suspects(self, chats: Sequence[PlainChat | None]) -> set[int]:
+        """Which chats hold a string that is looked for, or half of a surrogate pair."""
+        encoded = [b"\0".join([text.encode(errors="surrogatepass") for text in chat.texts]) if chat else b"" for chat in chats]
+        ends = list(accumulate(len(each) + 1 for each in encoded))
+        return {bisect_right(ends, found.start()) for found in self._suspect.finditer(b"\0".join(encoded))}
+
+    def _ids_agree(self, laid: _Laid, claims: Claims) -> Bools:
+        """Of which rows the stored ids are the reference tokenizer's."""
+        starts, ends, token = laid.items.T
+        ordinary = np.flatnonzero(token < 0)
+        texts = [laid.data[start:end].decode() for start, end in zip(starts[ordinary].tolist(), ends[ordinary].tolist(), strict=True)]
+        flat = self._identities.reference.encode(texts, np.isin(starts[ordinary], laid.base))
+        counts = np.ones(len(token), np.int64)
+        counts[ordinary] = np.diff(flat.offsets)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        ids = np.empty(int(offsets[-1]), np.int64)
+        is_control = np.zeros(len(ids), bool)
+        is_control[offsets[:-1][token >= 0]] = True
+        ids[is_control], ids[~is_control] = token[token >= 0], flat.ids
+        lengths = np.diff(offsets[np.searchsorted(starts, laid.base)])
+        good: Bools = lengths == claims.lengths
+        wrong = ids[np.repeat(good, lengths)] != claims.ids[np.repeat(good, claims.lengths)]
+        rows = np.repeat(np.flatnonzero(good), lengths[good])
+        good[rows[wrong]] = False
+        return good
+
+    def _masks_agree(self, laid: _Laid, claims: Claims) -> Bools:
+        """Of which rows the bytes of the stored ids are the render, and the trained runs the stretches that must be trained."""
+        looked_at = self._masks.table.take(len(claims.ids), lambda: np.asarray(claims.ids))
+        if looked_at is None:
+            return np.zeros(len(claims.chats), bool)
+        data, bounds = looked_at
+        first = np.concatenate([np.zeros(1, np.int64), np.cumsum(claims.lengths)])
+        good = _bytes_agree(laid, data, bounds[first])
+        starts, ends, weights = _runs(claims.mask, first)
+        rows = np.searchsorted(first, starts, "right") - 1
+        runs = np.stack([rows, bounds[starts] - bounds[first[rows]], bounds[ends] - bounds[first[rows]]], axis=1)
+        good &= np.bincount(rows, minlength=len(good)) == np.bincount(laid.stretches[:, 0], minlength=len(good))
+        here, there = good[rows], good[laid.stretches[:, 0]]
+        same = (runs[here] == laid.stretches[there]).all(axis=1) & (weights[here] == laid.weights[there])
+        good[runs[here][~same, 0]] = False
+        return good
+
+
+def _laid(chats: Sequence[PlainChat], forms: Sequence[BytesForm]) -> _Laid:
+    """What chats must have become; `forms` has the form of each."""
+    renders: list[bytes] = []
+    groups: dict[int, tuple[BytesForm, list[int], list[list[int]]]] = {}
+    for number, (chat, form) in enumerate(zip(chats, forms, strict=True)):
+        texts = form.shown(chat.texts)
+        renders.append(form.render(texts))
+        _, rows, lengths = groups.setdefault(id(form), (form, [], []))
+        rows.append(number)
+        lengths.append([len(text) for text in texts])
+    base = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.fromiter(map(len, renders), np.int64, len(renders)))])
+    placed = [form.placed(np.array(rows, np.int64), np.array(lengths, np.int64), base) for form, rows, lengths in groups.values()]
+    items = np.concatenate([each.items for each in placed])
+    stretches, weights = (np.concatenate([getattr(each, name) for each in placed]) for name in ("stretches", "weights"))
+    order = np.argsort(stretches[:, 0], kind="stable")
+    return _Laid(b"".join(renders), base, items[np.argsort(items[:, 0])], stretches[order], weights[order])
+
+
+def _bytes_agree(laid: _Laid, data: memoryview, base: Ints) -> Bools:
+    """Of which rows the bytes, which begin at `base`, are the render."""
+    if data == laid.data and np.array_equal(base, laid.base):
+        return np.ones(len(base) - 1, bool)
+    borders = zip(base.tolist(), base[1:].tolist(), laid.base.tolist(), laid.base[1:].tolist(), strict=False)
+    return np.array([data[low:high] == laid.data[start:end] for low, high, start, end in borders], bool)
+
+
+def _runs(mask: npt.NDArray[np.generic], first: Ints) -> tuple[Ints, Ints, npt.NDArray[np.float32]]:
+    """Start, end and weight of each run of trained tokens of one weight; `first` is where rows begin."""
+    begins = np.ones(len(mask), bool)
+    begins[1:] = mask[1:] != mask[:-1]
+    begins[first[:-1]] = True
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(mask))
+    weights = mask[starts].astype(np.float32)
+    return starts[weights != 0], ends[weights != 0], weights[weights != 0]

@@ -1,0 +1,53 @@
+"""Where things stand in renders, from the lengths of texts alone, is where they stand in the render that is derived of each chat by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from prep_assets.proofs.plain_bytes import BytesForm
+from prep_assets.proofs.plain_forms import PlainForm
+
+FORM = PlainForm(
+    frames=("<u>", "</u>é%", "</e>."),
+    turns=(0, 1),
+    strips=((False, False), (True, True)),
+    keeps_edges=True,
+    stretches=(((1, 6), (2, 4), 0.5, "</e>"),),
+    controls=(((0, 0), (0, 3)), ((1, 0), (1, 4)), ((2, 0), (2, 4))),
+    shortenable=(),
+)
+CONTROL = {"<u>": 1, "</u>": 2, "</e>": 3}
+
+
+def test_two_renders() -> None:
+    form = BytesForm.of(FORM, CONTROL)
+    assert form is not None
+    shown = [form.shown(texts) for texts in (("ab", " c "), ("é", "中"))]
+    assert shown == [[b"ab", b"c"], ["é".encode(), "中".encode()]]
+    assert [form.render(texts).decode() for texts in shown] == ["<u>ab</u>é%c</e>.", "<u>é</u>é%中</e>."]
+    assert form.stops == {"</e>"}
+    base = np.array([0, 18, 38])
+    assert [len(form.render(texts)) for texts in shown] == np.diff(base).tolist()
+    placed = form.placed(np.array([0, 1]), np.array([[2, 1], [2, 3]]), base)
+    items = placed.items[np.argsort(placed.items[:, 0])].tolist()
+    assert items[:6] == [[0, 3, 1], [3, 5, -1], [5, 9, 2], [9, 13, -1], [13, 17, 3], [17, 18, -1]]
+    assert items[6:] == [[18, 21, 1], [21, 23, -1], [23, 27, 2], [27, 33, -1], [33, 37, 3], [37, 38, -1]]
+    assert placed.stretches.tolist() == [[0, 12, 17], [1, 12, 19]]
+    assert placed.weights.tolist() == [0.5, 0.5]
+
+
+def test_what_a_form_takes() -> None:
+    form, bare = BytesForm.of(FORM, CONTROL), BytesForm.of(replace(FORM, keeps_edges=False), CONTROL)
+    assert form is not None
+    assert bare is not None
+    assert [form.takes(texts) for texts in (("a", " b"), ("a", "  "), ("", "b"))] == [True, False, False]
+    assert [bare.takes(texts) for texts in (("a", "b"), ("a", " b"), ("a", "b\n"))] == [True, False, False]
+
+
+def test_forms_for_single_rows() -> None:
+    assert BytesForm.of(replace(FORM, stretches=(((1, 7), (2, 4), 1.0, ""),)), CONTROL) is None, "it begins inside a text"
+    assert BytesForm.of(replace(FORM, stretches=(((1, 6), (2, 5), 1.0, "</e>"),)), CONTROL) is None, "it ends with another token"
+    assert BytesForm.of(FORM, {"<u>": 1, "</u>": 2}) is None, "a control token that the tokenizer does not have"
+    assert BytesForm.of(replace(FORM, controls=(((0, 0), (1, 4)),)), CONTROL) is None, "a control token with a text in it"
