@@ -27,9 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets.graph import ASSETS, CHECKS, run_check
+from prep_assets.assets.graph import ASSETS, CHECKS
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Sft
+from prep_assets.engine.checking import verdicts
 
 ROW_LEN = 2048
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -47,7 +48,7 @@ def workspace_for(source: Path, tokenizer: Path, template: str, folder: Path) ->
     }
     (folder / "sft.yaml").write_text(json.dumps(config), "utf-8")
     workspace = Workspace(folder, folder / "stores")
-    workspace.engines(workspace.family(Sft))
+    workspace.engines(workspace.family(Sft)).first.encode(["word"])  # imports what the engine answers with
     return workspace
 
 
@@ -74,9 +75,9 @@ def ours(source: Path, tokenizer: Path, template: str) -> list[Row]:
 
         def check() -> int:
             for asset, store in published.items():
-                for each in CHECKS[asset]:
-                    if not (verdict := run_check(each, workspace, store)).passed:
-                        raise SystemExit(f"{asset}: {each.name} fails: {verdict.summary}")
+                for name, verdict in verdicts(workspace, ASSETS[asset], store, CHECKS[asset]):
+                    if not verdict.passed:
+                        raise SystemExit(f"{asset}: {name} fails: {verdict.summary}")
             return 0
 
         return [{"name": "ours", **timed(build)}, {"name": "checks", **timed(check)}]
