@@ -15,6 +15,7 @@ from typing import Any
 from prep_assets.disk.blocks import BLOCK, first_difference, sums_of
 from prep_assets.disk.written import write_text
 from prep_assets.errors import StoreError
+from prep_assets.stores.signing import fault, signature_of
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -37,6 +38,7 @@ class Manifest:
             of where its data lies.
         checks: structural checks that passed before publication.
         quarantine: sha256 of the quarantine file beside the store, ``""`` where nothing was refused.
+        signature: of `said`, see `prep_assets.stores.signing`; ``""`` where it is not signed.
     """
 
     asset: str
@@ -50,6 +52,7 @@ class Manifest:
     checks: tuple[str, ...] = ()
     quarantine: str = ""
     format: int = FORMAT
+    signature: str = ""
 
     @property
     def content_hash(self) -> str:
@@ -62,9 +65,21 @@ class Manifest:
 
     @property
     def text(self) -> str:
-        """What ``manifest.json`` holds, with a seal: the hash of everything else in it."""
+        """What ``manifest.json`` holds: signed where a key is configured, with a seal, which is the hash of everything else in it."""
         fields = asdict(self)
+        if signature := signature_of(self.said) or fields.pop("signature"):
+            fields["signature"] = signature
         return json.dumps({**fields, "seal": digest(fields)}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @property
+    def said(self) -> str:
+        """sha256 over what is signed: everything but the signature, and what the configuration asks for at the moment."""
+        return digest({name: value for name, value in asdict(self).items() if name not in ("config_key", "signature")})
+
+    @property
+    def signature_fault(self) -> str:
+        """What is wrong with its signature; empty where nothing is."""
+        return fault(self.said, self.signature)
 
     def write(self, directory: Path) -> None:
         """Write ``manifest.json`` into `directory`."""

@@ -86,12 +86,14 @@ class Published:
         return sum(int(entry["bytes"]) for entry in self.manifest.files.values())
 
     def verify(self) -> None:
-        """Compare every file with the manifest, where the store is kept.
+        """Compare every file with the manifest, where the store is kept, and the manifest with its signature.
 
         Raises:
-            StoreError: a file is missing, cut short, altered or foreign; every such file is named.
+            StoreError: a file is missing, cut short, altered or foreign; every such file is named. Or the manifest is forged.
         """
         faults = version_faults(self.folder, self.manifest) if self.keeper is None else self.keeper.faults(self.version, self.manifest)
+        if wrong := self.manifest.signature_fault:
+            faults = [*faults, f"manifest.json: {wrong}"]
         if faults:
             raise StoreError(f"{self.where} is not what its manifest says:\n  " + "\n  ".join(faults))
 

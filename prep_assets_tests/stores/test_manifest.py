@@ -147,7 +147,7 @@ def _changed(value: Any) -> Any:
 def test_an_edited_manifest_says_so(store: tuple[Path, Manifest], field: str) -> None:
     path = store[0] / "manifest.json"
     content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, field: _changed(content[field])}))
+    path.write_text(json.dumps({**content, field: _changed(content.get(field, ""))}))
     with pytest.raises(StoreError, match=r"manifest.json cannot be read .*Build the store again"):
         Manifest.read(store[0])
 

@@ -9,6 +9,7 @@ from prep_assets.assets.stage import Check, Store
 from prep_assets.errors import StoreError
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.manifest import MANIFEST, build_key
+from prep_assets.stores.signing import told
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 
 MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
@@ -26,7 +27,8 @@ def integrity(store: Store) -> Verdict:
     except StoreError as error:
         remedy = f"Build it again: {build_command(manifest.asset, manifest.partition)}"
         return Verdict(False, f"{error}\n{remedy}", numbers, Worst("files", str(error)))
-    return Verdict(True, f"{len(manifest.files):,} files have the size and sha256 of the manifest", numbers)
+    signed = f", which is {told(manifest.signature)}" if manifest.signature else ""
+    return Verdict(True, f"{len(manifest.files):,} files have the size and sha256 of the manifest{signed}", numbers)
 
 
 INTEGRITY = Check(
