@@ -1,0 +1,90 @@
+"""Everything that builds and reads, over a bucket that fails all the time: the bytes are those of a folder on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import prep_assets
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
+from prep_assets.cli.main import app
+from prep_assets.engine import Look, plan
+from prep_assets.engine.left import forgotten
+from prep_assets.stores.bucket import Bucket
+from prep_assets.stores.mirror import local_root
+from prep_assets_tests.assets.workspaces import build, shipped, tree, workspace_in
+from prep_assets_tests.stores.s3 import S3
+
+STORES = (("sft_raw", "dolly"), ("sft_tokens", "dolly"), ("sft_packed", ""))
+
+
+def sample() -> dict[str, Any]:
+    options = shipped()["sft"]
+    return {"sft": {**options, "domains": {"dolly": {**options["domains"]["dolly"], "max_items": 20}}}}
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Workspace:
+    workspace = workspace_in(tmp_path / "local", sample())
+    for store in STORES:
+        build(workspace, *store)
+    return workspace
+
+
+@pytest.fixture
+def remote(local: Workspace, failing_s3: S3, tmp_path: Path) -> Workspace:
+    workspace = Workspace(local.configs, local_root(f"s3://bucket/{tmp_path.name}"))
+    for store in STORES:
+        build(workspace, *store)
+    return workspace
+
+
+def test_a_bucket_holds_the_bytes_of_a_folder(
+    local: Workspace, remote: Workspace, failing_s3: S3, monkeypatch: Any, tmp_path: Path
+) -> None:
+    bucket = Bucket(remote.where)
+    kept = {entry.key: b"".join(bucket.read(entry.key)) for entry in bucket.entries("") if "catalog.json" not in entry.key}
+    assert kept == tree(local.stores)
+
+    # another machine, which has nothing yet
+    failing_s3.calm()
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "elsewhere"))
+    there = Workspace(local.configs, local_root(remote.where))
+    assert [step.why for step in plan(there, [(ASSETS["sft_packed"], "")])] == [""]
+    assert forgotten(there) == []
+    for asset, partition in STORES:
+        ours, theirs = there.published(asset, partition), local.published(asset, partition)
+        assert ours is not None and theirs is not None
+        assert (ours.manifest, ours.results) == (theirs.manifest, theirs.results)
+        assert {path.name: path.read_bytes() for path in ours.directory.rglob("*") if path.is_file()} == {
+            path.name: path.read_bytes() for path in theirs.directory.rglob("*") if path.is_file()
+        }
+    version = there.place("sft_packed").shelf.pointers().current
+    opened = prep_assets.load(f"{remote.where}/sft_packed/versions/{version}/sft_packed.h5")
+    assert len(opened) and opened.fetch(0, len(opened), "sequence").tolist() == _rows(local)
+
+    # and the command line
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(local.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", remote.where)
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert remote.where in run("status")
+    assert "passed" in run("verify", "sft_packed")
+    run("export", "sft_packed", "--to", "astrai", "--out", str(tmp_path / "out"))
+    assert any((tmp_path / "out").rglob("*"))
+    assert "0 folders" in run("prune", "--dry-run")
+    assert Look(there).at(ASSETS["sft_packed"], "").state == "current"
+
+
+def _rows(local: Workspace) -> list[int]:
+    opened = prep_assets.load(local.stores / "sft_packed" / "current" / "sft_packed.h5")
+    found: list[int] = opened.fetch(0, len(opened), "sequence").tolist()
+    return found
