@@ -26,6 +26,11 @@ def rebuild_job(site: Site, family: str) -> Any:
     return _job(site, f"rebuild_{family}", family, family_assets(site.workspace.open(), family).values())
 
 
+def mend_job(site: Site, family: str) -> Any:
+    """All assets of a family, of which runs that mend damage pick some. Assets of several families have no partitions in common, so no job has them all."""
+    return _job(site, f"mend_{family}", family, family_assets(site.workspace.open(), family).values())
+
+
 def _job(site: Site, name: str, family: str, assets: Iterable[Asset]) -> Any:
     selection = dg.AssetSelection.assets(*(site.key(asset.name) for asset in assets))
     return dg.define_asset_job(site.named(name), selection=selection, tags={"prep_assets/family": family})

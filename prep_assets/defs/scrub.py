@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.assets.graph import family_assets
+from prep_assets.defs.jobs import mend_job
 from prep_assets.defs.site import Site
 from prep_assets.engine.scrub import BYTES, Damage, scrub
 from prep_assets.stores.manifest import digest
@@ -14,12 +18,14 @@ SECONDS = 30
 """A sensor may take a minute."""
 
 
-def scrubber(site: Site) -> dg.SensorDefinition:
+def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
     """Damage becomes a failed check of the store and of those made from it, and a run that builds them again; of a source, only the former."""
+    jobs = {family: mend_job(site, family) for family in families}
+    job_of = {asset: jobs[family].name for family in families for asset in family_assets(site.workspace.open(), family)}
 
     @dg.sensor(
         name=site.named("scrub"),
-        target=dg.AssetSelection.all() if not site.prefix else dg.AssetSelection.key_prefixes(list(site.prefix)),
+        jobs=list(jobs.values()),
         minimum_interval_seconds=HOUR,
         description="Reads 1 GiB of stores and sources again each hour, in rotation, and builds again what has rotted.",
     )
@@ -29,7 +35,12 @@ def scrubber(site: Site) -> dg.SensorDefinition:
         # what is built again is checked and looked at again, so the same damage may be asked about twice
         again = digest([context.cursor, *(damage.what for damage in found.damaged)])[:16]
         requests = [
-            dg.RunRequest(run_key=f"scrub:{asset}:{partition}:{again}", asset_selection=[site.key(asset)], partition_key=partition or None)
+            dg.RunRequest(
+                f"scrub:{asset}:{partition}:{again}",
+                job_name=job_of[asset],
+                asset_selection=[site.key(asset)],
+                partition_key=partition or None,
+            )
             for asset, partition in dict.fromkeys(store for damage in found.damaged if not damage.source for store in _stores(damage))
         ]
         said = f"read {found.read:,} of {found.total:,} bytes, {len(found.damaged)} files damaged"

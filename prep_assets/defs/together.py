@@ -30,7 +30,7 @@ def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool =
     whole = sound(site, chosen)
     return dg.Definitions(
         assets=[asset for family in chosen for asset in family_definitions(site, family)],
-        sensors=[*sensors(site, whole), *([automation(site), failures(site), scrubber(site)] if whole_project else [])],
+        sensors=[*sensors(site, whole), *([automation(site), failures(site), scrubber(site, whole)] if whole_project else [])],
         schedules=schedules(site, whole),
         resources={site.resource: site.workspace},
         # steps share one process: a run of many small steps is not dominated by starting interpreters

@@ -173,6 +173,11 @@ def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
     assert {(schedule.cron_schedule, schedule.execution_timezone) for schedule in schedules.values()} == {("0 3 * * *", "UTC")}
 
 
+def test_every_job_that_a_sensor_or_schedule_starts_holds_together() -> None:
+    jobs = {job.name for job in defs.get_repository_def().get_all_jobs()}
+    assert jobs >= {f"{kind}_{family}" for kind in ("refresh", "rebuild", "mend") for family in DOMAINS}
+
+
 def test_each_sensor_and_schedule_starts_the_job_of_its_family() -> None:
     repository = defs.get_repository_def()
     for family in DOMAINS:

@@ -16,7 +16,7 @@ def test_damage_becomes_failed_checks_and_runs(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "rows.jsonl", ({"text": f"Document {n} has words."} for n in range(60)))
     workspace = workspace_in(tmp_path, minimal("pretrain", {"a": domain(source, "text")}))
     build(workspace, "pretrain_tokens")
-    sensor = scrubber(Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores))))
+    sensor = scrubber(Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores))), ["pretrain"])
 
     def look(cursor: str | None) -> dg.SensorResult:
         with dg.DagsterInstance.ephemeral() as instance, dg.build_sensor_context(instance=instance, cursor=cursor) as context:
