@@ -89,10 +89,11 @@ $(VENV)/.installed-mutants: $(VENV)/.installed-test
 mutants: $(VENV)/.installed-mutants
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MODULE)
 
-# every chat data set × tokenizer × template of PREP_ASSETS_TEST_DATA, ROWS rows each: most of an hour
-ROWS ?= 8
+# every chat data set × tokenizer × template of PREP_ASSETS_TEST_DATA: ROWS rows each with shipped templates, FEWER with TRL's
+ROWS ?= 200
+FEWER ?= 8
 grid: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.grid $(ROWS)
+	@$(BIN)/python -m prep_assets_tests.grid $(ROWS) $(FEWER)
 
 # harnesses that try to break stores, for SECONDS each; see docs/reliability.md
 SECONDS ?= 600

@@ -19,7 +19,7 @@ from prep_assets.assets.writing.conversations import conversations_of
 from prep_assets.assets.writing.groups import Tokenize
 from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
-from prep_assets.assets.writing.pairs import SIDES, pair_encoder, rendered_pair
+from prep_assets.assets.writing.pairs import SIDES, pair_renderer, rendered_pair
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder, prompt_of, prompt_row
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
@@ -159,8 +159,9 @@ def prompts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, 
 def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> Sequence:
     """One side of a pair."""
     family = workspace.family(Preference)
-    rendered = rendered_pair(dict(line), workspace.template(family), inline_reasoning(workspace, family))
-    return rendered_sequence(pair_encoder(workspace), rendered[SIDES.index(side.rpartition("/")[2])], binary=True)
+    renderer = pair_renderer(workspace)
+    rendered = rendered_pair(dict(line), renderer, inline_reasoning(workspace, family))
+    return rendered_sequence(renderer.encoder, rendered[SIDES.index(side.rpartition("/")[2])], binary=True)
 
 
 def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> Sequence:

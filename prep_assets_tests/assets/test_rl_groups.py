@@ -312,7 +312,8 @@ def test_a_response_goes_on_from_the_very_prompt(tmp_path: Path) -> None:
     (made.configs / "odd.jinja").write_text(turns + "{% if add_generation_prompt %}<|im_start|>user\n{% endif %}")
     build(made, "rl_raw", "scored")
     with pytest.raises(
-        PrepAssetsError, match=r"all 4 records were refused \(tokenize/prompt_differs: 4\).*does not begin with the 14 tokens"
+        PrepAssetsError,
+        match=r"all 4 records were refused \(render/mask_not_provable: 4\).*has loss weight 0 by its marks and 1 by its frames",
     ):
         build(made, "rl_groups")
 
@@ -358,3 +359,18 @@ def test_schemas_of_ones_own_say_by_their_annotation_what_they_give(tmp_path: Pa
         }
     finally:
         sys.modules.pop("own_groups", None)
+
+
+def test_a_mask_that_a_second_derivation_contradicts_refuses_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made while the store is written, so that such a group is in quarantine and not in a store that fails."""
+    from prep_assets.tokenization.encode import Encoder
+
+    trained = Encoder.trained
+    monkeypatch.setattr(
+        Encoder, "trained", lambda encoder, rendered: [(start - 4, end, weight) for start, end, weight in trained(encoder, rendered)]
+    )
+    rows = [{"prompt": f"What is {number}?", "responses": ["One.", "Two."], "rewards": [1.0, 0.0]} for number in range(2)]
+    workspace = workspace_of(tmp_path, {"scored": domain(jsonl(tmp_path / "scored.jsonl", rows), "group")})
+    build(workspace, "rl_raw", "scored")
+    with pytest.raises(PrepAssetsError, match=r"mask_not_provable.*has loss weight 1 by its marks and 0 by its frames"):
+        build(workspace, "rl_groups")

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.checks.expected import fresh_render
 from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.writing.conversations import Conversations
 from prep_assets.config.reasoning_tags import REASONING_TAGS
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.proofs.identity import prove_identity
+from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.mask import Row, prove_masks
-from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.stretches import Derived, MaskOptions
 from prep_assets.records.files import find_files
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import Record, Sample
@@ -23,9 +24,10 @@ from prep_assets.schemas.registry import apply, convert_with
 from prep_assets.templates.chat_template import ChatTemplate, load_template
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.tokenization.encode import Encoder
-from prep_assets.tokenization.engines import choose_engine
+from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.load import load_vocabulary
 from prep_assets.tokenization.policy import MaskPolicy
+from prep_assets_tests.masks.bound import bind
 from prep_assets_tests.masks.trl import tokenizer_folder
 
 TOKENIZERS = ("gpt2", "smollm", "mistral_v3")
@@ -67,8 +69,15 @@ class Cell:
     faults: list[str] = field(default_factory=list)
 
 
-def templates(real_data: Path) -> list[str]:
+def published(real_data: Path) -> list[str]:
+    """The templates that TRL keeps."""
     return sorted(path.stem for path in (real_data / "chat_templates" / "trl").glob("*.jinja"))
+
+
+@cache
+def engines_for(folder: Path) -> Engines:
+    """The engines of a published tokenizer. Control tokens that a template adds never touch ordinary text, so all templates share them."""
+    return choose_engine(load_vocabulary(str(folder)))
 
 
 @dataclass(frozen=True)
@@ -112,19 +121,27 @@ class _Refusals:
         self.of.append((int(id.rpartition(":")[2]), f"{stage}/{reason}", detail))
 
 
-def cells(real_data: Path, template: str, tokenizer: str, data: Sequence[Chats], folder: Path) -> Iterator[tuple[str, Cell]]:
-    """Every data set with one template on one tokenizer."""
-    vocabulary = load_vocabulary(str(tokenizer_folder(real_data, template, folder, tokenizer)))
+def cells(
+    real_data: Path, template: str, tokenizer: str, data: Sequence[Chats], folder: Path, *, shipped: bool = False
+) -> Iterator[tuple[str, Cell]]:
+    """Every data set with one template, a shipped one or one of TRL's, on one tokenizer."""
+    base = real_data / "tokenizers" / tokenizer
     try:
-        bound = load_template("tokenizer", vocabulary)
-        encoder = Encoder(vocabulary, choose_engine(vocabulary), MaskPolicy())
+        if shipped:
+            found = bind(base, template)
+            vocabulary, bound, tags = found.vocabulary, found.template, found.template if "{% generation" in found.template.source else None
+        else:
+            vocabulary = load_vocabulary(str(tokenizer_folder(real_data, template, folder, tokenizer)))
+            bound = load_template("tokenizer", vocabulary)
+            tags = _with_tags(real_data, template, bound)
+        encoder = Encoder(vocabulary, engines_for(base), MaskPolicy())
     except PrepAssetsError as error:
         for each in data:
             yield each.name, Cell(faults=[f"does not load: {error}"])
         return
-    tags = _with_tags(real_data, template, bound)
+    derivations = [PlainDerivation(MaskOptions(), each, typed_controls=False) if each else None for each in (bound, tags)]
     for each in data:
-        yield each.name, _cell(each, bound, encoder, tags)
+        yield each.name, _cell(each, bound, encoder, *derivations)
 
 
 def _with_tags(real_data: Path, name: str, template: ChatTemplate) -> ChatTemplate | None:
@@ -134,7 +151,7 @@ def _with_tags(real_data: Path, name: str, template: ChatTemplate) -> ChatTempla
     return ChatTemplate(f"{name}, tagged", source, template.special, template.options, template.control) if source else None
 
 
-def _cell(data: Chats, template: ChatTemplate, encoder: Encoder, tags: ChatTemplate | None) -> Cell:
+def _cell(data: Chats, template: ChatTemplate, encoder: Encoder, derive: Any, tagged: Any) -> Cell:
     refusals = _Refusals()
     reasoning = InlineReasoning("auto", REASONING_TAGS, template.shows_thinking)
     conversations = Conversations(template, encoder, reasoning, "text", Path(), refusals)  # type: ignore[arg-type]
@@ -149,10 +166,10 @@ def _cell(data: Chats, template: ChatTemplate, encoder: Encoder, tags: ChatTempl
         sample = reasoning.read(item.example)
         assert isinstance(sample, Sample)
         ids, mask = (part[encoded.offsets[at] : encoded.offsets[at + 1]] for part in (encoded.ids, encoded.loss))
-        derived = derive(sample, MaskOptions(), template)
+        derived = derive(sample)
         rows.append(Row(f"{data.name}:{item.record.row}", ids, mask, derived.expected))
-        renders.append(fresh_render(rows[-1].id, ids, sample, template))
-        found.tagged += _agrees(sample, derived.text, derived.expected, tags, found)
+        renders.append(Conversation(rows[-1].id, ids, derived.text, derived.controls, derived.typed))
+        found.tagged += tagged is not None and _agrees(sample, derived, tagged, found)
     for verdict in (prove_masks(rows, encoder.vocabulary), prove_identity(renders, encoder.vocabulary)):
         found.faults += [] if verdict.passed else [verdict.summary]
     if found.kept + found.refused.total() != found.read:
@@ -160,16 +177,14 @@ def _cell(data: Chats, template: ChatTemplate, encoder: Encoder, tags: ChatTempl
     return found
 
 
-def _agrees(sample: Sample, text: str, expected: Any, tags: ChatTemplate | None, found: Cell) -> bool:
+def _agrees(sample: Sample, derived: Derived, tagged: Any, found: Cell) -> bool:
     """Whether the template with tags renders the same, and its tags are what is trained."""
-    if tags is None:
-        return False
     try:
-        other = derive(sample, MaskOptions(), tags)
+        other = tagged(sample)
     except PrepAssetsError as error:
         if "as generated" in str(error):
             found.faults.append(f"tags: {error}")
         return False
-    if other.text == text and [(each.start, each.end) for each in other.expected] != [(each.start, each.end) for each in expected]:
-        found.faults.append(f"tags: {other.expected} is not {expected}"[:400])
-    return other.text == text
+    if other.text == derived.text and other.expected != derived.expected:
+        found.faults.append(f"tags: {other.expected} is not {derived.expected}"[:400])
+    return bool(other.text == derived.text)

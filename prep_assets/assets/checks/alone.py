@@ -23,7 +23,7 @@ from prep_assets.assets.writing.groups import Tokenize
 from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.assets.writing.message_rows import RowForm
-from prep_assets.assets.writing.pairs import encode_pairs, pair_encoder
+from prep_assets.assets.writing.pairs import encode_pairs, pair_renderer
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder, prompt_of, prompt_row
 from prep_assets.config.models import Preference, Pretrain, Rl
@@ -118,8 +118,8 @@ def _line_alone(look: Callable[[Mapping[str, Any], int], object]) -> Again:
 
 def pair_lines(store: Store) -> Again:
     """How a line of pairs is tokenized again."""
-    heard, encoder = Heard(), pair_encoder(store.workspace)
-    return _line_alone(lambda payload, row: encode_pairs(store.workspace, [dict(payload)], row, encoder, heard))
+    heard, renderer = Heard(), pair_renderer(store.workspace)
+    return _line_alone(lambda payload, row: encode_pairs(store.workspace, [dict(payload)], row, renderer, heard))
 
 
 def prompt_lines(store: Store) -> Again:

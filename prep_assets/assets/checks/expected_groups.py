@@ -11,7 +11,8 @@ from prep_assets.assets.checks.expected import fresh_render, source_records
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import Store
-from prep_assets.assets.writing.groups import MASK, conversation_of, conversations
+from prep_assets.assets.writing.groups import conversation_of, conversations
+from prep_assets.assets.writing.proven import MASK
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.identity import Conversation

@@ -20,10 +20,10 @@ from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.images import refuse_images
 from prep_assets.assets.writing.pairs import answer_policy
+from prep_assets.assets.writing.proven import Proven
 from prep_assets.assets.writing.sampled_groups import refuse_masked, scored_as_sampled, stores_logprobs
 from prep_assets.config.models import Rl
-from prep_assets.errors import CheckFailed, ConfigError, Refused
-from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
+from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import ASSISTANT, COMPLETION, Group, Sample, Turn
 from prep_assets.stores.groups import Scored
@@ -34,8 +34,6 @@ from prep_assets.tokenization.policy import MaskPolicy
 
 TEST = "test"
 """Folder of the groups that are held out."""
-MASK = MaskOptions(mask={})
-"""Regions say themselves whether they are trained; no role does."""
 
 
 def splits(directory: Path) -> dict[str, Path]:
@@ -110,6 +108,7 @@ class Tokenize:
         self._logprobs = stores_logprobs(family)
         self.prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
         self.whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
+        self._proven = Proven.of(self._template, self.whole)
 
     def __call__(self, items: Sequence[Item], quarantine: Quarantine) -> Iterator[tuple[Item, Scored]]:
         """The groups that are kept, with the items they come from; the others are in quarantine."""
@@ -155,17 +154,9 @@ class Tokenize:
             samples = conversations(group) if group.sampled is None else ()
             given = group.sampled is not None and group.sampled.prompt is not None
             prompt = None if given else render(conversation_of(group, group.prompt), self._template, generation_prompt=True)
-            return Renders(prompt, tuple(self._conversation(sample) for sample in samples), rewards_of(group), group)
+            return Renders(prompt, tuple(map(self._proven.render, samples)), rewards_of(group), group)
         except Refused as refusal:
             return refusal
-
-    def _conversation(self, sample: Sample) -> Rendered:
-        rendered = render(sample, self._template)
-        try:
-            expected_texts(sample, MASK, self._template)
-        except CheckFailed as error:
-            raise Refused("mask_not_provable", str(error), stage="render") from error
-        return rendered
 
 
 _Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]

@@ -10,23 +10,24 @@ import numpy as np
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.preference_rows import pair_sample
+from prep_assets.assets.writing.proven import Proven
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.reasoning import InlineReasoning
-from prep_assets.templates.rendering import Rendered, render
+from prep_assets.templates.rendering import Rendered
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
 SIDES = ("chosen", "rejected")
 
 
-def pair_encoder(workspace: Workspace) -> Encoder:
-    """What tokenizes the sides of pairs."""
+def pair_renderer(workspace: Workspace) -> Proven:
+    """What renders and tokenizes the sides of pairs."""
     family = workspace.family(Preference)
     limit = family.preprocessing.max_seq_len
-    return Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), limit, truncation=family.truncation)
+    encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), limit, truncation=family.truncation)
+    return Proven.of(workspace.template(family), encoder)
 
 
 def answer_policy() -> MaskPolicy:
@@ -35,19 +36,19 @@ def answer_policy() -> MaskPolicy:
 
 
 def encode_pairs(
-    workspace: Workspace, batch: list[dict[str, Any]], first: int, encoder: Encoder, quarantine: Quarantine, *, name: str = "preferences"
+    workspace: Workspace, batch: list[dict[str, Any]], first: int, renderer: Proven, quarantine: Quarantine, *, name: str = "preferences"
 ) -> tuple[list[int], dict[str, tuple[Any, Any, Any]]]:
     """Pairs of which both sides are kept, and the arrays of each side.
 
     Args:
         name: of their file, for quarantine.
     """
-    template, reasoning = workspace.template(workspace.family(Preference)), inline_reasoning(workspace, workspace.family(Preference))
+    reasoning, encoder = inline_reasoning(workspace, workspace.family(Preference)), renderer.encoder
     refused: dict[int, Refused] = {}
     rendered: dict[int, tuple[Rendered, ...]] = {}
     for i, row in enumerate(batch):
         try:
-            rendered[i] = rendered_pair(row, template, reasoning)
+            rendered[i] = rendered_pair(row, renderer, reasoning)
         except Refused as refusal:
             refused[i] = refusal
     encoded: dict[str, tuple[list[int], Encoded]] = {}
@@ -65,9 +66,9 @@ def encode_pairs(
     return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
 
 
-def rendered_pair(row: dict[str, Any], template: ChatTemplate, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
+def rendered_pair(row: dict[str, Any], renderer: Proven, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
     """Both sides. A template that trims can make one text of two answers, and such a pair teaches nothing."""
-    sides = tuple(render(reasoning.read(pair_sample(row, side)), template) for side in SIDES)
+    sides = tuple(renderer.render(reasoning.read(pair_sample(row, side))) for side in SIDES)
     if sides[0].text == sides[1].text:
         raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
     return sides
