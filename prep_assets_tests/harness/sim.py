@@ -29,7 +29,7 @@ from unittest import mock
 from prep_assets.errors import StoreError
 from prep_assets.stores import bucket_versions, catalog, published
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.published import Place
+from prep_assets.stores.published import Place, Published
 from prep_assets_tests.harness.ground import Figures
 from prep_assets_tests.harness.sim_actors import Actors
 from prep_assets_tests.harness.sim_objects import Faults, SimObjects
@@ -241,7 +241,12 @@ def simulated() -> Iterator[None]:
         version: str = shelf.build(write(None, None))
         return version
 
+    def verify(self: Published) -> None:
+        if self.keeper is not None and self.keeper.faults(self.version, self.manifest):
+            raise StoreError(f"{self.version} is damaged")
+
     with (
+        mock.patch.object(Published, "verify", verify),
         mock.patch.multiple(published, build_version=build, drop_shards=lambda *_, **__: None),
         mock.patch.multiple(bucket_versions, LEASE=100_000, DAY=60, KEPT=100_000),
     ):

@@ -24,7 +24,7 @@ Publish = Callable[..., Published]
 Contents = Callable[[Path], dict[str, bytes]]
 
 
-@pytest.fixture(params=["disk", "memory", "s3"])
+@pytest.fixture(params=["disk", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "disk":
         yield Place(tmp_path / "stores", "sft_tokens", "gsm8k")
@@ -35,6 +35,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         request.getfixturevalue("failing_s3")
     scheme = "memory" if request.param == "memory" else "s3"
     yield Place(local_root(f"{scheme}://bucket/{sha256(str(tmp_path).encode()).hexdigest()}"), "sft_tokens", "gsm8k")
+
+
+everywhere = pytest.mark.parametrize("place", ["disk", "memory", "s3"], indirect=True)
 
 
 class Kept(Protocol):
@@ -73,6 +76,7 @@ def versioned(place: Place, published: Published) -> Published:
     return place.shelf.published(published.version)
 
 
+@everywhere
 def test_every_file_of_a_version_is_kept_as_it_was_built(place: Place, publish: Publish) -> None:
     published = publish(files={"sub/x.bin": b"\x00\x01", "y.txt": b"y"}, refused=b"{}\n")
     found = kept(place)
@@ -114,6 +118,7 @@ def test_a_damaged_payload_is_rebuilt(place: Place, publish: Publish, contents: 
     rebuilt.verify()
 
 
+@everywhere
 def test_a_damaged_current_store_is_replaced_only_when_its_successor_is_accepted(place: Place, publish: Publish) -> None:
     """The repair used to go live before its checks, and a kill between two renames left `current` pointing nowhere."""
     damaged = publish(files={"x.bin": b"12345"})
@@ -131,6 +136,7 @@ def test_a_damaged_current_store_is_replaced_only_when_its_successor_is_accepted
     assert publish(files={"x.bin": b"never"}).reused
 
 
+@everywhere
 def test_prune_leaves_what_is_read_readable_and_what_is_pointed_to_alone(place: Place) -> None:
     publish_payload(place, OLD, FORMATS["tokens bin"])
     reader = open_store(place.directory)
@@ -168,6 +174,7 @@ def test_a_store_that_is_sound_and_wrong_can_be_built_again(place: Place, publis
     assert publish(files={"x": b"123"}).directory.resolve() == again.directory.resolve()
 
 
+@everywhere
 def test_a_draft_moves_nothing_but_the_draft(place: Place, publish: Publish) -> None:
     current, candidate = publish(OLD, {"x": b"old"}), publish("c" * 64, accept=False)
     draft = publish(NEW, {"x": b"new"}, draft=True, accept=False)
@@ -192,6 +199,7 @@ def test_a_store_that_fails_a_check_is_not_accepted(place: Place, publish: Publi
     assert place.current() == old
 
 
+@everywhere
 def test_what_checks_said_is_remembered_of_the_content_that_they_looked_at(place: Place, publish: Publish) -> None:
     published = publish(accept=False)
     assert published.results is None
@@ -201,6 +209,7 @@ def test_what_checks_said_is_remembered_of_the_content_that_they_looked_at(place
     assert publish(files={"x": b"other"}, again=True, accept=False).results is None
 
 
+@everywhere
 def test_a_candidate_is_not_current_before_it_is_accepted(place: Place, publish: Publish) -> None:
     old = publish(OLD, {"x": b"old"})
     new = publish(NEW, {"x": b"new"}, accept=False)
@@ -247,6 +256,7 @@ def test_content_hash_is_of_the_payload_alone(tmp_path: Path, publish: Publish) 
     assert publish("d" * 64, {"y": b"1"}).manifest.content_hash != one
 
 
+@everywhere
 def test_a_sound_store_that_other_options_ask_for_keeps_its_payload(place: Place, publish: Publish) -> None:
     """The build key decides the bytes; which configuration asks for them is only noted."""
     first = publish(OLD, config_key=OLD)
@@ -289,6 +299,7 @@ def test_nothing_refused_is_no_quarantine(publish: Publish) -> None:
     assert (published.quarantine, published.manifest.quarantine) == (None, "")
 
 
+@everywhere
 def test_a_store_that_was_pruned_is_not_accepted(place: Place, publish: Publish) -> None:
     old = publish("c" * 64)
     first = publish(OLD, accept=False)
