@@ -7,19 +7,25 @@ from tokenize import TokenError
 
 from prep_assets.assets import (
     arithmetic_prompts,
+    arithmetic_tokens,
     preference_tokens,
+    preference_tokens_by_domain,
     preferences,
+    preferences_by_domain,
     pretrain_tokens,
     raw,
     rl_groups,
+    rl_groups_by_domain,
     rl_prompts,
+    rl_prompts_by_domain,
     rl_tokens,
+    rl_tokens_by_domain,
     sft_packed,
     sft_template,
     sft_tokens,
 )
 from prep_assets.assets.exports import Exporting, about, export_asset, exporting
-from prep_assets.assets.stage import Asset, Check, Store
+from prep_assets.assets.stage import Asset, Check, FromLines, FromParts, Store
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
@@ -32,11 +38,17 @@ MODULES = (
     sft_template,
     sft_tokens,
     sft_packed,
+    preferences_by_domain,
     preferences,
+    preference_tokens_by_domain,
     preference_tokens,
+    rl_prompts_by_domain,
     rl_prompts,
     arithmetic_prompts,
+    rl_tokens_by_domain,
+    arithmetic_tokens,
     rl_tokens,
+    rl_groups_by_domain,
     rl_groups,
 )
 EVERY: Mapping[str, Asset] = {
@@ -122,6 +134,25 @@ def asset_named(name: str, workspace: Workspace | None = None) -> Asset:
     raise ConfigError(f"no asset {name!r}{nearest(name, known) or '.'} There are: {', '.join(known)}")
 
 
+def asset_and_partitions(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, tuple[str, ...]]:
+    """An asset and the partition that was asked for, or all that it has. A domain of an asset that merges domains is the store that it merges.
+
+    Raises:
+        ConfigError: no such asset or partition; the message names the nearest.
+    """
+    asset = asset_named(name, workspace)
+    if not partition:
+        return asset, asset.partitions(workspace)
+    if asset.parts:
+        asset = EVERY[asset.parts]
+    if not asset.partitioned:
+        raise ConfigError(f"{name} has no partitions: it is one store for all domains. Leave out --partition {partition}")
+    known = asset.partitions(workspace)
+    if partition not in known:
+        raise ConfigError(f"{name} has no partition {partition!r}{nearest(partition, known) or '.'} There are: {', '.join(known)}")
+    return asset, (partition,)
+
+
 def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:
     """The stores that one store is made from: the same partition of a partitioned input, or all its partitions."""
     for name in asset.upstream:
@@ -129,6 +160,27 @@ def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[
         same = asset.partitioned and above.partitioned
         for each in (partition,) if same else above.partitions(workspace):
             yield above, each
+
+
+def lines_of(asset: str, stream: str) -> tuple[str, str] | None:
+    """The asset and the file whose lines a stream of tokens was made of, in its own order; `None` where it was made of none."""
+    source = EVERY[asset].source
+    if isinstance(source, FromLines):
+        folder = stream.rpartition("/")[0]
+        return next(found for name, found in source.files.items() if name.rpartition("/")[0] == folder)
+    if not isinstance(source, FromParts):
+        return None
+    return source.lines.get(stream) or (lines_of(source.assets[1], stream) if len(source.assets) > 1 else None)
+
+
+def with_parts(*names: str) -> list[str]:
+    """Assets, each with the one whose stores it merges."""
+    return [each for name in names for each in (EVERY[name].parts, name)]
+
+
+def holds(asset: str, kind: type) -> bool:
+    """Whether an asset has a stream of this kind; an export has none."""
+    return asset in EVERY and any(stream.kind is kind for stream in EVERY[asset].streams.values())
 
 
 def store_of(workspace: Workspace, published: Published) -> Store:

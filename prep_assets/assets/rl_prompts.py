@@ -1,93 +1,40 @@
-"""RL prompts: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``."""
+"""RL prompts of all domains as one: ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``, see `rl_prompts_by_domain`."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.checks.prompts import prompt_golds
-from prep_assets.assets.checks.selection import SELECTION, by_prompt
-from prep_assets.assets.checks.source_match import matched_prompts, source_match
+from prep_assets.assets.checks.merged import MERGED_LINES
 from prep_assets.assets.columns import PROMPTS as COLUMNS
-from prep_assets.assets.options import REASONING
 from prep_assets.assets.previews.lines import line_preview
-from prep_assets.assets.reading.all_refused import check_domain
-from prep_assets.assets.reading.domain import passed_over
-from prep_assets.assets.reading.examples import check_schemas, domains_recipe, held_out
-from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.rl_domains import prompt_domains
-from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import prompt_trials
-from prep_assets.assets.stage import Asset, Check, FromRows, Stream
+from prep_assets.assets.rl_prompts_by_domain import TEST, TRAIN
+from prep_assets.assets.selftest.merged import merged_line_trials
+from prep_assets.assets.stage import Asset, FromParts, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.message_rows import RowForm, in_one_form, row_in_form, says_something
-from prep_assets.assets.writing.prompts import prompt_digest, prompt_of, prompt_row
+from prep_assets.assets.writing.merging import merge_lines, parts_of
 from prep_assets.config.models import Rl
-from prep_assets.errors import Refused, StoreError
-from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import Prompt
-from prep_assets.stores.lines import Lines, LinesWriter, open_lines
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.published import Draft
 
-RAW = "rl_raw"
-TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"
+PARTS = "rl_prompts_by_domain"
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the prompt files depend on. Domains are sorted, so their order in the configuration does not matter."""
-    family = workspace.family(Rl)
-    return {
-        "domains": domains_recipe(workspace, family, RAW, prompt_domains(family)),
-        "test_fraction": family.test_fraction,
-        "form": family.form,
-        **reasoning_recipe(family),
-        "deduplicate": family.preprocessing.deduplicate,
-    }
+    return {"domains": {name: workspace.content(PARTS, name) for name in prompt_domains(workspace.family(Rl))}}
 
 
-def _write(workspace: Workspace, _: str, payload: Path, quarantine_path: Path) -> Draft:
-    """Write every domain's prompts with their gold answers, in the order of the sources."""
-    family = workspace.family(Rl)
-    check_schemas(family, prompt_domains(family), Prompt)
-    return in_one_form(family.form, payload, lambda form, auto: _write_prompts(workspace, payload, quarantine_path, form, auto))
-
-
-def _audit(workspace: Workspace, _: str, payload: Path) -> None:
-    for name in (TRAIN, TEST):
-        for number, row in enumerate(open_lines(payload, name)):
-            if not says_something(row["prompt"]):
-                raise StoreError(f"{name}.jsonl line {number + 1}: an empty prompt")
-
-
-def _write_prompts(workspace: Workspace, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
-    family = workspace.family(Rl)
-    names, reasoning = prompt_domains(family), unrendered_reasoning(family)
-    readings = [Source.of(workspace, Rl, RAW, name, gives=Prompt).reading() for name in names]
-    with ExitStack() as stack:
-        quarantine = stack.enter_context(Quarantine(quarantine_path))
-        train, test = (stack.enter_context(LinesWriter(payload, name, names)) for name in (TRAIN, TEST))
-        for number, reading in enumerate(readings):
-            before = sum(quarantine.counts.values())
-            for items, in_test in reading.examples("prompts", quarantine):
-                for item in items:
-                    try:
-                        prompt = prompt_of(reasoning.read(item.example))
-                        row = row_in_form(partial(prompt_row, prompt), form, auto)
-                    except Refused as refusal:
-                        item.refuse(quarantine, refusal)
-                        continue
-                    target = test if in_test or held_out(prompt_digest(prompt.prompt), family.test_fraction) else train
-                    target.append(row, source=number, file=item.record.file, at=item.record.row)
-            check_domain(reading.name, reading.read, quarantine, before)
-        books = {"kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
-    counts = {"read": sum(reading.read for reading in readings), **books, **passed_over(*readings)}
-    return Draft(counts, {}, ("prompts are not empty",))
+def _write(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+    """Write the files of all domains as one each, in the order of the domains."""
+    parts = parts_of(workspace, PARTS, prompt_domains(workspace.family(Rl)))
+    lines = {TRAIN: 0, TEST: 0} | merge_lines(parts, payload, {TRAIN: None, TEST: None})
+    read = sum(part.manifest.counts["kept"] for part in parts.values())
+    return Draft({"read": read, "kept": sum(lines.values()), "train": lines[TRAIN], "test": lines[TEST], "refused": {}}, {}, ())
 
 
 ASSET = Asset(
@@ -97,22 +44,14 @@ ASSET = Asset(
     version=VERSION,
     depends=_depends,
     write=_write,
-    audit=_audit,
-    upstream=(RAW,),
-    options=(*REASONING, "domains", "test_fraction", "form", "preprocessing.deduplicate"),
-    checks=(
-        INTEGRITY,
-        ACCOUNTING,
-        SELECTION,
-        Check("gold_answers", "Every gold equals a second reading of its source by other code.", prompt_golds),
-        Check("source_match", "Every prompt is what its row says, with the gold of that row.", partial(source_match, matched_prompts)),
-    ),
+    upstream=(PARTS,),
+    checks=(INTEGRITY, ACCOUNTING, MERGED_LINES),
     preview=line_preview,
-    selftest=prompt_trials,
+    selftest=merged_line_trials,
     streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
-    source=FromRows(Prompt, alone.prompts, by_prompt(Prompt), plain=True),
+    source=FromParts((PARTS,)),
     domains=prompt_domains,
-    may_be_empty=lambda workspace: not prompt_domains(workspace.family(Rl)),
+    may_be_empty=lambda workspace, _: not prompt_domains(workspace.family(Rl)),
     kind="json",
     columns=COLUMNS,
 )

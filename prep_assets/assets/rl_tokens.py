@@ -1,106 +1,70 @@
-"""Tokenized RL prompts: what a rollout starts from."""
+"""Tokenized RL prompts of all domains as one, in the order of ``rl_prompts_train.jsonl``, and the arithmetic curriculum beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from prep_assets.assets import arithmetic_prompts, arithmetic_tokens, rl_prompts, rl_tokens_by_domain
 from prep_assets.assets.checks.accounting import ACCOUNTING
-from prep_assets.assets.checks.alone import prompt_lines
-from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY
-from prep_assets.assets.checks.prompts import prompt_identity
-from prep_assets.assets.checks.selection import LINE_SELECTION
-from prep_assets.assets.checks.token_rows import token_rows
+from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.assets.checks.merged import MERGED_RECORDS
+from prep_assets.assets.checks.token_rows import PLAIN_ROWS
 from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.commands import build_command
-from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.previews.tokens import record_preview
-from prep_assets.assets.reading.reasoning import inline_reasoning, reasoning_recipe
-from prep_assets.assets.selftest.tokens import prompt_token_trials
-from prep_assets.assets.stage import Asset, Check, FromLines, Stream
+from prep_assets.assets.reading.rl_domains import prompt_domains
+from prep_assets.assets.rl_prompts_by_domain import TRAIN
+from prep_assets.assets.selftest.merged import merged_record_trials
+from prep_assets.assets.stage import Asset, FromParts, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.in_shards import Streams, add
-from prep_assets.assets.writing.lines_in_shards import Batch, encode_lines
-from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder
-from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.assets.writing.merging import by_domain, merge_tokens, parts_of
+from prep_assets.assets.writing.tokens import audit_stream, ids_dtype
 from prep_assets.config.models import Rl
-from prep_assets.errors import Refused
-from prep_assets.records.quarantine import Quarantine
-from prep_assets.stores.lines import open_lines
+from prep_assets.stores.joining import append_store
 from prep_assets.stores.published import Draft, open_published
-from prep_assets.stores.tokens import RecordWriter, TokenStore, record_writer
+from prep_assets.stores.tokens import RecordWriter, TokenStore, open_tokens, record_writer
 
-PROMPTS, ARITHMETIC = "rl_prompts", "arithmetic_prompts"
-FILES = {"prompts": (PROMPTS, "rl_prompts_train"), "arithmetic": (ARITHMETIC, ARITHMETIC)}
-"""Stream → the asset and the file whose lines it holds."""
+PROMPTS, PARTS = rl_prompts.ASSET.name, rl_tokens_by_domain.ASSET.name
+STREAM, ARITHMETIC = rl_tokens_by_domain.STREAM, arithmetic_tokens.STREAM
+QUESTIONS = arithmetic_tokens.ASSET.name
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the tokenized prompts depend on."""
     family = workspace.family(Rl)
     return {
-        "prompts": {asset: workspace.content(asset) for asset in (PROMPTS, ARITHMETIC)},
-        "tokenizer": tokenizer_recipe(workspace, family),
-        "template": workspace.template(family).hash,
-        **reasoning_recipe(family),
-        "max_seq_len": family.preprocessing.max_seq_len,
+        "prompts": {asset: workspace.content(asset) for asset in (PROMPTS, arithmetic_prompts.NAME)},
+        "domains": {name: workspace.content(PARTS, name) for name in prompt_domains(family)},
+        "arithmetic": workspace.content(QUESTIONS),
         "output": family.output.model_dump(),
     }
 
 
-def _write(workspace: Workspace, _: str, payload: Path, quarantine_path: Path) -> Draft:
-    """Tokenize the training prompts, ended by the template's generation prompt: what a rollout starts from."""
-    family, counts = workspace.family(Rl), dict[str, int]()
-    dtypes, shard = {"tokens": ids_dtype(family, workspace.vocabulary(family))}, family.output.max_tokens_per_shard
-    with Quarantine(quarantine_path) as quarantine:
-        for stream, (asset, name) in FILES.items():
-            lines = open_lines(open_published(workspace.stores, asset, remedy=build_command(asset)).directory, name)
-            with record_writer(family.output.storage_format, payload, stream, dtypes, max_tokens_per_shard=shard) as writer:
-                streams = Streams(payload, {stream: dtypes}, {stream: writer}, quarantine)
-                add(counts, encode_lines(workspace, family, f"tokenize {stream}", lines, partial(_encode, name=name), streams))
-        refused = quarantine.counts
-    return Draft({**counts, "refused": refused}, {}, ("ids inside the vocabulary",))
+def _write(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Draft:
+    """Write the tokens of all domains, and those of the curriculum."""
+    parts = parts_of(workspace, PARTS, prompt_domains(workspace.family(Rl)))
+    questions = open_published(workspace.stores, QUESTIONS, remedy=build_command(QUESTIONS))
+    with _writer(workspace, payload, STREAM) as writer:
+        merge_tokens(workspace, STREAM, parts, (PROMPTS, TRAIN), writer)
+    with _writer(workspace, payload, ARITHMETIC) as writer:
+        append_store(writer, open_tokens(questions.directory, ARITHMETIC))
+    merged = (*parts.values(), questions)
+    kept, tokens = (sum(part.manifest.counts[key] for part in merged) for key in ("kept", "tokens"))
+    return Draft({"read": kept, "kept": kept, "tokens": tokens, "refused": {}}, {}, ("ids inside the vocabulary",))
+
+
+def _writer(workspace: Workspace, payload: Path, stream: str) -> RecordWriter:
+    family = workspace.family(Rl)
+    dtypes, output = {"tokens": ids_dtype(family, workspace.vocabulary(family))}, family.output
+    return record_writer(output.storage_format, payload, stream, dtypes, max_tokens_per_shard=output.max_tokens_per_shard)
 
 
 def _audit(workspace: Workspace, _: str, payload: Path) -> None:
     vocabulary = workspace.vocabulary(workspace.family(Rl))
-    for stream in FILES:
+    for stream in (STREAM, ARITHMETIC):
         audit_stream(payload, stream, vocabulary)
-
-
-def _encode(
-    workspace: Workspace, batches: Iterator[Batch], writers: Sequence[RecordWriter], quarantine: Quarantine, *, name: str
-) -> dict[str, Any]:
-    """Tokenize and write prompts; see `EncodeLines`.
-
-    Args:
-        name: of their file.
-    """
-    family, [writer] = workspace.family(Rl), writers
-    template, reasoning, encoder = workspace.template(family), inline_reasoning(workspace, family), prompt_encoder(workspace)
-    counts = {"read": 0, "kept": 0, "tokens": 0}
-    for first, batch in batches:
-        rendered, at = [], []
-        with quarantine.by_row():
-            for row, content in enumerate(batch, first):
-                try:
-                    rendered.append(generation_prompt(template, reasoning, content))
-                    at.append((row, content))
-                except Refused as refusal:
-                    quarantine.add(f"{name}.jsonl:{row}", refusal.stage, refusal.reason, refusal.detail, content)
-            encoded = encoder.encode(rendered)
-            for position, why in encoded.refused:
-                row, content = at[position]
-                quarantine.add(f"{name}.jsonl:{row}", why.stage, why.reason, why.detail, content)
-        rows = [at[int(i)][0] for i in encoded.kept]
-        writer.append({"tokens": encoded.ids}, np.diff(encoded.offsets), [0] * len(rows), rows)
-        add(counts, {"read": len(batch), "kept": len(rows), "tokens": len(encoded.ids)})
-    return counts
 
 
 ASSET = Asset(
@@ -111,18 +75,13 @@ ASSET = Asset(
     depends=_depends,
     write=_write,
     audit=_audit,
-    upstream=(PROMPTS, ARITHMETIC),
-    options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output"),
-    checks=(
-        INTEGRITY,
-        ACCOUNTING,
-        LINE_SELECTION,
-        Check("row_integrity", "Ids are inside the vocabulary.", token_rows),
-        Check("tokenization_identity", IDENTITY, prompt_identity),
-    ),
+    upstream=(PARTS, by_domain(PROMPTS), PROMPTS, QUESTIONS, arithmetic_prompts.NAME),
+    options=("output",),
+    checks=(INTEGRITY, ACCOUNTING, PLAIN_ROWS, MERGED_RECORDS),
     preview=record_preview,
-    selftest=prompt_token_trials,
-    streams={name: Stream(TokenStore, name) for name in FILES},
-    source=FromLines(FILES, prompt_lines),
+    selftest=merged_record_trials,
+    streams={name: Stream(TokenStore, name) for name in (STREAM, ARITHMETIC)},
+    source=FromParts((PARTS, QUESTIONS), {STREAM: (PROMPTS, TRAIN)}),
+    domains=prompt_domains,
     columns=COLUMNS,
 )

@@ -80,7 +80,7 @@ class FromRows:
 
 @dataclass(frozen=True, slots=True)
 class FromLines:
-    """An asset whose records are lines of JSONL stores.
+    """An asset whose records are lines of JSONL stores of the same partition.
 
     Attributes:
         files: stream → the asset and the file whose lines it holds.
@@ -89,6 +89,19 @@ class FromLines:
 
     files: Mapping[str, tuple[str, str]]
     again: Callable[[Store], Again]
+
+
+@dataclass(frozen=True, slots=True)
+class FromParts:
+    """An asset that merges stores: its records are all of theirs.
+
+    Attributes:
+        assets: whose stores it merges; the first has one for each domain.
+        lines: stream of tokens → the asset and the file of merged lines whose order it has. Others are one store's as they are.
+    """
+
+    assets: tuple[str, ...]
+    lines: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def _all_domains(family: Any) -> Sequence[str]:
@@ -109,15 +122,15 @@ class Asset:
         audit: the same and a payload: structural checks; raises to forbid publication.
         partitioned: whether each domain is a partition.
         upstream: assets whose stores it reads.
-        options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says; `domains` where it reads all.
+        options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says.
         checks: what must hold before a store of it is published.
         preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
         selftest: corruptions of its rows; `None` where it has neither tokens nor lines.
         streams: its parts by name; the first is what is shown and exported where none is named.
         source: where its records come from; `None` where they are generated, or made of whole stores.
-        domains: of the family's configuration, the domains that an asset without partitions reads.
+        domains: of the family's configuration, the domains that it reads.
         absent: why a configuration does not have it, empty where it has; `None`: every configuration of the family has it.
-        may_be_empty: whether a store for which nothing was read is sound.
+        may_be_empty: workspace and partition → whether a store for which nothing was read is sound.
         stage: what its recipe calls it, if not by its name.
         kind: icon in the web UI.
         columns: of its store, for the web UI.
@@ -137,17 +150,26 @@ class Asset:
     preview: Callable[[Store, int, str | None, int], Preview | dict[str, Any]] | None = None
     selftest: Callable[[Store], list[Trial]] | None = None
     streams: Mapping[str, Stream] = field(default_factory=dict)
-    source: FromRows | FromLines | None = None
+    source: FromRows | FromLines | FromParts | None = None
     domains: Callable[[Any], Sequence[str]] = _all_domains
     absent: Callable[[Workspace], str] | None = None
-    may_be_empty: Callable[[Workspace], bool] = lambda workspace: False
+    may_be_empty: Callable[[Workspace, str], bool] = lambda workspace, partition: False
     stage: str = ""
     kind: str = "numpy"
     columns: tuple[Column, ...] = ()
 
     def partitions(self, workspace: Workspace) -> tuple[str, ...]:
         """Its partitions, in the order of the configuration; ``("",)`` where it has none."""
-        return tuple(workspace.family(FAMILIES[self.family]).domains) if self.partitioned else ("",)
+        if not self.partitioned:
+            return ("",)
+        family = workspace.family(FAMILIES[self.family])
+        read = set(self.domains(family))
+        return tuple(name for name in family.domains if name in read)
+
+    @property
+    def parts(self) -> str:
+        """The asset whose stores, one for each domain, it merges; empty where it merges none."""
+        return self.source.assets[0] if isinstance(self.source, FromParts) else ""
 
     def recipe(self, workspace: Workspace, partition: str) -> dict[str, Any]:
         """Everything that can change the bytes of a store."""
@@ -161,7 +183,7 @@ class Asset:
             self.recipe(workspace.plain, partition),
             lambda payload, quarantine: self.write(workspace, partition, payload, quarantine),
             lambda payload: self.audit(workspace, partition, payload),
-            lambda: self.may_be_empty(workspace),
+            lambda: self.may_be_empty(workspace, partition),
         )
 
 

@@ -3,6 +3,6 @@
 RAW = "3"
 PRETRAIN = "5"
 SFT = "5"
-PREFERENCE = "7"
-RL = "4"
+PREFERENCE = "8"
+RL = "5"
 EXPORT = "5"

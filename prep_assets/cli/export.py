@@ -53,7 +53,7 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     check_folder(folder)
     workspace = Workspace.open()
     found, _ = asset_and_partitions(workspace, asset, partition)
-    each = exporting(exported(found.family, asset), to, stream, format_options(to, words))
+    each = exporting(exported(found.family, found.name), to, stream, format_options(to, words))
     published = one_store(workspace, asset, partition)
     with reading(published), _progress(f"export {asset} to {to}") as progress:
         source = export_store(each, workspace, published, folder, progress)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 
 if TYPE_CHECKING:
     from prep_assets.assets.stage import Asset
@@ -27,17 +27,9 @@ def asset_and_partitions(workspace: Workspace, name: str, partition: str | None)
     Raises:
         ConfigError: no such asset or partition; the message names the nearest.
     """
-    from prep_assets.assets.graph import asset_named
+    from prep_assets.assets.graph import asset_and_partitions
 
-    asset = asset_named(name, workspace)
-    known = asset.partitions(workspace)
-    if partition is None:
-        return asset, known
-    if not asset.partitioned:
-        raise ConfigError(f"{name} has no partitions: it is one store for all domains. Leave out --partition {partition}")
-    if partition not in known:
-        raise ConfigError(f"{name} has no partition {partition!r}{nearest(partition, known) or '.'} There are: {', '.join(known)}")
-    return asset, (partition,)
+    return asset_and_partitions(workspace, name, partition)
 
 
 def one_store(workspace: Workspace, name: str, partition: str | None) -> Published:

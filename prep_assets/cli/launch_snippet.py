@@ -94,7 +94,7 @@ def _lines(workspace: Workspace, launch: Launch, name: str, partition: str | Non
 
     found, _ = asset_and_partitions(workspace, name, partition)
     words = [f"{key}={value}" for key, value in launch.options.items()]
-    each = exporting(exported(found.family, name), launch.format, None, format_options(launch.format, words))
+    each = exporting(exported(found.family, found.name), launch.format, None, format_options(launch.format, words))
     published = one_store(workspace, name, partition)
     with reading(published):
         return opening(launch.format, place.resolve(), open_export_source(each, published), each.all_options(workspace))

@@ -11,6 +11,7 @@ import dagster as dg
 # it has no public name
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
+from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.metadata import data_version
 from prep_assets.defs.site import Site
@@ -38,7 +39,9 @@ def provenance_tags(instance: dg.DagsterInstance, site: Site, workspace: Workspa
     }
     for name in step.asset.upstream:
         key = site.key(name)
-        records = instance.fetch_materializations(key, limit=1).records
+        same = step.partition and EVERY[name].partitioned
+        wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[step.partition]) if same else key
+        records = instance.fetch_materializations(wanted, limit=1).records
         latest = records[0].asset_materialization if records else None
         version = ((latest.tags if latest else None) or {}).get("dagster/data_version")
         if version:

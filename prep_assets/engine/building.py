@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from prep_assets.assets.graph import asset_named
-from prep_assets.assets.stage import Asset
+from prep_assets.assets.graph import asset_and_partitions
 from prep_assets.assets.workspace import Workspace
 from prep_assets.engine.events import Accepted, Event, Progress, Refused, Skipped
 from prep_assets.engine.planning import Step, Store, plan
 from prep_assets.engine.running import run
-from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.errors import PrepAssetsError
 from prep_assets.stores.published import Published
 
 Tell = Callable[[Event], None]
@@ -94,20 +93,8 @@ def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None
     Raises:
         ConfigError: no such asset or partition; the message names the nearest.
     """
-    return [
-        (asset, each) for asset in (asset_named(name, workspace) for name in assets) for each in _partitions(workspace, asset, partition)
-    ]
-
-
-def _partitions(workspace: Workspace, asset: Asset, partition: str | None) -> tuple[str, ...]:
-    known = asset.partitions(workspace)
-    if partition is None:
-        return known
-    if not asset.partitioned:
-        raise ConfigError(f"{asset.name} has no partitions: it is one store for all domains. Leave out --partition {partition}")
-    if partition not in known:
-        raise ConfigError(f"{asset.name} has no partition {partition!r}{nearest(partition, known) or '.'} There are: {', '.join(known)}")
-    return (partition,)
+    found = (asset_and_partitions(workspace, name, partition) for name in assets)
+    return [(asset, each) for asset, partitions in found for each in partitions]
 
 
 def _reasons(refused: list[Refused], skipped: list[Skipped]) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.assets.graph import EVERY
+from prep_assets.assets.graph import EVERY, with_parts
 from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.groups import splits
@@ -83,6 +82,16 @@ def _names(workspace: Workspace, raw: str, domain: str, content: str | None) -> 
     found = version_with(workspace.place(raw, domain), content)
     files = [] if found is None else [entry["name"] for which in ("files", "test_files") for entry in read_sources(found)[which]]
     return lambda file, row: f"{files[file]}:{row}" if file < len(files) else f"file {file}:{row}"
+
+
+def _names_of(workspace: Workspace, published: Published, domains: Iterable[str]) -> dict[str, Name]:
+    """Ids of the records of each domain of a store, by way of the stores that it was merged from."""
+    manifest, asset = published.manifest, EVERY[published.manifest.asset]
+    found = {}
+    for domain in domains:
+        part = version_with(workspace.place(asset.parts, domain), manifest.recipe["domains"].get(domain)) if asset.parts else published
+        found[domain] = _names(workspace, f"{asset.family}_raw", domain, None if part is None else part.manifest.recipe.get("raw"))
+    return found
 
 
 def _tokens(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
@@ -157,10 +166,8 @@ _NOTHING = np.zeros(0, np.int64), np.zeros(0, np.float32)
 
 
 def _lines(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
-    lines, manifest = open_lines(published.directory, stream), published.manifest
-    raw = f"{EVERY[manifest.asset].family}_raw"
-    domains: Mapping[str, Any] = manifest.recipe.get("domains", {})
-    names = {domain: _names(workspace, raw, domain, domains.get(domain, {}).get("raw")) for domain in lines.sources}
+    lines = open_lines(published.directory, stream)
+    names = _names_of(workspace, published, lines.sources)
     with lines.path.open("rb") as file:
         for number, line in enumerate(file):
             domain = lines.sources[int(lines.index["source"][number])]
@@ -169,13 +176,13 @@ def _lines(workspace: Workspace, published: Published, stream: str) -> Iterator[
 
 def _of_lines(workspace: Workspace, published: Published, stream: str) -> Iterator[Held]:
     """Records that were made of lines, which are their names."""
-    yield from _of_stream(open_tokens(published.directory, stream), stream, stream, lambda file, row: f"line {row}")
+    domain = published.manifest.partition or stream
+    yield from _of_stream(open_tokens(published.directory, stream), stream, domain, lambda file, row: f"line {row}")
 
 
 def _groups(workspace: Workspace, published: Published, split: str) -> Iterator[Held]:
     store = open_groups(splits(published.directory)[split])
-    recipe = published.manifest.recipe["domains"]
-    names = {domain: _names(workspace, "rl_raw", domain, recipe.get(domain, {}).get("raw")) for domain in store.sources}
+    names = _names_of(workspace, published, store.sources)
     for number in range(len(store)):
         prompt = store.prompts.record(number, "tokens")
         answers = [_arrays(store.responses, each) for each in store.responses_of(number)]
@@ -190,10 +197,7 @@ _CONTENTS: Mapping[str, Callable[[Workspace, Published, str], Iterator[Held]]] =
     "pretrain_tokens": _tokens,
     "sft_tokens": _tokens,
     "sft_packed": _packed,
-    "preferences": _lines,
-    "preference_tokens": _of_lines,
-    "rl_prompts": _lines,
-    "arithmetic_prompts": _lines,
-    "rl_tokens": _of_lines,
-    "rl_groups": _groups,
+    **dict.fromkeys((*with_parts("preferences", "rl_prompts"), "arithmetic_prompts"), _lines),
+    **dict.fromkeys((*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"), _of_lines),
+    **dict.fromkeys(with_parts("rl_groups"), _groups),
 }

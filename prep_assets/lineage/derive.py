@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.alone import Heard, form_of
+from prep_assets.assets.checks.alone import Heard
 from prep_assets.assets.pretrain_tokens import fill_in_the_middle
 from prep_assets.assets.reading.examples import Item, converter
 from prep_assets.assets.reading.pinned import domain_of
@@ -19,6 +19,7 @@ from prep_assets.assets.writing.conversations import conversations_of
 from prep_assets.assets.writing.groups import Tokenize
 from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
+from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.pairs import SIDES, pair_renderer, rendered_pair
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder, prompt_of, prompt_row
@@ -144,7 +145,7 @@ def pairs(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, An
     """Record → its line in ``preferences.jsonl`` or one of its neighbours."""
     family = workspace.family(Preference)
     convert, reasoning = converter(domain_of(family, name), Pair), unrendered_reasoning(family)
-    form = form_of(_current(workspace, "preferences").directory)
+    form = form_of(_current(workspace, "preferences_by_domain", name).directory)
     return lambda record: _as_json(preference_row(reasoning.read(apply(convert, record.payload)), form))
 
 
@@ -152,7 +153,7 @@ def prompts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, 
     """Record → its line in ``rl_prompts_train.jsonl`` or its neighbour."""
     family = workspace.family(Rl)
     convert, reasoning = converter(domain_of(family, name), Prompt), unrendered_reasoning(family)
-    form = form_of(_current(workspace, "rl_prompts").directory)
+    form = form_of(_current(workspace, "rl_prompts_by_domain", name).directory)
     return lambda record: _as_json(prompt_row(prompt_of(reasoning.read(apply(convert, record.payload))), form))
 
 
@@ -198,8 +199,8 @@ def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], why: Why) -> Sequence
     return spelled(vocabulary, ids, np.full(len(ids), why.trained, np.float32), lambda token: why)
 
 
-def _current(workspace: Workspace, asset: str) -> Published:
-    published = workspace.published(asset)
+def _current(workspace: Workspace, asset: str, name: str) -> Published:
+    published = workspace.published(asset, name)
     assert published is not None
     return published
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets.graph import asset_named
+from prep_assets.assets.graph import asset_named, lines_of, with_parts
 from prep_assets.lineage.opened import Opened, is_export
-from prep_assets.lineage.rows import LINES_OF, Origin, Piece, Place, read_row, streams
+from prep_assets.lineage.rows import Origin, Piece, Place, read_row, streams
 from prep_assets.stores.packed import PackedStore
 
 
@@ -63,7 +63,7 @@ def packed_entries(opened: Opened, stream: str, origin: Origin) -> list[int]:
 
 
 def _lines(opened: Opened, place: Place, origin: Origin) -> list[int]:
-    lines = opened.lines(place.asset, place.stream)
+    lines = opened.lines(place.asset, place.partition, place.stream)
     if origin.domain not in lines.sources:
         return []
     index = lines.index
@@ -72,15 +72,15 @@ def _lines(opened: Opened, place: Place, origin: Origin) -> list[int]:
 
 
 def _tokenized_lines(opened: Opened, place: Place, origin: Origin) -> list[int]:
-    asset, name = LINES_OF[place.asset, place.stream]
-    if asset == "arithmetic_prompts":
+    made_of = lines_of(place.asset, place.stream)
+    if made_of is None or made_of[0] == "arithmetic_prompts":  # which no source has
         return []
-    lines = _lines(opened, Place(asset, "", name, 0), origin)
-    return _numbers(np.isin(opened.tokens(place.asset, "", place.stream).row, lines))
+    lines = _lines(opened, Place(made_of[0], place.partition, made_of[1], 0), origin)
+    return _numbers(np.isin(opened.tokens(place.asset, place.partition, place.stream).row, lines))
 
 
 def _groups(opened: Opened, place: Place, origin: Origin) -> list[int]:
-    store = opened.groups(place.stream)
+    store = opened.groups(place.asset, place.partition, place.stream)
     if origin.domain not in store.sources:
         return []
     source = store.sources.index(origin.domain)
@@ -106,9 +106,7 @@ _ROWS: Mapping[str, Callable[[Opened, Place, Origin], list[int]]] = {
     "pretrain_tokens": _records,
     "sft_tokens": _records,
     "sft_packed": _packed,
-    "preferences": _lines,
-    "preference_tokens": _tokenized_lines,
-    "rl_prompts": _lines,
-    "rl_tokens": _tokenized_lines,
-    "rl_groups": _groups,
+    **dict.fromkeys(with_parts("preferences", "rl_prompts"), _lines),
+    **dict.fromkeys(with_parts("preference_tokens", "rl_tokens"), _tokenized_lines),
+    **dict.fromkeys(with_parts("rl_groups"), _groups),
 }

@@ -94,11 +94,11 @@ class Opened:
     def _packed(self, stream: str) -> PackedStore:
         return open_packed(self.published("sft_packed").directory, stream)
 
-    def _lines(self, asset: str, stream: str) -> Lines:
-        return open_lines(self.published(asset).directory, stream)
+    def _lines(self, asset: str, partition: str, stream: str) -> Lines:
+        return open_lines(self.published(asset, partition).directory, stream)
 
-    def _groups(self, split: str) -> GroupStore:
-        return open_groups(splits(self.published("rl_groups").directory)[split])
+    def _groups(self, asset: str, partition: str, split: str) -> GroupStore:
+        return open_groups(splits(self.published(asset, partition).directory)[split])
 
     def _export(self, asset: str, partition: str) -> OpenExport:
         published = self.published(asset, partition)

@@ -13,11 +13,13 @@ import numpy.typing as npt
 from prep_assets.assets.checks.read_back import row_fault
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.exports import Exporting
-from prep_assets.assets.preference_tokens import STREAMS
+from prep_assets.assets.graph import EVERY, holds, lines_of, with_parts
+from prep_assets.assets.stage import FromParts
 from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.exports.source import SIDES, Pairs
 from prep_assets.lineage.opened import Opened, is_export
+from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
 
@@ -85,7 +87,7 @@ class Row:
 
 def streams(published: Published) -> list[str]:
     """The streams, tables or files of rows in a store, those that are held out last; none of a raw store."""
-    if published.manifest.asset == "rl_groups":
+    if holds(published.manifest.asset, GroupStore):
         return list(splits(published.directory))
     found = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in published.directory.glob(pattern))
     names = sorted(path.relative_to(published.directory).with_suffix("").as_posix() for path in found)
@@ -158,44 +160,62 @@ def _arrays(store: Any, record: int) -> tuple[npt.NDArray[np.int64], npt.NDArray
 
 
 def _line(opened: Opened, place: Place) -> Row:
-    lines = opened.lines(place.asset, place.stream)
+    """A line, and the line of its domain that it was merged from."""
+    lines = opened.lines(place.asset, place.partition, place.stream)
     check_row(place, len(lines))
-    source, file, row = (int(lines.index[field][place.row]) for field in ("source", "file", "row"))
-    raw = "preference_raw" if place.asset == "preferences" else "rl_raw"
-    origin = None if place.asset == "arithmetic_prompts" else Origin(raw, lines.sources[source], file, row)
-    return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, (place,), origin),))
+    asset = EVERY[place.asset]
+    path: tuple[Place, ...] = (place,)
+    domain = lines.sources[int(lines.index["source"][place.row])]
+    if asset.parts:
+        [at] = np.flatnonzero(opened.lines(asset.parts, domain, place.stream).places == lines.places[place.row])
+        path = (place, Place(asset.parts, domain, place.stream, int(at)))
+    file, row = (int(lines.index[field][place.row]) for field in ("file", "row"))
+    origin = None if place.asset == "arithmetic_prompts" else Origin(f"{asset.family}_raw", domain, file, row)
+    return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, origin),))
 
 
 def _tokenized_line(opened: Opened, place: Place) -> Row:
     """A record that was made of a line of a JSONL store."""
-    store = opened.tokens(place.asset, "", place.stream)
+    store = opened.tokens(place.asset, place.partition, place.stream)
     check_row(place, len(store))
-    asset, name = LINES_OF[place.asset, place.stream]
-    [line] = _line(opened, Place(asset, "", name, int(store.row[place.row]))).pieces
+    [piece] = _merged(opened, place).pieces if EVERY[place.asset].parts else _line(opened, line_of(opened, place)).pieces
     ids, weights = _arrays(store, place.row)
-    return Row(place, len(store), ids, weights, (replace(line, end=len(ids), path=(place, *line.path)),))
+    return Row(place, len(store), ids, weights, (replace(piece, end=len(ids), path=(place, *piece.path)),))
 
 
-LINES_OF: Mapping[tuple[str, str], tuple[str, str]] = {
-    **{("preference_tokens", stream): ("preferences", name) for stream, name in STREAMS.items()},
-    ("rl_tokens", "prompts"): ("rl_prompts", "rl_prompts_train"),
-    ("rl_tokens", "arithmetic"): ("arithmetic_prompts", "arithmetic_prompts"),
-}
-"""Asset and stream → the asset and file whose lines it was made of."""
+def line_of(opened: Opened, place: Place) -> Place:
+    """The line that a record of tokens was made of, in the store of lines whose order the stream has."""
+    lines = lines_of(place.asset, place.stream)
+    assert lines is not None
+    return Place(lines[0], place.partition, lines[1], int(opened.tokens(place.asset, place.partition, place.stream).row[place.row]))
+
+
+def _merged(opened: Opened, place: Place) -> Row:
+    """The record of a domain, or of the arithmetic curriculum, that stands in a merged stream."""
+    source = EVERY[place.asset].source
+    assert isinstance(source, FromParts)
+    if place.stream not in source.lines:
+        return read_row(opened, Place(source.assets[1], "", place.stream, place.row))
+    line = _line(opened, line_of(opened, place)).pieces[0].path[-1]
+    rows = opened.tokens(source.assets[0], line.partition, place.stream).row
+    return read_row(opened, Place(source.assets[0], line.partition, place.stream, int(np.searchsorted(rows, line.row))))
 
 
 def _group(opened: Opened, place: Place) -> Row:
     """A group: its prompt, then each response, end to end."""
-    store = opened.groups(place.stream)
+    store = opened.groups(place.asset, place.partition, place.stream)
     check_row(place, len(store))
-    origin = Origin(
-        "rl_raw", store.sources[int(store.source[place.row])], int(store.prompts.file[place.row]), int(store.prompts.row[place.row])
-    )
+    domain, asset = store.sources[int(store.source[place.row])], EVERY[place.asset]
+    path: tuple[Place, ...] = (place,)
+    if asset.parts:
+        before = int(np.count_nonzero(store.source[: place.row] == store.source[place.row]))
+        path = (place, Place(asset.parts, domain, place.stream, before))
+    origin = Origin("rl_raw", domain, int(store.prompts.file[place.row]), int(store.prompts.row[place.row]))
     prompt = store.prompts.record(place.row, "tokens")
     parts = [prompt, *(store.responses.record(each, "tokens") for each in store.responses_of(place.row))]
     masks = [np.zeros(len(prompt)), *(store.responses.record(each, "loss_mask") for each in store.responses_of(place.row))]
     ends = np.cumsum([0, *map(len, parts)]).tolist()
-    pieces = tuple(Piece(ends[part], ends[part + 1], 0, part, (place,), origin) for part in range(len(parts)))
+    pieces = tuple(Piece(ends[part], ends[part + 1], 0, part, path, origin) for part in range(len(parts)))
     return Row(place, len(store), np.concatenate(parts).astype(np.int64), np.concatenate(masks).astype(np.float32), pieces)
 
 
@@ -228,8 +248,8 @@ def _document(opened: Opened, place: Place, table: PackedStore, stream: str) -> 
 
 def _sides(opened: Opened, place: Place, each: Exporting) -> Row:
     """A pair: its chosen answer, then the rejected one, each with the prompt."""
-    folder = "" if each.stem("") is None else f"{each.stem('')}/"
-    rows = [_tokenized_line(opened, Place(each.source.name, "", f"{folder}{side}", place.row)) for side in SIDES]
+    folder = "" if (stem := each.stem(place.partition)) is None else f"{stem}/"
+    rows = [_tokenized_line(opened, Place(each.source.name, place.partition, f"{folder}{side}", place.row)) for side in SIDES]
     chosen, rejected = (row.pieces[0] for row in rows)
     at = chosen.end
     ids, weights = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "weights"))
@@ -240,10 +260,8 @@ _READ: Mapping[str, Callable[[Opened, Place], Row]] = {
     "pretrain_tokens": _record,
     "sft_tokens": _record,
     "sft_packed": _packed,
-    "preferences": _line,
-    "preference_tokens": _tokenized_line,
-    "rl_prompts": _line,
+    **dict.fromkeys(with_parts("preferences", "rl_prompts"), _line),
     "arithmetic_prompts": _line,
-    "rl_tokens": _tokenized_line,
-    "rl_groups": _group,
+    **dict.fromkeys((*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"), _tokenized_line),
+    **dict.fromkeys(with_parts("rl_groups"), _group),
 }

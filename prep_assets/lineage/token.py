@@ -11,6 +11,7 @@ import numpy as np
 from prep_assets.assets.graph import asset_named
 from prep_assets.assets.previews.row import token_texts
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.merging import BY_DOMAIN
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
 from prep_assets.lineage.trace import Trace, Traced
@@ -108,9 +109,9 @@ class _Names:
 
 
 def _tokenized(asset: str) -> str:
-    return {"preferences": "preference_tokens", "rl_prompts": "rl_tokens", "arithmetic_prompts": "rl_tokens"}.get(
-        asset, asset.replace("_raw", "_tokens")
-    )
+    name = asset.removesuffix(BY_DOMAIN)
+    made = {"preferences": "preference_tokens", "rl_prompts": "rl_tokens", "arithmetic_prompts": "arithmetic_tokens"}
+    return made.get(name, name.replace("_raw", "_tokens")) + asset.removeprefix(name)
 
 
 def field_of(payload: Any, content: str) -> str | None:

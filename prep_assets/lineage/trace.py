@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets.graph import asset_named
+from prep_assets.assets.graph import asset_and_partitions, holds
 from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Rl
 from prep_assets.errors import ConfigError, Refused, StoreError
+from prep_assets.exports.source import SIDES
 from prep_assets.lineage import derive
 from prep_assets.lineage.opened import Opened
 from prep_assets.lineage.rows import Origin, Piece, Place, Row, read_row, stream_of
@@ -26,6 +27,7 @@ from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.samples import Record
 from prep_assets.schemas.arithmetic import arithmetic_rows
+from prep_assets.stores.tokens import TokenStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +128,10 @@ class Tracer:
         Raises:
             ConfigError, StoreError: as `trace`.
         """
-        found = asset_named(asset, self.workspace)
-        known = found.partitions(self.workspace)
-        if partition is None and len(known) > 1:
+        found, known = asset_and_partitions(self.workspace, asset, partition)
+        if len(known) > 1:
             raise ConfigError(f"{asset} has one store for each domain. Say which with --partition: {', '.join(known)}")
-        if partition is not None and partition not in known:
-            listed = ", ".join(known) if found.partitioned else "it is one store for all domains"
-            raise ConfigError(f"{asset} has no partition {partition!r}: {listed}")
-        chosen = known[0] if partition is None else partition
-        return Place(asset, chosen, stream_of(self.opened.published(asset, chosen), stream), row)
+        return Place(found.name, known[0], stream_of(self.opened.published(found.name, known[0]), stream), row)
 
     def trace(self, places: Sequence[Place]) -> list[Trace]:
         """Trace rows, in the order given."""
@@ -197,7 +194,7 @@ class Tracer:
             line = self._of(last.asset, piece, _LINES)(record)
         if len(piece.path) == 1 or (first := _tokens_place(piece.path)) is None:
             return line, None
-        if first.asset == "preference_tokens":
+        if first.stream.rpartition("/")[2] in SIDES:
             return line, derive.pair_sequence(self.workspace, line, first.stream)
         return line, derive.prompt_sequence(self.workspace, line)
 
@@ -222,16 +219,16 @@ def _stores(piece: Piece) -> list[tuple[str, str]]:
 _SEQUENCES: Mapping[str, Callable[[Workspace, str], derive.Derive]] = {
     "sft_tokens": derive.conversations,
     "pretrain_tokens": derive.documents,
-    "rl_groups": derive.groups,
+    "rl_groups_by_domain": derive.groups,
 }
 _LINES: Mapping[str, Callable[[Workspace, str], Callable[[Record], Mapping[str, Any]]]] = {
-    "preferences": derive.pairs,
-    "rl_prompts": derive.prompts,
+    "preferences_by_domain": derive.pairs,
+    "rl_prompts_by_domain": derive.prompts,
 }
 
 
 def _tokens_place(path: Sequence[Place]) -> Place | None:
-    return next((place for place in path if place.asset in ("preference_tokens", "rl_tokens")), None)
+    return next((place for place in path if holds(place.asset, TokenStore)), None)
 
 
 def _arithmetic(workspace: Workspace, number: int) -> Mapping[str, Any]:

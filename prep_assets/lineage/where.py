@@ -8,7 +8,7 @@ from typing import Any
 
 from prep_assets.assets.graph import family_assets
 from prep_assets.assets.reading.routing import router_of
-from prep_assets.assets.stage import Asset
+from prep_assets.assets.stage import Asset, FromLines
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain, Family, Preference
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
@@ -17,8 +17,7 @@ from prep_assets.lineage.opened import Opened, is_export
 from prep_assets.lineage.rows import Origin
 from prep_assets.lineage.sources import files_of, read_rows
 from prep_assets.records.files import SourceFile, record_id
-from prep_assets.records.quarantine import Refusal, read_quarantine
-from prep_assets.records.quarantine import refusal as refusal_of
+from prep_assets.records.quarantine import read_quarantine
 from prep_assets.samples import Record
 
 
@@ -196,18 +195,14 @@ class _Search:
         published = self._opened.published(asset.name, partition) if asset.name != "sft_template" and not is_export(asset.name) else None
         if published is None or published.quarantine is None:
             return
-        lines = {f"{each.stream}.jsonl:{each.row}" for each in found}
+        ids = {self._id}
+        if isinstance(asset.source, FromLines):  # its records are called by their lines
+            made_of = {name for name, _ in asset.source.files.values()}
+            ids = {f"{each.stream}.jsonl:{each.row}" for each in found if each.asset in made_of and each.partition == partition}
         for refusal in read_quarantine(published.quarantine):
-            mine = refusal.id == self._id and self._is_mine(refusal, partition)
-            if mine or (refusal.id in lines and asset.name.endswith("_tokens") and not partition):
+            if refusal.id in ids:
                 winner = refusal.detail.rpartition(" ")[2] if refusal.reason == "duplicate" else None
                 yield NotHere(asset.name, partition, f"{refusal.stage}/{refusal.reason}", refusal.detail, winner)
-
-    def _is_mine(self, refusal: Refusal, partition: str) -> bool:
-        """A store of several domains says the file and row of a refused record, and not its domain; its content tells."""
-        if partition or not refusal.payload:
-            return True
-        return refusal_of(self._id, "", "", "", self._record.payload).payload == refusal.payload
 
     # -- left out -----------------------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import BufferedIOBase
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -68,12 +67,6 @@ class Quarantine:
     def counts(self) -> dict[str, int]:
         """`stage/reason` -> number of refused records, sorted."""
         return dict(sorted(self._counts.items()))
-
-    def written(self, after: int = 0) -> Iterator[Refusal]:
-        """The refusals so far, without the first `after`."""
-        if self._file is not None:
-            self._file.flush()
-        return islice(read_quarantine(self._path), after, None)
 
     def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
         """Write one refusal.

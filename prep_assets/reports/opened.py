@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prep_assets.assets.graph import EVERY
-from prep_assets.assets.preference_tokens import STREAMS
+from prep_assets.assets.graph import EVERY, holds, lines_of
 from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.stage import token_streams
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.groups import splits
 from prep_assets.errors import PrepAssetsError
 from prep_assets.reports.rows import GroupRows, LineRows, Origin, PackedRows, Stream, TokenRows
-from prep_assets.stores.groups import open_groups
+from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published
@@ -22,14 +21,6 @@ from prep_assets.stores.tokens import TokenStore, open_tokens
 
 PACKED = {"sft_packed": "train", "sft_dev_packed": "dev"}
 """Packed table → stream of the token stores that it is made of."""
-LINES = {**STREAMS, "prompts": "rl_prompts_train", "arithmetic": "arithmetic_prompts"}
-"""Token stream → the JSONL file whose lines its records are."""
-LINE_ASSETS = {
-    "preferences": "preferences",
-    "preferences_test": "preferences",
-    "rl_prompts_train": "rl_prompts",
-    "arithmetic_prompts": "arithmetic_prompts",
-}
 
 
 def streams(published: Published) -> list[Stream]:
@@ -39,7 +30,7 @@ def streams(published: Published) -> list[Stream]:
         StoreError: the payload cannot be read.
     """
     directory, manifest = published.directory, published.manifest
-    if manifest.asset == "rl_groups":
+    if holds(manifest.asset, GroupStore):
         return [GroupRows(name, open_groups(folder)) for name, folder in splits(published.directory).items()]
     packed = [name for name in PACKED if (directory / f"{name}.documents").is_dir()]
     if packed:
@@ -47,7 +38,7 @@ def streams(published: Published) -> list[Stream]:
     found = token_streams(EVERY[manifest.asset], published) if manifest.asset in EVERY else {}
     if found:
         return [TokenRows(name, manifest.partition, stream) for name, stream in found.items()]
-    if manifest.asset not in LINE_ASSETS.values():
+    if not holds(manifest.asset, Lines):
         return []
     files = sorted((path.stem for path in directory.glob("*.jsonl")), key=lambda name: ("_test" in name, name))
     return [LineRows(name, open_lines(directory, name)) for name in files]
@@ -75,9 +66,8 @@ class Names:
         if isinstance(opened, Lines):
             return self._line(opened, record)
         if isinstance(opened, TokenStore):
-            if origin.stream in LINES:
-                name = LINES[origin.stream]
-                lines = self._remembered((name, ""), lambda: self._lines(name))
+            if (made_of := lines_of(self.published.manifest.asset, origin.stream)) is not None:
+                lines = self._remembered(made_of, lambda: self._lines(*made_of))
                 return self._line(lines, int(opened.row[record]))
             number, count = opened.part(record)
             answer = f", answer {number} of {count}" if count > 1 else ""
@@ -108,7 +98,7 @@ class Names:
 
     def _opening(self, origin: Origin) -> Any:
         manifest, directory = self.published.manifest, self.published.directory
-        if manifest.asset == "rl_groups":
+        if holds(manifest.asset, GroupStore):
             return open_groups(splits(self.published.directory)[origin.stream])
         if manifest.asset == "sft_packed":
             return open_tokens(tokens_of(self.workspace, self.published, origin.domain).directory, origin.stream)
@@ -116,11 +106,11 @@ class Names:
             return open_lines(directory, origin.stream)
         return open_tokens(directory, origin.stream)
 
-    def _lines(self, name: str) -> Lines:
-        found = self.workspace.published(LINE_ASSETS[name])
+    def _lines(self, asset: str, file: str) -> Lines:
+        found = self.workspace.published(asset, self.published.manifest.partition)
         if found is None:
-            raise LookupError(name)
-        return open_lines(found.directory, name)
+            raise LookupError(file)
+        return open_lines(found.directory, file)
 
 
 def tokens_of(workspace: Workspace, packed: Published, domain: str) -> Published:

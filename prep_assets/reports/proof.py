@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
 
 from prep_assets.assets.checks.expected import numbered_preference_rows, numbered_sft_rows
+from prep_assets.assets.checks.merged import merged_streams
 from prep_assets.assets.graph import store_of
+from prep_assets.assets.stage import Store
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
 from prep_assets.proofs.mask import Row, prove_masks
@@ -73,9 +75,20 @@ def _rows(workspace: Workspace, published: Published, domain: str, stream: str, 
     if asset in ("sft_packed", "sft_tokens"):
         tokens = published if asset == "sft_tokens" else tokens_of(workspace, published, domain)
         return numbered_sft_rows(store_of(workspace, tokens), stream, only=records)
-    if asset == "preference_tokens":
+    if asset == "preference_tokens_by_domain":
         return numbered_preference_rows(store_of(workspace, published), stream, only=records)
-    return iter(())
+    return _merged_pairs(store_of(workspace, published), stream, records) if asset == "preference_tokens" else iter(())
+
+
+def _merged_pairs(store: Store, stream: str, records: Sequence[int]) -> Iterator[tuple[int, Row]]:
+    """Records of merged pairs with the answers that must be trained, which the stores of the domains know."""
+    [merged] = (each for each in merged_streams(store) if each.name == stream)
+    for number, name in enumerate(store.domains):
+        wanted = {int(merged.asked.record[each]): each for each in records if merged.asked.part[each] == number}
+        part = store_of(store.workspace, store.above(store.asset.parts, name))
+        for at, row in numbered_preference_rows(part, stream, only=list(wanted)) if wanted else ():
+            ids, mask = (merged.store.record(wanted[at], key) for key in ("tokens", "loss_mask"))
+            yield wanted[at], replace(row, ids=ids, mask=mask)
 
 
 def prove(row: Row, vocabulary: Vocabulary) -> Proof:

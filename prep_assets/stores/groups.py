@@ -24,6 +24,7 @@ import numpy.typing as npt
 from prep_assets.disk.written import save_array, write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array
+from prep_assets.stores.joining import append_store
 from prep_assets.stores.tokens import StorageFormat, TokenStore, open_tokens, record_writer
 
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
@@ -102,6 +103,12 @@ class GroupWriter:
         self._write(RESPONSES, answers, np.repeat(files, sizes), np.repeat(rows, sizes))
         self._write(REWARDS, {REWARDS: [group.rewards for group in groups]}, files, rows)
         self._source += [group.source for group in groups]
+
+    def append_store(self, groups: GroupStore, source: int) -> None:
+        """Write all groups of a store, as those of the domain of this number."""
+        for name, stream in ((PROMPTS, groups.prompts), (RESPONSES, groups.responses), (REWARDS, groups.rewards)):
+            append_store(self._writers[name], stream)
+        self._source += [source] * len(groups)
 
     def _write(self, name: str, parts: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
         lengths = np.array([len(part) for part in next(iter(parts.values()))], np.int64)

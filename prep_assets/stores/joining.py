@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.stores.images import ImageBlock
 from prep_assets.stores.tokens import RecordWriter, TokenStore
@@ -11,14 +15,48 @@ BLOCK_TOKENS = 1 << 22
 """Tokens that are copied at a time, unless one record alone has more."""
 
 
-def append_store(writer: RecordWriter, store: TokenStore) -> None:
-    """Append all records of a stream, with where they came from and the images in them."""
-    ends, images = np.asarray(store.ends), store.images
-    first = 0
-    while first < len(store):
+def append_records(
+    writer: RecordWriter,
+    parts: Sequence[TokenStore],
+    source: npt.NDArray[np.int64],
+    record: npt.NDArray[np.int64],
+    row: npt.NDArray[np.int64],
+) -> None:
+    """Append records of several streams in any order, without images. They come from rows of one file.
+
+    Args:
+        source, record: int64[n], the number of each record's stream and its number there.
+        row: int64[n], the row of each.
+    """
+    lengths = np.zeros(len(record), np.int64)
+    starts = np.zeros(len(record), np.int64)
+    for number, part in enumerate(parts):
+        mine = source == number
+        lengths[mine], starts[mine] = (part.ends - part.starts)[record[mine]], part.starts[record[mine]]
+    for some in _runs(lengths):
+        block: dict[str, npt.NDArray[Any]] = {}
+        for key in parts[0].arrays:
+            pieces = zip(source[some].tolist(), starts[some].tolist(), lengths[some].tolist(), strict=True)
+            block[key] = np.concatenate([np.asarray(parts[of].arrays[key][start : start + length]) for of, start, length in pieces])
+        writer.append(block, lengths[some], [0] * len(lengths[some]), row[some].tolist())
+
+
+def _runs(lengths: npt.NDArray[np.int64]) -> Iterator[slice]:
+    """Consecutive records of about `BLOCK_TOKENS` tokens."""
+    ends, first = np.cumsum(lengths), 0
+    while first < len(lengths):
         start = int(ends[first - 1]) if first else 0
         stop = max(first + 1, int(np.searchsorted(ends, start + BLOCK_TOKENS, "right")))
-        tokens = slice(start, int(ends[stop - 1]))
+        yield slice(first, stop)
+        first = stop
+
+
+def append_store(writer: RecordWriter, store: TokenStore) -> None:
+    """Append all records of a stream, with where they came from and the images in them."""
+    ends, starts, images = np.asarray(store.ends), store.starts, store.images
+    for records in _runs(ends - starts):
+        first, stop = records.start, records.stop
+        tokens = slice(int(starts[first]), int(ends[stop - 1]))
         some = images.of(first, stop)
         block = ImageBlock(
             np.asarray(images.record[some]) - first,
@@ -28,9 +66,8 @@ def append_store(writer: RecordWriter, store: TokenStore) -> None:
         )
         writer.append(
             {key: np.asarray(array[tokens]) for key, array in store.arrays.items()},
-            np.diff(ends[first:stop], prepend=start),
-            store.file[first:stop].tolist(),
-            store.row[first:stop].tolist(),
+            (ends - starts)[records],
+            store.file[records].tolist(),
+            store.row[records].tolist(),
             block if len(block.images) else None,
         )
-        first = stop

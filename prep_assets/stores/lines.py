@@ -44,7 +44,10 @@ class LinesWriter:
 
     def append(self, row: Mapping[str, Any], *, source: int, file: int, at: int) -> None:
         """Append one object, with the numbers of its domain and file and its row there."""
-        line = json.dumps(row).encode() + b"\n"
+        self.append_line(json.dumps(row).encode() + b"\n", source=source, file=file, at=at)
+
+    def append_line(self, line: bytes, *, source: int, file: int, at: int) -> None:
+        """Append a line as it is."""
         self._file.write(line)
         self._lengths.append(len(line))
         if self._seed is not None:
@@ -96,15 +99,24 @@ class Lines:
     def __len__(self) -> int:
         return len(self.index["row"])
 
+    @property
+    def places(self) -> npt.NDArray[np.int64]:
+        """int64[n], file and row of each line as one number."""
+        return (self.index["file"].astype(np.int64) << 40) | self.index["row"].astype(np.int64)
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.part(0, None)
 
     def part(self, start: int, stop: int | None) -> Iterator[dict[str, Any]]:
         """The lines between two bytes at which lines begin; to the end where there is no `stop`."""
+        return map(json.loads, self.written(start, stop))
+
+    def written(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """The same as they are written, each with its line break."""
         with self.guards.open(self.path) as file:
             file.seek(start)
             for line in file:
-                yield json.loads(line)
+                yield line
                 start += len(line)
                 if start == stop:
                     return

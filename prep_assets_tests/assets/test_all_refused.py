@@ -46,7 +46,7 @@ def test_a_domain_of_which_nothing_is_kept_stops_the_store_of_all(make: Make, tm
     with pytest.raises(PrepAssetsError) as stop:
         build(workspace, asset)
     said = str(stop.value)
-    assert said.startswith(f"{asset}: domain {spoilt}: all {len(bad)} records were refused ({reasons}). The first one")
+    assert said.startswith(f"{asset}_by_domain[{spoilt}]: all {len(bad)} records were refused ({reasons}). The first one")
     assert f", {number}: " in said
     assert "good.jsonl" not in said and "duplicate" not in said
     assert workspace.published(asset) is None
@@ -55,7 +55,7 @@ def test_a_domain_of_which_nothing_is_kept_stops_the_store_of_all(make: Make, tm
 def test_a_domain_of_which_one_record_is_kept_is_published(make: Make, tmp_path: Any) -> None:
     domains = {name: domain(jsonl(tmp_path / f"{name}.jsonl", [SAME, EMPTY, PAIR]), "preference") for name in ("a", "b")}
     published = build_all(make(minimal("preference", domains, test_fraction=0.0)), ["preference"])["preferences", ""]
-    assert (published.manifest.counts["read"], published.manifest.counts["kept"]) == (6, 2)
+    assert (published.manifest.counts["read"], published.manifest.counts["kept"]) == (2, 2)
 
 
 def test_the_example_is_the_first_of_the_most_frequent_reason() -> None:

@@ -135,8 +135,8 @@ def test_a_schema_that_does_not_exist_or_an_option_it_has_not(make: Make, tmp_pa
     [
         ("pretrain", "pretrain_tokens", "text", "schema/missing_field: 2"),
         ("sft", "sft_tokens", "messages", "schema/missing_field: 2"),
-        ("preference", "preferences", "preference", "schema/missing_field: 2"),
-        ("rl", "rl_prompts", "gsm8k", "schema/missing_field: 2"),
+        ("preference", "preferences_by_domain", "preference", "schema/missing_field: 2"),
+        ("rl", "rl_prompts_by_domain", "gsm8k", "schema/missing_field: 2"),
     ],
 )
 def test_all_records_refused_stops_the_build_with_the_reasons(
@@ -145,7 +145,7 @@ def test_all_records_refused_stops_the_build_with_the_reasons(
     jsonl(tmp_path / "a.jsonl", [{"foo": "bar"}, {"foo": "baz"}])
     workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", schema)}))
     build(workspace, f"{family}_raw", "a")
-    partition = "a" if asset.endswith("tokens") else ""
+    partition = "a"
     with pytest.raises(PrepAssetsError, match=rf"{asset}.*all 2 records were refused \({reason}\)\. The first one, a\.jsonl:0: "):
         build(workspace, asset, partition)
     assert_nothing_published(workspace, asset, partition)
@@ -208,9 +208,10 @@ def test_a_source_that_changes_after_it_was_pinned_stops_the_build(make: Make, t
     [
         ("pretrain", "pretrain_tokens", "a", "pretrain_raw --partition a"),
         ("sft", "sft_packed", "", "sft_tokens --partition a"),
+        ("preference", "preferences_by_domain", "a", "preference_raw --partition a"),
         ("preference", "preferences", "", "preference_raw --partition a"),
-        ("preference", "preference_tokens", "", "preferences"),
-        ("rl", "rl_tokens", "", "rl_prompts"),
+        ("preference", "preference_tokens", "", "preferences_by_domain --partition a"),
+        ("rl", "rl_tokens", "", "rl_prompts_by_domain --partition a"),
     ],
 )
 def test_a_missing_input_is_named_with_the_command_that_builds_it(

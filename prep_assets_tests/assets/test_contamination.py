@@ -35,8 +35,8 @@ def rows(family: str) -> list[dict[str, Any]]:
     [
         ("pretrain", "text", "pretrain_tokens", "a"),
         ("sft", "alpaca", "sft_tokens", "a"),
-        ("preference", "preference", "preferences", ""),
-        ("rl", "gsm8k", "rl_prompts", ""),
+        ("preference", "preference", "preferences_by_domain", "a"),
+        ("rl", "gsm8k", "rl_prompts_by_domain", "a"),
     ],
 )
 def test_a_planted_question_is_refused(tmp_path: Path, family: str, schema: str, asset: str, partition: str) -> None:

@@ -13,7 +13,7 @@ from prep_assets.config.models import Preference, Rl
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens
-from prep_assets_tests.assets.workspaces import build, build_all, domain, failing, jsonl, minimal, refusals, workspace_in
+from prep_assets_tests.assets.workspaces import build, build_all, domain, failing, jsonl, minimal, part_of, refusals, workspace_in
 
 FUNCTION = {"name": "f", "description": "Adds.", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 TOOLS = [{"type": "function", "function": FUNCTION}]
@@ -61,7 +61,7 @@ def test_pairs_with_tools_and_reasoning_become_messages(tmp_path: Path) -> None:
     plain = [{key: json.loads(value) if key == "tools" else value for key, value in row.items()} for row in rows]
     assert plain == RICH
     tokens = workspace.published("preference_tokens")
-    assert tokens is not None and tokens.manifest.counts["refused"] == {}
+    assert tokens is not None and tokens.manifest.counts["kept"] == 4
     decode = workspace.vocabulary(workspace.family(Preference)).backend.decode
     store = open_tokens(tokens.directory, "chosen")
     trained = [decode(store.record(i, "tokens")[store.record(i, "loss_mask") != 0].tolist(), skip_special_tokens=False) for i in range(4)]
@@ -78,11 +78,11 @@ def test_pairs_with_tools_and_reasoning_become_messages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["auto", "text", "messages"])
 def test_one_form_for_the_whole_store(tmp_path: Path, form: str) -> None:
-    _, published = preferences(tmp_path, [*PLAIN, *RICH[:1]], form=form)
+    workspace, published = preferences(tmp_path, [*PLAIN, *RICH[:1]], form=form)
     rows = list(open_lines(published.directory, "preferences"))
     kinds = {type(row[part]) for row in rows for part in ("prompt", "chosen", "rejected")}
     assert kinds == ({str} if form == "text" else {list})
-    assert published.manifest.counts["refused"] == ({"pair/not_plain_text": 1} if form == "text" else {})
+    assert part_of(workspace, "preferences", "p").manifest.counts["refused"] == ({"pair/not_plain_text": 1} if form == "text" else {})
     assert published.manifest.counts["kept"] == len(rows) == (3 if form == "text" else 4)
 
 
@@ -106,7 +106,7 @@ def test_labelled_answers_carry_them_too(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, minimal("preference", {"k": domain(jsonl(tmp_path / "k.jsonl", rows), "kto")}, test_fraction=0.0))
     build(workspace, "preference_raw", "k")
     published = build(workspace, "preferences")
-    assert failing(workspace, published) == [] and refusals(published) == []
+    assert failing(workspace, published) == [] and refusals(part_of(workspace, "preferences", "k")) == []
     found = {row["label"]: row for row in open_lines(published.directory, "unpaired")}
     assert found[True] == {"prompt": [user("2 + 2?")], "completion": [CALL], "label": True, "tools": json.dumps(TOOLS)}
     assert found[False] == {"prompt": [user("?")], "completion": [assistant("4")], "label": False}
@@ -122,7 +122,7 @@ def test_prompts_of_rl_carry_tools_and_calls(tmp_path: Path) -> None:
         assert failing(workspace, store) == []
     found = list(open_lines(stores["rl_prompts", ""].directory, "rl_prompts_train"))
     assert found == [{"prompt": [user("1 + 1?")], "gold": 2}, {"prompt": asked, "gold": 4, "tools": json.dumps(TOOLS)}]
-    assert stores["rl_tokens", ""].manifest.counts["refused"] == {}
+    assert stores["rl_tokens_by_domain", "p"].manifest.counts["refused"] == {}
     store = open_tokens(stores["rl_tokens", ""].directory, "prompts")
     text = workspace.vocabulary(workspace.family(Rl)).backend.decode(store.record(1, "tokens").tolist(), skip_special_tokens=False)
     assert "# Tools" in text and '{"name": "f", "arguments": {"a": 2}}' in text and text.endswith("<|im_start|>assistant\n")

@@ -18,7 +18,7 @@ from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.training import PairDataset
 from prep_assets_tests.assets.conftest import Make
-from prep_assets_tests.assets.workspaces import TOKENIZER, build_all, domain, failing, jsonl, minimal, refusals
+from prep_assets_tests.assets.workspaces import TOKENIZER, build_all, domain, failing, jsonl, minimal, part_of, refusals
 
 LIMIT = 24
 LONG = "This prompt alone has more tokens than a side of a pair may have, so that nothing at all of an answer is left of it, sadly."
@@ -57,7 +57,10 @@ def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path, storage: str)
     pairs, tokens = workspace.published("preferences"), workspace.published("preference_tokens")
     assert pairs is not None and tokens is not None
     assert not failing(workspace, tokens)
-    assert sorted(each.reason for each in refusals(tokens)) == ["equal_after_truncation", "nothing_to_train"]
+    assert sorted(each.reason for each in refusals(part_of(workspace, "preference_tokens", "d"))) == [
+        "equal_after_truncation",
+        "nothing_to_train",
+    ]
     counts = tokens.manifest.counts
     assert counts["kept"] == 21 and 0 < counts["kept_test"] < 21
     for folder, name in (("", "preferences"), ("test", "preferences_test")):
@@ -67,7 +70,7 @@ def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path, storage: str)
             for number, line in enumerate(store.row.tolist()):
                 found = store.record(number, "tokens").tolist(), store.record(number, "loss_mask").tolist()
                 assert found == reference(lines[line], side)
-    trials = selftest(workspace, tokens)
+    trials = [*selftest(workspace, tokens), *selftest(workspace, part_of(workspace, "preference_tokens", "d"))]
     assert all(trial.passed for trial in trials) and any(trial.tried for trial in trials if trial.mutation)
 
 

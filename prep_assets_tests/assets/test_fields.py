@@ -15,7 +15,7 @@ from prep_assets.stores.published import Published
 from prep_assets_tests.assets.conftest import Make
 from prep_assets_tests.assets.workspaces import build, domain, failing, jsonl, minimal, refusals, verdicts
 
-LAST = {"pretrain": "pretrain_tokens", "sft": "sft_tokens", "preference": "preferences", "rl": "rl_prompts"}
+LAST = {"pretrain": "pretrain_tokens", "sft": "sft_tokens", "preference": "preferences_by_domain", "rl": "rl_prompts_by_domain"}
 ROWS: dict[str, dict[str, Any]] = {
     "pretrain": {"text": "A document about cats."},
     "sft": {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]},
@@ -41,9 +41,9 @@ def rows(family: str, count: int = 6) -> list[dict[str, Any]]:
 def built(make: Make, tmp_path: Path, family: str, content: list[dict[str, Any]], **more: Any) -> tuple[Workspace, Published]:
     kind = "rl" if family == "groups" else family
     workspace = make(minimal(kind, {"a": domain(jsonl(tmp_path / "a.jsonl", content), SCHEMAS[family], **more)}))
-    asset = "rl_groups" if family == "groups" else LAST[kind]
+    asset = "rl_groups_by_domain" if family == "groups" else LAST[kind]
     build(workspace, f"{kind}_raw", "a")
-    return workspace, build(workspace, asset, "a" if asset.endswith("_tokens") else "")
+    return workspace, build(workspace, asset, "a")
 
 
 @pytest.mark.parametrize("family", SCHEMAS)

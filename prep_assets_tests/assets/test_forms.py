@@ -74,7 +74,7 @@ def test_functions_of_ones_own_are_judged_row_by_row(make: Make, tmp_path: Path,
     rows: list[dict[str, Any]] = [{"a": "yes", "b": "no"}, {"a": "yes"}, {"a": "yes", "label": True}]
     own = {"o": domain(jsonl(tmp_path / "o.jsonl", rows), "own_forms:either")}
     try:
-        pairs = build_all(make(minimal("preference", own, test_fraction=0.0), "p"), ["preference"])["preferences", ""]
+        pairs = build_all(make(minimal("preference", own, test_fraction=0.0), "p"), ["preference"])["preferences_by_domain", "o"]
         workspace = make(minimal("sft", own), "s")
         build(workspace, "sft_raw", "o")
         tokens = build(workspace, "sft_tokens", "o")

@@ -77,10 +77,11 @@ def test_a_table_without_a_row_is_not_published(make: Make, one: Path, packing: 
     assert workspace.published("sft_packed") is None
 
 
-def test_nothing_to_tokenize_is_said(make: Make, tmp_path: Path) -> None:
+def test_pairs_that_are_all_held_out_are_tokenized_as_such(make: Make, tmp_path: Path) -> None:
     file = jsonl(tmp_path / "p.jsonl", [{"prompt": "q", "chosen": "y", "rejected": "n"}])
-    with pytest.raises(PrepAssetsError, match="preference_tokens: there is nothing to build from"):
-        build_all(make(minimal("preference", {"a": domain(file, "preference")}, test_fraction=0.999999)), ["preference"])
+    found = build_all(make(minimal("preference", {"a": domain(file, "preference")}, test_fraction=0.999999)), ["preference"])
+    counts = found["preference_tokens", ""].manifest.counts
+    assert (counts["kept"], counts["kept_test"]) == (1, 1)
 
 
 def test_a_limit_below_every_example_stops_with_the_numbers(make: Make) -> None:
@@ -232,7 +233,11 @@ def test_more_different_questions_than_there_are(make: Make) -> None:
 def test_preferences_as_messages(make: Make) -> None:
     domains = {"h": domain("hh.jsonl.gz", "hh", options={"split_turns": True}), "u": domain("ultrafeedback.jsonl", "ultrafeedback")}
     found = built(make(minimal("preference", domains, form="messages")), "preference")
-    assert found["preferences", ""].manifest.counts["refused"] == {}
+    assert (
+        found["preferences_by_domain", "h"].manifest.counts["refused"]
+        == {}
+        == found["preferences_by_domain", "u"].manifest.counts["refused"]
+    )
 
 
 def test_golds_written_in_every_way_that_the_schema_takes(make: Make, tmp_path: Path) -> None:
@@ -248,7 +253,7 @@ def test_golds_written_in_every_way_that_the_schema_takes(make: Make, tmp_path: 
     rows.append({"question": "What is 1/0?", "answer": "nobody knows\n#### 1/0"})
     workspace = make(minimal("rl", {"a": domain(jsonl(tmp_path / "g.jsonl", rows), "gsm8k")}, arithmetic={"n": 3}))
     found = built(workspace, "rl")
-    assert [r.id for r in refusals(found["rl_prompts", ""])] == ["g.jsonl:6"]
+    assert [r.id for r in refusals(found["rl_prompts_by_domain", "a"])] == ["g.jsonl:6"]
 
 
 def test_a_gold_that_is_text(make: Make, tmp_path: Path) -> None:

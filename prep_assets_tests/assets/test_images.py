@@ -31,6 +31,7 @@ from prep_assets_tests.assets.workspaces import (
     failing,
     jsonl,
     make,
+    part_of,
     refusals,
     resealed,
     tree,
@@ -417,7 +418,8 @@ def test_preferences_and_prompts_refuse_images(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, families)
     for raw, asset in (("preference_raw", "preferences"), ("rl_raw", "rl_prompts")):
         build(workspace, raw, "mine")
-        published = build(workspace, asset)
+        build(workspace, asset)
+        published = part_of(workspace, asset, "mine")
         assert [each.reason for each in refusals(published)] == ["unsupported_media"]
         assert not any(b"1.png" in path.read_bytes() for path in published.directory.rglob("*.jsonl"))
 

@@ -20,7 +20,6 @@ import pytest
 
 from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
-from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import build, failing, refusals, workspace_in
 
@@ -142,7 +141,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     ),
     "rl": ("rl", {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "chatml"}, {"gsm8k": Case("gsm8k/train.jsonl", "gsm8k")}),
 }
-LAST = {"pretrain": "pretrain_tokens", "sft": "sft_tokens", "preference": "preferences", "rl": "rl_prompts"}
+LAST = {"pretrain": "pretrain_tokens", "sft": "sft_tokens", "preference": "preferences_by_domain", "rl": "rl_prompts_by_domain"}
 
 
 def rows_of(file: Path) -> list[Any]:
@@ -203,12 +202,6 @@ def stores(family: str, workspace: Workspace) -> Iterator[Published]:
                 yield published
 
 
-def domain_of_refusal(published: Published, cases: dict[str, Case], record: str) -> str:
-    """Stores without partitions name files only, and each file is one domain's."""
-    file = record.rpartition(":")[0]
-    return published.manifest.partition or next(name for name, case in cases.items() if Path(case.file).name == file)
-
-
 def test_every_record_is_kept_or_refused_for_a_reason_that_is_counted_independently(group: Group, real_data: Path) -> None:
     key, family, workspace, cases = group
     lines = []
@@ -216,11 +209,11 @@ def test_every_record_is_kept_or_refused_for_a_reason_that_is_counted_independen
         rows = rows_of(real_data / case.file)
         raw = workspace.published(f"{family}_raw", name)
         asset = ASSETS[LAST[family]]
-        published = workspace.published(asset.name, name if asset.partitioned else "")
+        published = workspace.published(asset.name, name)
         assert raw is not None
         assert published is not None
         assert (raw.manifest.counts["read"], raw.manifest.counts["kept"]) == (len(rows), len(rows))
-        mine = [each for each in refusals(published) if domain_of_refusal(published, cases, each.id) == name]
+        mine = refusals(published)
         found = Counter(each.reason for each in mine)
         assert found == expected_refusals(rows, case), name
         for each in mine:
@@ -228,23 +221,14 @@ def test_every_record_is_kept_or_refused_for_a_reason_that_is_counted_independen
             assert each.detail
             payload = json.dumps(rows[int(each.id.rpartition(":")[2])], ensure_ascii=False)
             assert (each.payload, each.payload_length) == (payload[:2000], len(payload))
-        kept, tokens = of_domain(workspace, published, family, name)
+        kept, tokens = (
+            published.manifest.counts["kept"],
+            f"{published.manifest.counts['tokens']:,}" if "tokens" in published.manifest.counts else "",
+        )
         assert kept == len(rows) - len(mine), name
         lines.append(f"| `{case.file}` | `{case.schema}` | `{asset.name}` | {len(rows):,} | {kept:,} | {in_words(found)} | {tokens} |")
     print(f"{HEAD}" + "\n".join(lines))
     compare_with_page(key, lines)
-
-
-def of_domain(workspace: Workspace, published: Published, family: str, name: str) -> tuple[int, str]:
-    """Records of one domain in a store, and their tokens."""
-    if published.manifest.partition:
-        counts = published.manifest.counts
-        return counts["kept"], f"{counts['tokens']:,}"
-    kept = 0
-    for path in sorted(published.directory.glob("*.jsonl")):
-        found = open_lines(published.directory, path.stem)
-        kept += int((found.index["source"] == found.sources.index(name)).sum())
-    return kept, ""
 
 
 def in_words(found: Counter[str]) -> str:

@@ -36,6 +36,7 @@ from prep_assets_tests.assets.workspaces import (
     jsonl,
     make,
     out_of_date,
+    part_of,
     refusals,
     tree,
     verdicts,
@@ -134,10 +135,10 @@ def test_groups_are_tokenized_like_their_template(made: Workspace) -> None:
 
 
 def test_a_group_is_whole_or_refused(made: Workspace) -> None:
-    store, counts = published(made), published(made).manifest.counts
-    assert counts["refused"] == dict.fromkeys(sorted(BAD), 1)
-    assert counts["read"] == len(ROWS) + 1 + 5 == counts["kept"] + len(BAD)
-    assert counts["kept"] == counts["train"] + counts["test"]
+    store, counts = part_of(made, "rl_groups", "scored"), published(made).manifest.counts
+    assert store.manifest.counts["refused"] == dict.fromkeys(sorted(BAD), 1)
+    assert store.manifest.counts["read"] == len(ROWS) + 1 == store.manifest.counts["kept"] + len(BAD)
+    assert counts["kept"] == counts["train"] + counts["test"] == counts["read"] == store.manifest.counts["kept"] + 5
     assert counts["responses"] == sum(len(row["responses"]) for row in [*GOOD, *GOOD[:5], CHAT]) + 2
     listed = {f"{each.stage}/{each.reason}": each for each in refusals(store)}
     assert listed["tokenize/too_long"].detail.startswith("response 1: ")
@@ -155,13 +156,15 @@ def test_what_is_held_out_is_by_its_prompt(made: Workspace) -> None:
 def test_prompts_and_groups_do_not_read_each_others_domains(made: Workspace) -> None:
     family = made.family(Rl)
     assert (group_domains(family), prompt_domains(family)) == (("again", "scored"), ("gsm8k",))
-    prompts = published(made, "rl_prompts")
+    prompts = part_of(made, "rl_prompts", "gsm8k")
+    assert asset_named("rl_groups_by_domain", made).partitions(made) == ("scored", "again")
     assert (prompts.manifest.counts["read"], prompts.manifest.counts["refused"]) == (200, {})
     assert open_lines(prompts.directory, "rl_prompts_train").sources == ("gsm8k",)
 
 
 def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
-    found = verdicts(made, published(made))
+    store = part_of(made, "rl_groups", "scored")
+    found = verdicts(made, store)
     expected = {
         "file_hashes",
         "accounting",
@@ -174,15 +177,18 @@ def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
     }
     assert set(found) == expected
     assert [name for name, verdict in found.items() if not verdict.passed] == []
-    counts = published(made).manifest.counts
+    counts = store.manifest.counts
     assert found["mask_alignment"].numbers["rows_checked"] == counts["responses"] == found["rewards"].numbers["rewards_checked"]
     assert found["mask_alignment"].numbers["trained_tokens"] == counts["trained_tokens"]
     assert found["tokenization_identity"].numbers["rows_tokenized_again"] == counts["responses"] + counts["kept"]
-    assert failing(made, published(made, "rl_prompts")) == []
+    assert failing(made, published(made, "rl_prompts")) == [] == failing(made, published(made))
+    [held] = [verdict.numbers for name, verdict in verdicts(made, published(made)).items() if name == "merged"]
+    counts = published(made).manifest.counts
+    assert held["records_checked"] == 2 * counts["kept"] + counts["responses"]
 
 
 def test_selftest_catches_every_corruption(made: Workspace) -> None:
-    trials = selftest(made, published(made))
+    trials = selftest(made, part_of(made, "rl_groups", "scored"))
     assert [trial for trial in trials if not trial.passed] == []
     assert all(trial.tried for trial in trials if trial.mutation != "a held-out row in the training part")
     names = {trial.mutation for trial in trials}
@@ -230,8 +236,9 @@ def test_the_names_that_definitions_load_by_are_those_of_the_registry() -> None:
 
 def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_path: Path) -> None:
     rl = [name for name, asset in ASSETS.items() if asset.family == "rl"]
-    assert list(assets_of(made)) == [*rl, "rl_groups"] and list(EVERY) == [*ASSETS, "rl_groups"]
-    assert asset_named("rl_groups", made).upstream == ("rl_raw",)
+    groups = ["rl_groups_by_domain", "rl_groups"]
+    assert list(assets_of(made)) == [*rl, *groups] and list(EVERY) == [*ASSETS, *groups]
+    assert [asset_named(name, made).upstream for name in groups] == [("rl_raw",), ("rl_groups_by_domain",)]
     without = workspace_of(tmp_path, {"gsm8k": domain("gsm8k.jsonl", "gsm8k")})
     assert list(assets_of(without)) == rl
     with pytest.raises(ConfigError, match=r"no asset 'rl_groups': no domain of rl\.yaml has a schema that gives a Group"):
@@ -292,7 +299,7 @@ def test_plain_groups_have_no_template(tmp_path: Path) -> None:
     rows = [{"q": "Q: why?\nA:", "a": [" because", " no"], "r": [1, 0]}, {"q": "Q: why? ", "a": ["because"], "r": [1]}]
     options = {"options": {"sources": sources}}
     made = workspace_of(tmp_path, {"plain": domain(jsonl(tmp_path / "g.jsonl", rows), "sections", **options)}, test_fraction=0)
-    found = build_all(made, ["rl"])["rl_groups", ""]
+    found = build_all(made, ["rl"])["rl_groups_by_domain", "plain"]
     assert failing(made, found) == []
     # the space before the answer would be one token with it
     assert [(each.id, each.reason) for each in refusals(found)] == [("g.jsonl:1", "prompt_differs")]
@@ -350,7 +357,7 @@ def test_schemas_of_ones_own_say_by_their_annotation_what_they_give(tmp_path: Pa
     try:
         assert (group_domains(made.family(Rl)), prompt_domains(made.family(Rl))) == (("s",), ("a", "gone"))
         build(made, "rl_raw", "s")
-        found = build(made, "rl_groups")
+        found = build(made, "rl_groups_by_domain", "s")
         assert found.manifest.counts["kept"] == 1
         assert found.manifest.counts["refused"] == {
             "group/fractional_weight": 1,

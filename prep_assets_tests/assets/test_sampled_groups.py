@@ -57,7 +57,7 @@ def built(folder: Path, rows: list[dict[str, Any]], keys: dict[str, str] = KEYS,
     family = {"tokenizer": TOKENIZER, "domains": domains, "output": {"storage_format": "bin"}, **options}
     workspace = workspace_in(folder, {"rl": family})
     build(workspace, "rl_raw", "rollouts")
-    return workspace, build(workspace, "rl_groups")
+    return workspace, build(workspace, "rl_groups_by_domain", "rollouts")
 
 
 def test_ids_are_stored_as_they_were_sampled(tmp_path: Path) -> None:
@@ -135,6 +135,8 @@ def test_exports_carry_them_or_refuse(tmp_path: Path) -> None:
     exports = {name: {"from": "rl_groups", "to": name} for name in ("hf_arrow", "astrai")}
     rows = [rollout(number) for number in range(3)]
     workspace, _ = built(tmp_path, rows, exports=exports)
+    merged = build(workspace, "rl_groups")
+    assert merged.manifest.counts["sampled"] == 6 and failing(workspace, merged) == []
     (arrow, astrai) = (next(each for name, each in assets_of(workspace).items() if name.endswith(form)) for form in ("hf_arrow", "astrai"))
     found = make(workspace, arrow)
     (file,) = found.directory.rglob("*.arrow")

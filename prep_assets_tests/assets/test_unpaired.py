@@ -91,7 +91,7 @@ def test_an_empty_prompt_or_answer_is_refused(make: Any, tmp_path: Path) -> None
         {"messages": [{"role": "assistant", "content": "A."}], "label": False},
     ]
     workspace = make(minimal("preference", domains(tmp_path, [*ROWS, *bad])))
-    published = build_all(workspace, ["preference"])["preferences", ""]
+    published = build_all(workspace, ["preference"])["preferences_by_domain", "labelled"]
     assert {each.id: each.reason for each in refusals(published)} == {
         "kto.jsonl:40": "empty_prompt",
         "kto.jsonl:41": "empty_answer",

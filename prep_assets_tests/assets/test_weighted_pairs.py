@@ -17,7 +17,7 @@ from prep_assets.proofs.lines_match import Line
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.assets.conftest import Make
-from prep_assets_tests.assets.workspaces import build_all, domain, failing, jsonl, minimal, refusals
+from prep_assets_tests.assets.workspaces import build_all, domain, failing, jsonl, minimal, part_of, refusals
 
 
 def array(chosen: list[tuple[str, float]], rejected: list[tuple[str, float]]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def test_answers_keep_their_weights(make: Make, tmp_path: Path) -> None:
     workspace = built(make, tmp_path, "auto")
     pairs, tokens = workspace.published("preferences"), workspace.published("preference_tokens")
     assert pairs is not None and tokens is not None
-    assert [each.reason for each in refusals(pairs)] == ["fractional_weight"]
+    assert [each.reason for each in refusals(part_of(workspace, "preferences", "d"))] == ["fractional_weight"]
     rows = list(open_lines(pairs.directory, "preferences"))
     parts = [{"type": "text", "text": "Not this.", "loss_weight": 0.0}, {"type": "text", "text": " But this.", "loss_weight": 1.0}]
     assert rows[0]["chosen"] == [{"role": "assistant", "content": parts}]
@@ -67,7 +67,7 @@ def test_strings_cannot_say_them(make: Make, tmp_path: Path) -> None:
     workspace = built(make, tmp_path, "text")
     pairs = workspace.published("preferences")
     assert pairs is not None
-    assert [each.reason for each in refusals(pairs)] == ["not_plain_text", "fractional_weight"]
+    assert [each.reason for each in refusals(part_of(workspace, "preferences", "d"))] == ["not_plain_text", "fractional_weight"]
 
 
 @pytest.mark.parametrize(("format", "options"), [("hf_arrow", {}), ("tlfs", {})])
@@ -84,7 +84,7 @@ def test_selftest_spoils_weights(make: Make, tmp_path: Path) -> None:
     workspace = built(make, tmp_path, "auto")
     pairs, tokens = workspace.published("preferences"), workspace.published("preference_tokens")
     assert pairs is not None and tokens is not None
-    trials = selftest(workspace, pairs)
+    trials = selftest(workspace, part_of(workspace, "preferences", "d"))
     assert [(trial.tried, trial.caught) for trial in trials if "loss weights" in trial.mutation] == [(1, 1), (1, 1)]
     assert [trial for trial in [*trials, *selftest(workspace, tokens)] if not trial.passed] == []
 

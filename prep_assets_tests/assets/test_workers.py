@@ -133,8 +133,8 @@ def built_by(count: int, workspace: Workspace, asset: str, pool: Pool) -> tuple[
     [
         (chats, "sft_tokens", 2),
         (documents, "pretrain_tokens", 7),
-        (pairs, "preference_tokens", 2),
-        (prompts, "rl_tokens", 2),
+        (pairs, "preference_tokens_by_domain", 2),
+        (prompts, "rl_tokens_by_domain", 2),
     ],
 )
 def test_bytes_do_not_depend_on_the_number_of_workers(

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from prep_assets.assets.graph import CHECKS, EVERY, asset_named, assets_of, run_check
-from prep_assets.assets.stage import Asset, Check
+from prep_assets.assets.stage import Asset, Check, FromParts
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import State, plan, run
@@ -108,8 +108,19 @@ def workspace_in(folder: Path, families: Mapping[str, Any]) -> Workspace:
 
 
 def build(workspace: Workspace, asset: str, partition: str = "") -> Published:
-    """Build one store from what there is."""
+    """Build one store from what there is; one that merges others with these."""
+    source = EVERY[asset].source
+    for name in source.assets if isinstance(source, FromParts) else ():
+        for each in EVERY[name].partitions(workspace):
+            make(workspace, EVERY[name], each)
     return make(workspace, EVERY[asset], partition)
+
+
+def part_of(workspace: Workspace, asset: str, name: str) -> Published:
+    """The store of one domain that a store was merged from."""
+    found = workspace.published(EVERY[asset].parts, name)
+    assert found is not None
+    return found
 
 
 def make(workspace: Workspace, asset: Asset, partition: str = "") -> Published:
@@ -130,7 +141,7 @@ def out_of_date(workspace: Workspace, asset: Asset, partition: str = "") -> list
 def build_all(workspace: Workspace, families: Iterable[str] = FAMILIES) -> dict[tuple[str, str], Published]:
     """Build every store of the families, what feeds others first."""
     chosen = [asset for name, asset in assets_of(workspace).items() if asset.family in families and name in EVERY]
-    return {(asset.name, each): build(workspace, asset.name, each) for asset in chosen for each in asset.partitions(workspace)}
+    return {(asset.name, each): make(workspace, asset, each) for asset in chosen for each in asset.partitions(workspace)}
 
 
 def verdicts(workspace: Workspace, published: Published) -> dict[str, Verdict]:

@@ -59,7 +59,8 @@ def test_export_and_how_to_open_it(scored: Workspace, run: Run, tmp_path: Path) 
 
 
 def test_selftest_finds_the_groups(scored: Workspace, run: Run) -> None:
-    said = run("selftest", "rl_groups")
+    assert "another reward" in run("selftest", "rl_groups").stdout
+    said = run("selftest", "rl_groups", "-p", "scored")
     assert said.exit_code == 0 and "rewards cut to whole numbers" in said.stdout
 
 

@@ -55,7 +55,7 @@ def test_only_the_missing_partition_is_built(built: Path, instance: dg.DagsterIn
 def test_two_layers_without_partitions_are_built_in_order(stores: Path, instance: dg.DagsterInstance) -> None:
     result = run(instance, "preference_tokens")
     assert result.success
-    assert built_for(result) == ["preference_raw", "preferences"]
+    assert built_for(result) == ["preference_raw", "preferences_by_domain", "preference_tokens_by_domain", "preferences"]
 
 
 def test_a_partition_brings_only_its_own_source_up_to_date(stores: Path, instance: dg.DagsterInstance) -> None:
@@ -89,8 +89,8 @@ def test_on_missing_fail_lists_all_layers_in_the_order_to_build_them(stores: Pat
     result = run(instance, "preference_tokens", options={"preference_tokens": {"on_missing": "fail"}})
     commands = [line.strip() for line in failures(result).splitlines() if "prep-assets build" in line]
     assert [command.removeprefix("prep-assets build ") for command in commands] == [
-        "preference_raw --partition hh",
-        "preference_raw --partition ultrafeedback",
+        *(f"{name} --partition hh" for name in ("preference_raw", "preferences_by_domain", "preference_tokens_by_domain")),
+        *(f"{name} --partition ultrafeedback" for name in ("preference_raw", "preferences_by_domain", "preference_tokens_by_domain")),
         "preferences",
     ]
 

@@ -102,7 +102,10 @@ def test_on_missing_fail_in_the_file_stops_with_the_command(tmp_path: Path) -> N
     env = environment(ROOT, PREP_ASSETS_CONFIG_DIR=str(configs), PREP_ASSETS_STORE_DIR=str(tmp_path / "stores"))
     said = materialize(tmp_path, "rl_prompts", env)
     assert said.returncode == 1
-    assert "rl_prompts is made from rl_raw[sums] (no store yet), and on_missing is fail. Build that first:" in said.stderr
+    assert (
+        "rl_prompts is made from rl_raw[sums] (no store yet), rl_prompts_by_domain[sums] (no store yet), and on_missing is fail. Build that first:"
+        in said.stderr
+    )
     assert "  prep-assets build rl_raw --partition sums" in said.stderr
     assert not (tmp_path / "stores" / "rl_raw").exists()
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import data_version, materializations, run, stale
+
+PREFERENCE = [name for name, asset in ASSETS.items() if asset.family == "preference"]
 
 
 def latest(instance: dg.DagsterInstance, asset: str) -> dg.AssetMaterialization:
@@ -72,10 +75,11 @@ def test_a_run_of_one_partition_after_a_range_leaves_everything_in_sync(built: P
 def test_what_one_run_built_for_another_is_in_sync(stores: Path, instance: dg.DagsterInstance) -> None:
     assert run(instance, "preference_tokens").success
     assert [stale(instance, "preference_raw", each) for each in ("hh", "ultrafeedback")] == [[], []]
+    assert [stale(instance, f"{name}_by_domain", "hh") for name in ("preferences", "preference_tokens")] == [[], []]
     assert stale(instance, "preferences") == [] == stale(instance, "preference_tokens")
 
 
 def test_new_content_upstream_is_seen(built: Path, instance: dg.DagsterInstance) -> None:
-    assert run(instance, "preference_raw", "preferences", "preference_tokens", between=("hh", "ultrafeedback")).success
-    assert run(instance, "preferences", options={"preferences": {"test_fraction": 0.5, "publish": True}}).success
+    assert run(instance, *PREFERENCE, between=("hh", "ultrafeedback")).success
+    assert run(instance, "preferences", options={"preferences": {"seed": 5, "publish": True}}).success
     assert stale(instance, "preference_tokens") == ["preference_tokens has a new dependency data version"]

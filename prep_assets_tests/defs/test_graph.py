@@ -30,13 +30,33 @@ GRAPH: dict[str, tuple[str, set[str], bool, set[str]]] = {
     "sft_template": ("sft", set(), False, {"file_hashes", "policy_supported"}),
     "sft_packed": ("sft", {"sft_tokens"}, False, {*PACKED_CHECKS, "mixture"}),
     "preference_raw": ("preference", set(), True, RAW_CHECKS),
-    "preferences": ("preference", {"preference_raw"}, False, {*SOURCED, "pair_sanity", "source_match"}),
-    "preference_tokens": ("preference", {"preferences"}, False, {*TOKEN_CHECKS, "selection"}),
+    "preferences_by_domain": ("preference", {"preference_raw"}, True, {*SOURCED, "pair_sanity", "source_match"}),
+    "preferences": ("preference", {"preferences_by_domain"}, False, {*RAW_CHECKS, "pair_sanity", "merged"}),
+    "preference_tokens_by_domain": ("preference", {"preferences_by_domain"}, True, {*TOKEN_CHECKS, "selection"}),
+    "preference_tokens": (
+        "preference",
+        {"preference_tokens_by_domain", "preferences_by_domain", "preferences"},
+        False,
+        {*RAW_CHECKS, "row_integrity", "merged"},
+    ),
     "rl_raw": ("rl", set(), True, RAW_CHECKS),
-    "rl_prompts": ("rl", {"rl_raw"}, False, {*SOURCED, "gold_answers", "source_match"}),
+    "rl_prompts_by_domain": ("rl", {"rl_raw"}, True, {*SOURCED, "gold_answers", "source_match"}),
+    "rl_prompts": ("rl", {"rl_prompts_by_domain"}, False, {*RAW_CHECKS, "merged"}),
     "arithmetic_prompts": ("rl", set(), False, {"file_hashes", "gold_answers", "source_match"}),
-    "rl_tokens": ("rl", {"rl_prompts", "arithmetic_prompts"}, False, {*SOURCED, "row_integrity", "tokenization_identity"}),
+    "rl_tokens_by_domain": ("rl", {"rl_prompts_by_domain"}, True, {*SOURCED, "row_integrity", "tokenization_identity"}),
+    "arithmetic_tokens": ("rl", {"arithmetic_prompts"}, False, {*SOURCED, "row_integrity", "tokenization_identity"}),
+    "rl_tokens": (
+        "rl",
+        {"rl_tokens_by_domain", "rl_prompts_by_domain", "rl_prompts", "arithmetic_prompts", "arithmetic_tokens"},
+        False,
+        {*RAW_CHECKS, "row_integrity", "merged"},
+    ),
 }
+
+
+def of_family(family: str) -> list[str]:
+    return [name for name, (of, *_) in GRAPH.items() if of == family]
+
 
 REPORTS = {f"{family}_report" for family, *_ in GRAPH.values()}
 
@@ -124,8 +144,8 @@ def test_partitions_of_a_family_are_one_definition() -> None:
         ("+key:sft_packed", {"sft_raw", "sft_tokens", "sft_packed"}),
         ("*sft_packed", {"sft_raw", "sft_tokens", "sft_packed"}),
         ("+sft_packed", {"sft_tokens", "sft_packed"}),  # the older syntax: one layer only
-        ("+key:rl_tokens", {"rl_raw", "rl_prompts", "arithmetic_prompts", "rl_tokens"}),
-        ("group:preference", {"preference_raw", "preferences", "preference_tokens", "preference_report"}),
+        ("+key:rl_tokens", set(of_family("rl"))),
+        ("group:preference", {*of_family("preference"), "preference_report"}),
         ("sft_raw,sft_tokens", {"sft_raw", "sft_tokens"}),
     ],
 )
@@ -138,12 +158,12 @@ def test_selections_of_the_command_line(selection: str, expected: set[str]) -> N
     [
         ("refresh_pretrain", {"pretrain_raw", "pretrain_tokens"}),
         ("refresh_sft", {"sft_raw", "sft_tokens"}),
-        ("refresh_preference", {"preference_raw"}),
-        ("refresh_rl", {"rl_raw"}),
+        ("refresh_preference", {"preference_raw", "preferences_by_domain", "preference_tokens_by_domain"}),
+        ("refresh_rl", {"rl_raw", "rl_prompts_by_domain", "rl_tokens_by_domain"}),
         ("rebuild_pretrain", {"pretrain_raw", "pretrain_tokens"}),
         ("rebuild_sft", {"sft_raw", "sft_tokens", "sft_template", "sft_packed"}),
-        ("rebuild_preference", {"preference_raw", "preferences", "preference_tokens"}),
-        ("rebuild_rl", {"rl_raw", "rl_prompts", "arithmetic_prompts", "rl_tokens"}),
+        ("rebuild_preference", set(of_family("preference"))),
+        ("rebuild_rl", set(of_family("rl"))),
     ],
 )
 def test_jobs_build_and_check(job: str, assets: set[str]) -> None:

@@ -10,7 +10,7 @@ import dagster as dg
 import h5py
 import pytest
 
-from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.graph import ASSETS, with_parts
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.metadata import SHOWN_FILES, store_metadata
 from prep_assets.records.quarantine import read_quarantine
@@ -19,7 +19,7 @@ from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import materializations, plain
 
 TABLES = [name for name in ASSETS if name != "sft_template"]
-TOKENS = ["pretrain_tokens", "sft_tokens", "sft_packed", "preference_tokens", "rl_tokens"]
+TOKENS = ["pretrain_tokens", "sft_tokens", "sft_packed", *with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"]
 
 
 def all_of(everything: Everything, asset: str) -> list[dict[str, Any]]:

@@ -210,8 +210,9 @@ def test_a_whole_section_may_be_set(built: Path, instance: dg.DagsterInstance) -
         ("sft_tokens", "gsm8k", {"template": "chatml"}),
         ("sft_tokens", "gsm8k", {"test_fraction": 0.3, "engine": "reference"}),
         ("pretrain_tokens", "docs", {"output": {"storage_format": "bin", "max_tokens_per_shard": 500}, "preprocessing": {"min_chars": 50}}),
-        ("preferences", None, {"test_fraction": 0.5, "seed": 3, "max_per_source": 10}),
-        ("rl_prompts", None, {"test_fraction": 0.5}),
+        ("preferences_by_domain", "hh", {"test_fraction": 0.5, "max_per_source": 10}),
+        ("preferences", None, {"seed": 3}),
+        ("rl_prompts_by_domain", "gsm8k", {"test_fraction": 0.5}),
         ("arithmetic_prompts", None, {"arithmetic": {"n": 10, "largest": 5, "seed": 9}}),
     ],
 )
@@ -237,7 +238,7 @@ def test_checks_hold_for_what_a_run_chose(
         ("sft_packed", {"packing": {"row_len": "long"}}, "row_len"),
         ("sft_packed", {"packing": {"weights": {"gsm8k": "half"}}}, "weights"),
         ("sft_packed", {"domains": {}}, "domains"),
-        ("preferences", {"form": "txt"}, "messages"),
+        ("preferences_by_domain", {"form": "txt"}, "messages"),
         ("rl_tokens", {"packing": {"row_len": 5}}, "packing"),
     ],
 )

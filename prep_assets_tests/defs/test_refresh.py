@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
 from prep_assets.defs.sources import look
@@ -301,7 +302,7 @@ def test_a_night_without_a_change_writes_nothing(built: Path, instance: dg.Dagst
     [request] = tick("nightly_preference", instance, datetime(2026, 3, 1, 3, tzinfo=UTC))
     job = defs.resolve_job_def(defs.resolve_schedule_def("nightly_preference").job_name)
     assert job.execute_in_process(instance=instance, run_config=request.run_config, tags=request.tags).success
-    names = ("preference_raw", "preferences", "preference_tokens")
+    names = [name for name, asset in ASSETS.items() if asset.family == "preference"]
     assert all(each.metadata["reused"].value for name in names for each in materializations(instance, name))
     assert sorted(str(path) for path in built.rglob("manifest.json")) == before
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.assets.graph import asset_named, with_parts
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError
 from prep_assets.lineage.contents import contents
@@ -93,14 +94,16 @@ def test_a_draft_is_what_would_come(mine: Workspace, run: Command) -> None:
     assert "⟦" in shown.output
 
 
-@pytest.mark.parametrize("asset", ["pretrain_tokens", "preferences", "preference_tokens", "rl_prompts", "rl_tokens", "rl_groups"])
+@pytest.mark.parametrize(
+    "asset",
+    ["pretrain_tokens", *with_parts("preferences", "preference_tokens", "rl_prompts", "rl_tokens", "rl_groups"), "arithmetic_tokens"],
+)
 def test_every_store_can_be_read_for_comparison(made: Workspace, asset: str) -> None:
-    partition = "docs" if asset == "pretrain_tokens" else ""
-    published = made.published(asset, partition)
+    published = made.published(asset, asset_named(asset, made).partitions(made)[0])
     assert published is not None
     held = list(contents(made, published))
     counts = published.manifest.counts
-    assert len(held) == (2 * counts["kept"] if asset == "preference_tokens" else counts["kept"])
+    assert len(held) == (2 * counts["kept"] if asset.startswith("preference_tokens") else counts["kept"])
     if "tokens" in counts:
         assert sum(len(each.ids) for each in held) == counts["tokens"]
     assert len({(each.stream, each.domain, each.id) for each in held}) == len(held)

@@ -44,7 +44,12 @@ def every_trace(workspace: Workspace, asset: str) -> list[Trace]:
     return tracer.trace(every_place(tracer, asset))
 
 
-WITH_TOKENS = ("pretrain_tokens", "sft_tokens", "sft_packed", "preference_tokens", "rl_tokens", "rl_groups")
+WITH_TOKENS = (
+    *("pretrain_tokens", "sft_tokens", "sft_packed"),
+    *(f"{name}{suffix}" for name in ("preference_tokens", "rl_tokens", "rl_groups") for suffix in ("_by_domain", "")),
+    "arithmetic_tokens",
+)
+PROMPTS = ("rl_tokens_by_domain", "arithmetic_tokens", "rl_tokens")
 EXPORTS = (
     "pretrain_export_text",
     "sft_export_trl",
@@ -70,7 +75,7 @@ def test_the_source_alone_gives_every_token(made: Workspace, asset: str) -> None
                 why = each.sequence.why(place - each.piece.start + each.piece.first)
                 trained = found.row.weights is None or found.row.weights[place] != 0
                 # where there is no mask, each token of a document is trained, and none of a prompt
-                assert why.trained == (trained if asset != "rl_tokens" else False)
+                assert why.trained == (trained if asset not in PROMPTS else False)
                 assert why.because
         assert (covered <= 1).all()
         if asset not in ("sft_packed", "sft_export_trl"):  # packed rows may be padded
@@ -102,17 +107,30 @@ def test_spans_say_what_tokens_stand_for(made: Workspace, asset: str) -> None:
 def _family(asset: str) -> Any:
     from prep_assets.config.models import FAMILIES
 
-    return FAMILIES[asset.partition("_")[0]]
+    return FAMILIES["rl" if asset == "arithmetic_tokens" else asset.partition("_")[0]]
 
 
-@pytest.mark.parametrize("asset", ["preferences", "rl_prompts", "arithmetic_prompts", "preference_export_dpo", "rl_export_verl"])
+@pytest.mark.parametrize(
+    "asset",
+    [
+        "preferences_by_domain",
+        "preferences",
+        "rl_prompts_by_domain",
+        "rl_prompts",
+        "arithmetic_prompts",
+        "preference_export_dpo",
+        "rl_export_verl",
+    ],
+)
 def test_lines_come_from_their_rows(made: Workspace, asset: str) -> None:
     traces = every_trace(made, asset)
     assert traces
     for found in traces:
         [each] = found.pieces
         last = each.piece.path[-1]
-        stored = (made.place(last.asset).current().directory / f"{last.stream}.jsonl").read_text("utf-8").splitlines()[last.row]  # type: ignore[union-attr]
+        stored = (
+            (made.place(last.asset, last.partition).current().directory / f"{last.stream}.jsonl").read_text("utf-8").splitlines()[last.row]
+        )  # type: ignore[union-attr]
         said = json.loads(stored)
         assert each.line is not None
         assert {key: said[key] for key in each.line} == dict(each.line)

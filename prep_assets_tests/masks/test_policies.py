@@ -242,7 +242,7 @@ def test_preference_pairs(tmp_path: Path, name: str) -> None:
     families = minimal("preference", {"hh": domain("hh.jsonl.gz", "hh")}, template=name, form="messages")
     workspace = workspace_in(tmp_path, families)
     build(workspace, "preference_raw", "hh")
-    build(workspace, "preferences")
-    published = build(workspace, "preference_tokens")
+    build(workspace, "preferences_by_domain", "hh")
+    published = build(workspace, "preference_tokens_by_domain", "hh")
     assert published.manifest.counts["kept"] > 0
     assert failing(workspace, published) == []

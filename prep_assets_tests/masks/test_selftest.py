@@ -50,12 +50,12 @@ def workspace(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Work
         build(made, "sft_tokens", name)
     build(made, "sft_packed")
     build(made, "preference_raw", "hh")
-    build(made, "preferences")
-    build(made, "preference_tokens")
+    build(made, "preferences_by_domain", "hh")
+    build(made, "preference_tokens_by_domain", "hh")
     return made
 
 
-STORES = [*(("sft_tokens", name) for name in SFT), ("sft_packed", ""), ("preference_tokens", "")]
+STORES = [*(("sft_tokens", name) for name in SFT), ("sft_packed", ""), ("preference_tokens_by_domain", "hh")]
 
 
 def _published(workspace: Workspace, asset: str, partition: str) -> Published:

@@ -240,5 +240,5 @@ def _tokenized(tmp_path: Path, rows: list[dict[str, str]], template: str) -> Any
     options = {"template": template, "test_fraction": 0.0, "shuffle": False, "preprocessing": {"max_seq_len": 20}}
     workspace = workspace_in(tmp_path, minimal("preference", {"pairs": domain}, **options))
     build(workspace, "preference_raw", "pairs")
-    build(workspace, "preferences")
-    return build(workspace, "preference_tokens")
+    build(workspace, "preferences_by_domain", "pairs")
+    return build(workspace, "preference_tokens_by_domain", "pairs")

@@ -135,15 +135,15 @@ def documents(folder: Path, texts: Sequence[str], *, tokenizer: str | Path = TOK
 
 
 def pairs(folder: Path, rows: Sequence[tuple[str, str, str]], *, tokenizer: str | Path = TOKENIZER, **options: Any) -> Stand:
-    """`preference_tokens` of these prompts with a chosen and a rejected answer each."""
+    """`preference_tokens_by_domain` of these prompts with a chosen and a rejected answer each."""
     folder.mkdir(parents=True, exist_ok=True)
     source = jsonl(folder / "pairs.jsonl", [dict(zip(("prompt", "chosen", "rejected"), row, strict=True)) for row in rows])
     families = minimal("preference", {"pairs": domain(source, "preference")}, **{**PLAIN, "test_fraction": 0.0, **options})
     families["preference"]["tokenizer"] = str(tokenizer)
     workspace = workspace_in(folder, families)
     build(workspace, "preference_raw", "pairs")
-    build(workspace, "preferences")
-    return Stand(workspace, build(workspace, "preference_tokens"))
+    build(workspace, "preferences_by_domain", "pairs")
+    return Stand(workspace, build(workspace, "preference_tokens_by_domain", "pairs"))
 
 
 def packed(folder: Path, rows: Sequence[Chat | Mapping[str, Any]], *, row_len: int = 64, **options: Any) -> Stand:

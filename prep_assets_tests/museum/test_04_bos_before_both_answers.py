@@ -3,7 +3,7 @@
 Year: 2024
 Hit: axolotl#1616, PR#1733, trl PR#1591
 Cost: Preference training on sequences that no model ever produces.
-Stopped by: `tokenization_identity` of `preference_tokens`
+Stopped by: `tokenization_identity` of `preference_tokens_by_domain`
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from prep_assets_tests.proofs import corruption
 
 def test_no_stop_token_in_the_text(tmp_path: Path) -> None:
     stand = pairs(tmp_path, [("What is 2 + 2?", "It is 4.", "It is 5."), ("What is 3 + 3?", "It is 6.", "It is 7.")])
-    published = stand.workspace.published("preferences")
+    published = stand.workspace.published("preferences_by_domain", "pairs")
     assert published is not None
     right = Stand(stand.workspace, published)
     assert right.failing() == []

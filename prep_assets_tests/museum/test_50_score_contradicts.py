@@ -41,6 +41,6 @@ def test_it_is_refused(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "feedback.jsonl", [SOUND, WRONG, RATED])
     workspace = workspace_in(tmp_path, minimal("preference", {"feedback": domain(source, "ultrafeedback")}, test_fraction=0.0))
     build(workspace, "preference_raw", "feedback")
-    stand = Stand(workspace, build(workspace, "preferences"))
+    stand = Stand(workspace, build(workspace, "preferences_by_domain", "feedback"))
     assert stand.failing() == []
     assert [each.reason for each in refusals(stand.published)] == ["score_contradicts"] * 2

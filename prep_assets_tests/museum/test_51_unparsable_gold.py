@@ -23,7 +23,7 @@ def test_it_never_becomes_a_prompt(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "sums.jsonl", ROWS)
     workspace = workspace_in(tmp_path, minimal("rl", {"sums": domain(source, "gsm8k")}, arithmetic={"n": 10}))
     build(workspace, "rl_raw", "sums")
-    stand = Stand(workspace, build(workspace, "rl_prompts"))
+    stand = Stand(workspace, build(workspace, "rl_prompts_by_domain", "sums"))
     assert stand.failing() == []
     counts = stand.published.manifest.counts
     assert (counts["read"], counts["kept"]) == (2, 1)

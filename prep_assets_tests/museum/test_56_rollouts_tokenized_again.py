@@ -34,6 +34,6 @@ def test_sampled_ids_stay(tmp_path: Path) -> None:
     options = {"engine": "reference", "output": {"storage_format": "bin"}, "arithmetic": {"n": 5}}
     workspace = workspace_in(tmp_path, minimal("rl", {"groups": domain(source, "group", options=keys)}, **options))
     build(workspace, "rl_raw", "groups")
-    stand = Stand(workspace, build(workspace, "rl_groups"))
+    stand = Stand(workspace, build(workspace, "rl_groups_by_domain", "groups"))
     assert stand.failing() == []
     assert stand.published.manifest.counts["retokenized_otherwise"] == 1

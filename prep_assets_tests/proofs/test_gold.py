@@ -147,9 +147,9 @@ def test_a_gold_that_stands_in_its_row(gold: str, row: dict[str, object], stands
 def test_every_gold_of_gsm8k_agrees_and_every_corrupted_one_is_caught(real_data: Path, tmp_path: Path) -> None:
     families = minimal("rl", {"gsm8k": domain(real_data / "gsm8k" / "train.jsonl", "gsm8k")}, arithmetic={"n": 1})
     workspace = workspace_in(tmp_path, families)
-    for name, partition in (("rl_raw", "gsm8k"), ("rl_prompts", "")):
+    for name, partition in (("rl_raw", "gsm8k"), ("rl_prompts_by_domain", "gsm8k")):
         published = build(workspace, name, partition)
-    (check,) = (each for each in CHECKS["rl_prompts"] if each.name == "gold_answers")
+    (check,) = (each for each in CHECKS["rl_prompts_by_domain"] if each.name == "gold_answers")
     assert run_check(check, workspace, published).numbers == {"golds_checked": 7473, "golds_agreed": 7473}
 
     path = published.directory / "rl_prompts_train.jsonl"

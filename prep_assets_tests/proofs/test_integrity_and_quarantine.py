@@ -37,8 +37,21 @@ STORES = {
     "rl_raw": "gsm8k",
     "pretrain_tokens": "docs",
     "sft_tokens": "chats",
+    **dict.fromkeys(("preferences_by_domain", "preference_tokens_by_domain"), "hh"),
+    **dict.fromkeys(("rl_prompts_by_domain", "rl_tokens_by_domain"), "gsm8k"),
+    "rl_groups_by_domain": "scored",
     **dict.fromkeys(
-        ("sft_template", "sft_packed", "preferences", "preference_tokens", "rl_prompts", "arithmetic_prompts", "rl_tokens", "rl_groups"),
+        (
+            "sft_template",
+            "sft_packed",
+            "preferences",
+            "preference_tokens",
+            "rl_prompts",
+            "arithmetic_prompts",
+            "arithmetic_tokens",
+            "rl_tokens",
+            "rl_groups",
+        ),
         "",
     ),
 }

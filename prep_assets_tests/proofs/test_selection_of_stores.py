@@ -152,9 +152,10 @@ SFT = ("lines", "limited", "list", "parquet", "arrow", "zst", "gz", "xz", "bz2",
 STORES = [
     *(("sft_tokens", name) for name in SFT),
     *(("pretrain_tokens", name) for name in ("docs", "text", "file")),
-    ("preferences", ""),
-    ("rl_prompts", ""),
-    ("rl_groups", ""),
+    ("preferences_by_domain", "one"),
+    ("preferences_by_domain", "two"),
+    ("rl_prompts_by_domain", "gsm"),
+    ("rl_groups_by_domain", "scored"),
 ]
 
 
@@ -196,9 +197,25 @@ def test_the_stores_hold_every_fate(quirky: Workspace) -> None:
 
 # -- corruptions ------------------------------------------------------------------------------------------------------------------------
 
-TRAIN = {"pretrain_tokens": "{}_train", "sft_tokens": "train", "preferences": "preferences", "rl_prompts": "rl_prompts_train"}
-HELD_OUT = {"pretrain_tokens": "{}_dev", "sft_tokens": "dev", "preferences": "preferences_test", "rl_prompts": "rl_prompts_test"}
-SPOILED = [("sft_tokens", "limited"), ("sft_tokens", "parquet"), ("pretrain_tokens", "docs"), ("preferences", ""), ("rl_prompts", "")]
+TRAIN = {
+    "pretrain_tokens": "{}_train",
+    "sft_tokens": "train",
+    "preferences_by_domain": "preferences",
+    "rl_prompts_by_domain": "rl_prompts_train",
+}
+HELD_OUT = {
+    "pretrain_tokens": "{}_dev",
+    "sft_tokens": "dev",
+    "preferences_by_domain": "preferences_test",
+    "rl_prompts_by_domain": "rl_prompts_test",
+}
+SPOILED = [
+    ("sft_tokens", "limited"),
+    ("sft_tokens", "parquet"),
+    ("pretrain_tokens", "docs"),
+    ("preferences_by_domain", "one"),
+    ("rl_prompts_by_domain", "gsm"),
+]
 Spoil = Callable[[Published, str, str], None]
 
 
@@ -229,8 +246,8 @@ def put(published: Published, stream: str, record: corruption.Stored) -> None:
 def identity(published: Published, origin: dict[str, int]) -> str:
     """The record id of a place, as the quarantine of this workspace has it."""
     names = {"limited": ("a.jsonl", "b.jsonl", "t.jsonl"), "parquet": ("table.parquet",), "docs": ("docs.jsonl",)}
-    by_asset = {"preferences": ("same.jsonl",), "rl_prompts": ("gsm.jsonl",)}
-    return f"{(names | by_asset)[published.manifest.partition or published.manifest.asset][origin['file']]}:{origin['row']}"
+    names |= {"one": ("same.jsonl",), "gsm": ("gsm.jsonl",)}
+    return f"{names[published.manifest.partition][origin['file']]}:{origin['row']}"
 
 
 def refusal(published: Published, record: corruption.Stored, why: str) -> dict[str, Any]:
@@ -265,7 +282,7 @@ def duplicate_kept(published: Published, train: str, held_out: str) -> None:
 
     corruption.quarantine(published, change)
     row = int(places[0].rpartition(":")[2])
-    origin = {"source": 0} if published.manifest.asset in ("preferences", "rl_prompts") else {}
+    origin = {"source": 0} if published.manifest.asset in ("preferences_by_domain", "rl_prompts_by_domain") else {}
     origin |= {"file": 0 if not places[0].startswith("b.") else 1, "row": row}
     original = take(published, train)
     put(published, train, original)

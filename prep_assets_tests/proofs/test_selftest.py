@@ -38,11 +38,11 @@ def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, l
     assert {known[asset].family for asset in TESTED if any(trial.caught for trial in trials[asset] if trial.mutation)} == FAMILIES
     assert {check for _, check in found} == {
         *("mask_alignment", "tokenization_identity", "row_integrity", "mixture", "selection"),
-        *("source_match", "pair_sanity", "gold_answers", "rewards"),
+        *("source_match", "pair_sanity", "gold_answers", "rewards", "merged"),
     }
 
 
 def test_what_fits_no_row_says_so(trials: dict[str, list[Trial]]) -> None:
     """These pairs have no labelled answers whose label could be turned round."""
-    [label] = [trial for trial in trials["preferences"] if trial.mutation == "a label turned round"]
+    [label] = [trial for trial in trials["preferences_by_domain"] if trial.mutation == "a label turned round"]
     assert (label.tried, label.caught) == (0, 0)

@@ -29,6 +29,14 @@ from prep_assets_tests.proofs.corruption import Ragged, Spoil
 EOS, START, END, PAD = 0, 1, 2, 3
 
 
+DOMAINS = {
+    **dict.fromkeys(("preferences_by_domain", "preference_tokens_by_domain"), "hh"),
+    **dict.fromkeys(("rl_prompts_by_domain", "rl_tokens_by_domain"), "gsm8k"),
+    "rl_groups_by_domain": "scored",
+}
+"""Which store of an asset is spoiled."""
+
+
 @dataclass(frozen=True)
 class Mutation:
     """A corruption and the check that must see it."""
@@ -38,6 +46,9 @@ class Mutation:
     check: str
     spoil: Spoil
     partition: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partition", self.partition or DOMAINS.get(self.asset, ""))
 
 
 # -- masks ------------------------------------------------------------------------------------------------------------------------------
@@ -546,11 +557,8 @@ WITH_BOOKS = {
     **{f"{family}_raw": domain for family, domain in (("pretrain", "docs"), ("sft", "chats"), ("preference", "hh"), ("rl", "gsm8k"))},
     "pretrain_tokens": "docs",
     "sft_tokens": "chats",
-    "preferences": "",
-    "preference_tokens": "",
-    "rl_prompts": "",
-    "rl_tokens": "",
-    "rl_groups": "",
+    **DOMAINS,
+    **dict.fromkeys(("preferences", "preference_tokens", "rl_prompts", "arithmetic_tokens", "rl_tokens", "rl_groups"), ""),
 }
 
 NEGATED: dict[str, Any] = {"gold": lambda row: -row["gold"] if row["gold"] else 1}
@@ -563,26 +571,29 @@ GOLDS = {"sign": NEGATED, "digit": OFF_BY_ONE, "decimal": DECIMAL, "magnitude": 
 MUTATIONS = [
     *(Mutation(f"{n} ({s})", "sft_tokens", "mask_alignment", on_mask(s, c), "chats") for n, c in MASKS.items() for s in ("train", "dev")),
     *(
-        Mutation(f"{n} ({s})", "preference_tokens", "mask_alignment", on_mask(s, c))
+        Mutation(f"{n} ({s})", "preference_tokens_by_domain", "mask_alignment", on_mask(s, c))
         for n, c in MASKS.items()
         for s in ("chosen", "rejected")
     ),
     Mutation("masks swapped", "sft_tokens", "mask_alignment", swap_masks("train"), "gsm8k"),
-    Mutation("masks swapped", "preference_tokens", "mask_alignment", swap_masks("chosen")),
+    Mutation("masks swapped", "preference_tokens_by_domain", "mask_alignment", swap_masks("chosen")),
     Mutation("answer token replaced", "sft_tokens", "mask_alignment", on_tokens("train", other_answer_token), "chats"),
     Mutation("stop token replaced", "sft_tokens", "mask_alignment", on_tokens("train", other_stop), "chats"),
     Mutation("border moved", "sft_tokens", "mask_alignment", other_origin("train"), "chats"),
-    Mutation("answer token replaced", "preference_tokens", "mask_alignment", on_tokens("rejected", other_answer_token)),
+    Mutation("answer token replaced", "preference_tokens_by_domain", "mask_alignment", on_tokens("rejected", other_answer_token)),
     *(
         Mutation("all zeros", asset, "row_integrity", on_mask(stream, lambda _, mask: mask * 0), partition)
-        for asset, stream, partition in (("sft_tokens", "train", "chats"), ("preference_tokens", "rejected", ""))
+        for asset, stream, partition in (("sft_tokens", "train", "chats"), ("preference_tokens_by_domain", "rejected", ""))
     ),
     *(
         Mutation(f"id {value}", asset, "row_integrity", on_tokens(stream, put(1, value)), partition)
         for asset, stream, partition in (
             ("pretrain_tokens", "docs_train", "docs"),
             ("sft_tokens", "dev", "chats"),
+            ("preference_tokens_by_domain", "chosen", ""),
             ("preference_tokens", "chosen", ""),
+            ("rl_tokens_by_domain", "prompts", ""),
+            ("arithmetic_tokens", "arithmetic", ""),
             ("rl_tokens", "arithmetic", ""),
         )
         for value in (-1, 1 << 20)
@@ -597,7 +608,7 @@ MUTATIONS = [
     Mutation("another document's row", "pretrain_tokens", "tokenization_identity", other_origin("docs_train"), "docs"),
     *(
         Mutation(name, asset, "tokenization_identity", on_tokens(stream, change), partition)
-        for asset, stream, partition in (("sft_tokens", "dev", "chats"), ("preference_tokens", "chosen", ""))
+        for asset, stream, partition in (("sft_tokens", "dev", "chats"), ("preference_tokens_by_domain", "chosen", ""))
         for name, change in (
             ("token of the question replaced", put(4, 300)),
             ("header replaced", put(0, END)),
@@ -609,7 +620,7 @@ MUTATIONS = [
         for asset, stream, partition in (
             ("pretrain_tokens", "docs_train", "docs"),
             ("sft_tokens", "train", "chats"),
-            ("preference_tokens", "chosen", ""),
+            ("preference_tokens_by_domain", "chosen", ""),
         )
     ),
     Mutation("token replaced", "sft_packed", "mask_alignment", on_packed("sequence", assign(0, 7, 300))),
@@ -653,41 +664,60 @@ MUTATIONS = [
         for key in ("rows", "tokens", "trained_tokens", "tokens_left_out", "dev_rows", "dev_tokens_left_out")
     ),
     Mutation("a piece cut short", "sft_packed", "accounting", on_documents(length=at(-1, -1))),
-    Mutation("equal answers", "preferences", "pair_sanity", on_row("preferences", 4, chosen=lambda row: row["rejected"])),
+    Mutation("equal answers", "preferences_by_domain", "pair_sanity", on_row("preferences", 4, chosen=lambda row: row["rejected"])),
     *(
-        Mutation(f"empty {f}", "preferences", "pair_sanity", on_row("preferences", 0, **{f: " \n"}))
+        Mutation(f"empty {f}", "preferences_by_domain", "pair_sanity", on_row("preferences", 0, **{f: " \n"}))
         for f in ("prompt", "chosen", "rejected")
     ),
-    Mutation("empty answer in the test file", "preferences", "pair_sanity", on_row("preferences_test", -1, chosen="")),
-    Mutation("prompt in both files", "preferences", "pair_sanity", prompt_in_both),
-    Mutation("a field too many", "preferences", "pair_sanity", on_row("preferences", 2, score=1)),
-    Mutation("a field missing", "preferences", "pair_sanity", lambda p: corruption.lines(p, "preferences", without_field)),
+    Mutation("empty answer in the test file", "preferences_by_domain", "pair_sanity", on_row("preferences_test", -1, chosen="")),
+    Mutation("prompt in both files", "preferences_by_domain", "pair_sanity", prompt_in_both),
+    Mutation("a field too many", "preferences_by_domain", "pair_sanity", on_row("preferences", 2, score=1)),
+    Mutation("a field missing", "preferences_by_domain", "pair_sanity", lambda p: corruption.lines(p, "preferences", without_field)),
     Mutation(
-        "strings and messages", "preferences", "pair_sanity", on_row("preferences", 2, chosen=[{"role": "assistant", "content": "x"}])
+        "strings and messages",
+        "preferences_by_domain",
+        "pair_sanity",
+        on_row("preferences", 2, chosen=[{"role": "assistant", "content": "x"}]),
     ),
-    *(Mutation(f"gold: {n}", "rl_prompts", "gold_answers", on_row("rl_prompts_train", 9, **c)) for n, c in GOLDS.items()),
+    *(Mutation(f"gold: {n}", "rl_prompts_by_domain", "gold_answers", on_row("rl_prompts_train", 9, **c)) for n, c in GOLDS.items()),
     *(Mutation(f"gold: {n}", "arithmetic_prompts", "gold_answers", on_row("arithmetic_prompts", 9, **c)) for n, c in GOLDS.items()),
-    Mutation("gold in the test file", "rl_prompts", "gold_answers", on_row("rl_prompts_test", 0, **OFF_BY_ONE)),
-    Mutation("golds swapped", "rl_prompts", "gold_answers", lambda p: corruption.lines(p, "rl_prompts_train", swapped_golds)),
+    Mutation("gold in the test file", "rl_prompts_by_domain", "gold_answers", on_row("rl_prompts_test", 0, **OFF_BY_ONE)),
+    Mutation("golds swapped", "rl_prompts_by_domain", "gold_answers", lambda p: corruption.lines(p, "rl_prompts_train", swapped_golds)),
     Mutation("question changed", "arithmetic_prompts", "gold_answers", on_row("arithmetic_prompts", 0, prompt="What is 1 + 1000?")),
-    Mutation("one pair swapped", "preferences", "source_match", lambda p: corruption.lines(p, "preferences", one_swapped)),
-    Mutation("all pairs swapped", "preferences", "source_match", lambda p: corruption.lines(p, "preferences", sides_swapped)),
-    Mutation("held-out pairs swapped", "preferences", "source_match", lambda p: corruption.lines(p, "preferences_test", sides_swapped)),
-    Mutation("a foreign prompt", "preferences", "source_match", on_row("preferences", 7, prompt="What is the capital of Peru?")),
-    Mutation("prompts of the next pair", "preferences", "source_match", lambda p: corruption.lines(p, "preferences", next_lines("prompt"))),
-    Mutation("a truncated answer", "preferences", "source_match", on_row("preferences", 3, chosen=cut)),
-    Mutation("a space more", "preferences", "source_match", on_row("preferences", 3, rejected=lambda row: row["rejected"] + " ")),
-    Mutation("pairs of another row", "preferences", "source_match", other_origin("preferences")),
-    Mutation("a prompt altered", "rl_prompts", "source_match", on_row("rl_prompts_train", 5, prompt=lambda row: row["prompt"] + " Hurry.")),
-    Mutation("prompts shifted", "rl_prompts", "source_match", lambda p: corruption.lines(p, "rl_prompts_train", next_lines("prompt"))),
-    Mutation("golds shifted", "rl_prompts", "source_match", lambda p: corruption.lines(p, "rl_prompts_train", next_lines("gold"))),
-    Mutation("a held-out prompt altered", "rl_prompts", "source_match", on_row("rl_prompts_test", 0, prompt="What is 1 + 1?")),
+    Mutation("one pair swapped", "preferences_by_domain", "source_match", lambda p: corruption.lines(p, "preferences", one_swapped)),
+    Mutation("all pairs swapped", "preferences_by_domain", "source_match", lambda p: corruption.lines(p, "preferences", sides_swapped)),
+    Mutation(
+        "held-out pairs swapped", "preferences_by_domain", "source_match", lambda p: corruption.lines(p, "preferences_test", sides_swapped)
+    ),
+    Mutation("a foreign prompt", "preferences_by_domain", "source_match", on_row("preferences", 7, prompt="What is the capital of Peru?")),
+    Mutation(
+        "prompts of the next pair",
+        "preferences_by_domain",
+        "source_match",
+        lambda p: corruption.lines(p, "preferences", next_lines("prompt")),
+    ),
+    Mutation("a truncated answer", "preferences_by_domain", "source_match", on_row("preferences", 3, chosen=cut)),
+    Mutation("a space more", "preferences_by_domain", "source_match", on_row("preferences", 3, rejected=lambda row: row["rejected"] + " ")),
+    Mutation("pairs of another row", "preferences_by_domain", "source_match", other_origin("preferences")),
+    Mutation(
+        "a prompt altered",
+        "rl_prompts_by_domain",
+        "source_match",
+        on_row("rl_prompts_train", 5, prompt=lambda row: row["prompt"] + " Hurry."),
+    ),
+    Mutation(
+        "prompts shifted", "rl_prompts_by_domain", "source_match", lambda p: corruption.lines(p, "rl_prompts_train", next_lines("prompt"))
+    ),
+    Mutation(
+        "golds shifted", "rl_prompts_by_domain", "source_match", lambda p: corruption.lines(p, "rl_prompts_train", next_lines("gold"))
+    ),
+    Mutation("a held-out prompt altered", "rl_prompts_by_domain", "source_match", on_row("rl_prompts_test", 0, prompt="What is 1 + 1?")),
     *(
         Mutation(f"gold as {name}", asset, "source_match", on_row(file, 9, **change))
-        for asset, file in (("rl_prompts", "rl_prompts_train"), ("arithmetic_prompts", "arithmetic_prompts"))
+        for asset, file in (("rl_prompts_by_domain", "rl_prompts_train"), ("arithmetic_prompts", "arithmetic_prompts"))
         for name, change in (("text", AS_TEXT), ("a whole number", WHOLE))
     ),
-    Mutation("gold as text", "rl_prompts", "gold_answers", on_row("rl_prompts_train", 9, **AS_TEXT)),
+    Mutation("gold as text", "rl_prompts_by_domain", "gold_answers", on_row("rl_prompts_train", 9, **AS_TEXT)),
     Mutation(
         "another right question", "arithmetic_prompts", "source_match", on_row("arithmetic_prompts", 3, prompt="What is 1 + 1?", gold=2.0)
     ),
@@ -695,41 +725,77 @@ MUTATIONS = [
         "questions shifted", "arithmetic_prompts", "source_match", lambda p: corruption.lines(p, "arithmetic_prompts", reversed_lines)
     ),
     *(
-        Mutation(f"{name} ({stream})", "rl_tokens", "tokenization_identity", on_tokens(stream, change))
-        for stream in ("prompts", "arithmetic")
+        Mutation(f"{name} ({stream})", asset, "tokenization_identity", on_tokens(stream, change))
+        for asset, stream in (("rl_tokens_by_domain", "prompts"), ("arithmetic_tokens", "arithmetic"))
         for name, change in (("random ids", random_ids), ("tokens swapped", swapped_tokens), ("token replaced", put(4, 300)))
     ),
-    Mutation("another prompt's row", "rl_tokens", "tokenization_identity", other_origin("prompts")),
+    Mutation("another prompt's row", "rl_tokens_by_domain", "tokenization_identity", other_origin("prompts")),
     *(
         Mutation("a row that is not there", asset, "selection", foreign_row(stream), partition)
         for asset, stream, partition in (
             ("pretrain_tokens", "docs_train", "docs"),
             ("sft_tokens", "train", "chats"),
-            ("preferences", "preferences", ""),
-            ("rl_prompts", "rl_prompts_train", ""),
-            ("rl_groups", "prompts", ""),
+            ("preferences_by_domain", "preferences", ""),
+            ("rl_prompts_by_domain", "rl_prompts_train", ""),
+            ("rl_groups_by_domain", "prompts", ""),
         )
     ),
     *(
         Mutation("a line lost", asset, "selection", lambda p, stream=stream: corruption.records(p, stream, lambda rows: rows[1:]))
-        for asset, stream in (("preference_tokens", "chosen"), ("rl_tokens", "prompts"), ("rl_tokens", "arithmetic"))
+        for asset, stream in (
+            ("preference_tokens_by_domain", "chosen"),
+            ("rl_tokens_by_domain", "prompts"),
+            ("arithmetic_tokens", "arithmetic"),
+        )
     ),
-    *(Mutation(n, "rl_groups", "mask_alignment", on_mask("responses", c)) for n, c in RESPONSE_MASKS.items()),
-    Mutation("answer token replaced", "rl_groups", "mask_alignment", on_tokens("test/responses", put(0, 300))),
-    Mutation("all zeros", "rl_groups", "row_integrity", on_mask("responses", lambda _, mask: mask * 0)),
+    *(Mutation(n, "rl_groups_by_domain", "mask_alignment", on_mask("responses", c)) for n, c in RESPONSE_MASKS.items()),
+    Mutation("answer token replaced", "rl_groups_by_domain", "mask_alignment", on_tokens("test/responses", put(0, 300))),
+    Mutation("all zeros", "rl_groups_by_domain", "row_integrity", on_mask("responses", lambda _, mask: mask * 0)),
     *(
-        Mutation(f"id {value} in {stream}", "rl_groups", "row_integrity", on_tokens(stream, put(1, value)))
+        Mutation(f"id {value} in {stream}", "rl_groups_by_domain", "row_integrity", on_tokens(stream, put(1, value)))
         for stream in ("prompts", "responses", "test/prompts")
         for value in (-1, 1 << 20)
     ),
-    Mutation("token of the prompt replaced", "rl_groups", "tokenization_identity", on_tokens("prompts", put(4, 300))),
-    Mutation("tokens of the prompt swapped", "rl_groups", "tokenization_identity", on_tokens("test/prompts", swapped_tokens)),
-    Mutation("break after a response replaced", "rl_groups", "tokenization_identity", on_tokens("responses", put(-1, 300))),
-    Mutation("border of prompt and response moved", "rl_groups", "tokenization_identity", moved_into_the_response),
-    *(Mutation(n, "rl_groups", "rewards", on_rewards(c)) for n, c in REWARDS.items()),
-    Mutation("a response of another group", "rl_groups", "rewards", response_of_the_next_group),
-    Mutation("another group's row", "rl_groups", "rewards", other_origin("prompts")),
+    Mutation("token of the prompt replaced", "rl_groups_by_domain", "tokenization_identity", on_tokens("prompts", put(4, 300))),
+    Mutation("tokens of the prompt swapped", "rl_groups_by_domain", "tokenization_identity", on_tokens("test/prompts", swapped_tokens)),
+    Mutation("break after a response replaced", "rl_groups_by_domain", "tokenization_identity", on_tokens("responses", put(-1, 300))),
+    Mutation("border of prompt and response moved", "rl_groups_by_domain", "tokenization_identity", moved_into_the_response),
+    *(Mutation(n, "rl_groups_by_domain", "rewards", on_rewards(c)) for n, c in REWARDS.items()),
+    Mutation("a response of another group", "rl_groups_by_domain", "rewards", response_of_the_next_group),
+    Mutation("another group's row", "rl_groups_by_domain", "rewards", other_origin("prompts")),
     Mutation("no question", "arithmetic_prompts", "gold_answers", on_row("arithmetic_prompts", 0, prompt="How many?")),
+    Mutation("prompt in both files", "preferences", "pair_sanity", prompt_in_both),
+    *(
+        Mutation(name, asset, "merged", spoil)
+        for asset, file, held_out in (
+            ("preferences", "preferences", "preferences_test"),
+            ("rl_prompts", "rl_prompts_train", "rl_prompts_test"),
+        )
+        for name, spoil in (
+            ("a prompt altered", on_row(file, 5, prompt="What is 1 + 1?")),
+            ("a held-out prompt altered", on_row(held_out, 0, prompt="What is 1 + 1?")),
+            ("lines exchanged", lambda p, file=file: corruption.lines(p, file, reversed_lines)),
+            ("another row", other_origin(file)),
+        )
+    ),
+    *(
+        Mutation(f"{name} ({stream})", asset, "merged", on_tokens(stream, change))
+        for asset, stream in (
+            ("preference_tokens", "chosen"),
+            ("preference_tokens", "rejected"),
+            ("rl_tokens", "prompts"),
+            ("rl_tokens", "arithmetic"),
+            ("rl_groups", "responses"),
+            ("rl_groups", "test/prompts"),
+        )
+        for name, change in (("tokens swapped", swapped_tokens), ("token replaced", put(1, 300)))
+    ),
+    Mutation("masks swapped", "preference_tokens", "merged", swap_masks("chosen")),
+    Mutation("another line", "preference_tokens", "merged", other_origin("chosen")),
+    Mutation("a line lost", "rl_tokens", "merged", lambda p: corruption.records(p, "prompts", lambda rows: rows[1:])),
+    Mutation("a mask of zeros", "rl_groups", "merged", on_mask("responses", lambda _, mask: mask * 0)),
+    *(Mutation(n, "rl_groups", "merged", on_rewards(c)) for n, c in REWARDS.items()),
+    Mutation("id outside", "rl_groups", "row_integrity", on_tokens("responses", put(1, 1 << 20))),
     *(Mutation(name, asset, "accounting", spoil, partition) for asset, partition in WITH_BOOKS.items() for name, spoil in BOOKS.items()),
 ]
 
@@ -769,7 +835,7 @@ def test_clean_stores_pass_and_say_how_much_they_looked_at(pristine: Workspace) 
 
 def test_every_check_has_a_corruption() -> None:
     """`file_hashes`, which is made to hold here, and `sampled_ids` have tests of their own; `policy_supported` is about no payload."""
-    elsewhere = {("sft_template", "policy_supported"), ("rl_groups", "sampled_ids")}
+    elsewhere = {("sft_template", "policy_supported"), ("rl_groups_by_domain", "sampled_ids")}
     covered = {(mutation.asset, mutation.check) for mutation in MUTATIONS} | elsewhere
     assert covered == {(asset, check.name) for asset, checks in CHECKS.items() for check in checks if check.name != "file_hashes"}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from prep_assets.assets.reading.pinned import domain_of, read_sources
-from prep_assets.assets.stage import Check, FromLines, Store
+from prep_assets.assets.stage import Check, FromLines, FromParts, Store
 from prep_assets.assets.writing.groups import splits
+from prep_assets.exports.source import SIDES, Pairs
 from prep_assets.proofs.accounting import account
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.quarantine import read_quarantine
@@ -36,8 +37,8 @@ def _stored(store: Store) -> int:
     if store.holds(GroupStore):
         return sum(len(open_groups(folder)) for folder in splits(store.directory).values())
     streams = store.streams()
-    if isinstance(store.asset.source, FromLines):  # each file of lines goes to one stream, or to several that hold the same records
-        return sum(len(streams[stream]) for stream in store.asset.source.files if stream in streams)
+    if store.holds(Pairs):
+        return sum(len(stream) for name, stream in streams.items() if name.endswith(SIDES[0]))
     if store.recipe.get("expand") == "turns":
         return sum(int(stream.begins_row.sum()) for stream in streams.values())
     return sum(len(stream) for stream in streams.values())
@@ -45,8 +46,12 @@ def _stored(store: Store) -> int:
 
 def _available(store: Store) -> int | None:
     """Records that the stage before offers; `None` where the configuration reads only some of them."""
-    if isinstance(store.asset.source, FromLines):
-        return sum(len(open_lines(store.above(asset).directory, name)) for asset, name in store.asset.source.files.values())
+    source = store.asset.source
+    if isinstance(source, FromLines):
+        return sum(len(open_lines(store.above(asset, store.partition).directory, name)) for asset, name in source.files.values())
+    if isinstance(source, FromParts):
+        parts = [store.above(source.assets[0], name) for name in store.domains]
+        return sum(int(part.manifest.counts["kept"]) for part in (*parts, *map(store.above, source.assets[1:])))
     names, family = store.domains, store.family
     if any(domain_of(family, name).max_items for name in names) or getattr(family, "max_per_source", None):
         return None

@@ -22,7 +22,7 @@ from prep_assets.assets.writing.documents import document_text
 from prep_assets.assets.writing.groups import Tokenize
 from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
-from prep_assets.assets.writing.message_rows import RowForm
+from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.pairs import encode_pairs, pair_renderer
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder, prompt_of, prompt_row
@@ -31,7 +31,6 @@ from prep_assets.errors import Refused
 from prep_assets.proofs.selection import Again
 from prep_assets.records.quarantine import Quarantine, Refusal
 from prep_assets.samples import Record
-from prep_assets.stores.lines import open_lines
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.sentences import sentences_of
 
@@ -199,13 +198,6 @@ def prompts(store: Store, second: Second) -> Reasons:
     """How prompts are looked at again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Rl)), form_of(store.directory)
     return _one_by_one(lambda item: prompt_row(prompt_of(reasoning.read(item.example)), form))
-
-
-def form_of(directory: Path) -> RowForm:
-    """Whether the rows of a store are strings or messages, which its first row says."""
-    lines = (line for path in sorted(directory.glob("*.jsonl")) for line in open_lines(directory, path.stem))
-    first = next(lines, None)
-    return "text" if first is None or isinstance(first["prompt"], str) else "messages"
 
 
 def groups(store: Store, second: Second) -> Reasons:

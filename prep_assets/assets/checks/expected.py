@@ -248,9 +248,10 @@ def shown_text(turn: Turn, image: str) -> str:
 
 def _pairs(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Sample]]:
     """Number in the stream of one side, id and conversation of each of its records."""
-    pairs, template = store.above("preferences"), store.workspace.template(store.workspace.family(Preference))
+    pairs, template = store.above("preferences_by_domain", store.partition), store.workspace.template(store.workspace.family(Preference))
     if pairs.manifest.content_hash != store.recipe["pairs"]:
-        raise StoreError(f"preferences was built again since these tokens. Build them again: {build_command(store.asset.name)}")
+        command = build_command(store.asset.name, store.partition)
+        raise StoreError(f"preferences_by_domain[{store.partition}] was built again since these tokens. Build them again: {command}")
     name = "preferences_test" if side.startswith("test/") else "preferences"
     wanted = {int(row): number for number, row in enumerate(stream.row) if only is None or number in only}
     for line, content in enumerate(open_lines(pairs.directory, name)):

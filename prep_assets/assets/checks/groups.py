@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.expected_groups import group_conversations, group_prompts, group_rows, group_samples, group_scores
-from prep_assets.assets.stage import Store
+from prep_assets.assets.stage import Check, Store
 from prep_assets.assets.writing.groups import splits
 from prep_assets.proofs.identity import prove_identity
 from prep_assets.proofs.mask import prove_masks
@@ -19,6 +19,9 @@ def group_integrity(store: Store) -> Verdict:
     """The rows of prompts and responses."""
     size, groups = store.vocabulary.size, [open_groups(folder) for folder in splits(store.directory).values()]
     return together(check_records(stream, vocabulary_size=size) for each in groups for stream in (each.prompts, each.responses))
+
+
+GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", group_integrity)
 
 
 def group_mask(store: Store) -> Verdict:

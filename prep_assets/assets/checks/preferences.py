@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.expected import preference_conversations, preference_rows
-from prep_assets.assets.stage import Store
+from prep_assets.assets.stage import Check, Store
 from prep_assets.proofs.identity import prove_identity
 from prep_assets.proofs.mask import prove_masks
 from prep_assets.proofs.pairs import check_pairs
@@ -16,6 +16,9 @@ def pairs(store: Store) -> Verdict:
     """Pairs, and labelled answers where there are any."""
     files = ("preferences", "preferences_test", "unpaired", "unpaired_test")
     return check_pairs(*(open_lines(store.directory, name) if (store.directory / f"{name}.jsonl").is_file() else () for name in files))
+
+
+SANITY = Check("pair_sanity", "One prompt, two different answers, nothing empty, no prompt in both train and test.", pairs)
 
 
 def preference_mask(store: Store) -> Verdict:

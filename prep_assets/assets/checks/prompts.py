@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets.checks.every_store import together
+from prep_assets.assets.checks.every_store import IDENTITY, together
 from prep_assets.assets.checks.expected import fresh_render
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of, pinned
-from prep_assets.assets.stage import FromLines, Store
+from prep_assets.assets.stage import Check, FromLines, Store
 from prep_assets.assets.writing.message_rows import sample_of, turns_of
 from prep_assets.assets.writing.prompts import prompt_row
 from prep_assets.config.models import Rl
@@ -87,13 +87,21 @@ def prompt_identity(store: Store) -> Verdict:
     return together(prove_identity(prompt_conversations(store, name), store.vocabulary) for name in store.streams())
 
 
+PROMPT_IDENTITY = Check("tokenization_identity", IDENTITY, prompt_identity)
+
+
 def prompt_conversations(store: Store, stream: str) -> Iterator[Conversation]:
     """Each record of a stream of prompts with a fresh render of its line."""
     assert isinstance(store.asset.source, FromLines)
     asset, name = store.asset.source.files[stream]
-    upstream, template, tokens = store.above(asset), store.workspace.template(store.workspace.family(Rl)), store.streams()[stream]
-    if upstream.manifest.content_hash != store.recipe["prompts"][asset]:
-        raise StoreError(f"{asset} was built again since these tokens. Build them again: {build_command(store.asset.name)}")
+    upstream, template, tokens = (
+        store.above(asset, store.partition),
+        store.workspace.template(store.workspace.family(Rl)),
+        store.streams()[stream],
+    )
+    if upstream.manifest.content_hash != store.recipe["prompts"]:
+        command = build_command(store.asset.name, store.partition)
+        raise StoreError(f"{asset} was built again since these tokens. Build them again: {command}")
     wanted = {int(row): number for number, row in enumerate(tokens.row)}
     for line, content in enumerate(open_lines(upstream.directory, name)):
         if line in wanted:

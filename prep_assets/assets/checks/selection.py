@@ -21,7 +21,7 @@ from prep_assets.proofs.selection import Rules, select
 from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets.samples import Group, Prompt, Sample
+from prep_assets.samples import Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
@@ -53,7 +53,7 @@ def line_selection(store: Store) -> Verdict:
     ledger, streams, source = Ledger(refusals_of(store), 0.0), store.streams(), store.asset.source
     assert isinstance(source, FromLines)
     for stream, (asset, name) in source.files.items():
-        path = store.above(asset).directory / f"{name}.jsonl"
+        path = store.above(asset, store.partition).directory / f"{name}.jsonl"
         with path.open("rb") as file:
             blocks = select([(0, False, read_rows(file, "jsonl", None))], Rules(deduplicate=False))
             # a file without lines has no stream
@@ -111,12 +111,16 @@ def _stored(parts: Sequence[Part], number: int) -> Stored:
     return Stored.of(place, held_out, np.concatenate(unknown))
 
 
+_ALONE = ("user", "assistant", "prompt", "completion")
+"""Roles of a turn that may stand as a string."""
+
+
 def _held_out(prompt: Any, fraction: float, plain: bool) -> int:
-    """What `Stored.belongs` is. Prompts of RL are known by their plain form, whatever the form of the file."""
+    """What `Stored.belongs` is. Prompts are known by their plain form, whatever the form of the file."""
     if plain and not isinstance(prompt, str):
         if any(message.keys() != {"role", "content"} for message in prompt):
             return -1
-        prompt = prompt[0]["content"] if [message["role"] for message in prompt] == ["user"] else prompt
+        prompt = prompt[0]["content"] if len(prompt) == 1 and prompt[0]["role"] in _ALONE else prompt
     return int(fraction > 0 and is_held_out(prompt_json(prompt), fraction))
 
 
@@ -147,9 +151,10 @@ def by_text(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes
 
 
 def _prompt_of(example: object) -> Any:
-    assert isinstance(example, Group | Prompt)
-    messages = [{"role": turn.role, "content": turn.text} for turn in example.prompt]
-    return messages[0]["content"] if [turn.role for turn in example.prompt] == ["user"] else messages
+    assert isinstance(example, Group | Prompt | Pair | Sample)
+    turns = example.turns[:-1] if isinstance(example, Sample) else example.prompt
+    messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+    return messages[0]["content"] if len(turns) == 1 and turns[0].role in _ALONE else messages
 
 
 def _text_of(document: object, image: str) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets.checks.alone import form_of
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.reasoning import unrendered_reasoning
 from prep_assets.assets.stage import Store
+from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import prompt_of, prompt_row
 from prep_assets.config.models import Arithmetic, Preference, Rl

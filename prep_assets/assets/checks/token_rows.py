@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from prep_assets.assets.checks.every_store import together
-from prep_assets.assets.stage import Store
+from prep_assets.assets.stage import Check, Store
 from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.proofs.images import check_images
 from prep_assets.proofs.rows import check_records
@@ -19,6 +19,9 @@ def token_rows(store: Store) -> Verdict:
     """The rows of every stream, and the images in them."""
     streams, size = store.streams().values(), store.vocabulary.size
     return together(chain((check_records(each, vocabulary_size=size) for each in streams), image_verdicts(store, streams)))
+
+
+PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows)
 
 
 def image_verdicts(store: Store, streams: Iterable[TokenStore | PackedStore]) -> Iterator[Verdict]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from prep_assets.assets.previews.row import Preview, check_row, chosen_stream, record_name, token_texts
-from prep_assets.assets.stage import Store
+from prep_assets.assets.stage import FromRows, Store
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
@@ -19,7 +19,7 @@ def record_preview(store: Store, row: int, stream: str | None, limit: int) -> Pr
     ids = tokens.record(row, "tokens")[:limit]
     weights = tokens.record(row, "loss_mask")[:limit].astype(float).tolist() if "loss_mask" in tokens.arrays else ()
     where = f"line {int(tokens.row[row])}"
-    if store.partition:
+    if isinstance(store.asset.source, FromRows):
         where = record_name(store, store.partition, int(tokens.file[row]), int(tokens.row[row])) + _answer(tokens, row)
     title = f"{store.asset.name} {name} record {row:,} of {len(tokens):,}: {len(tokens.record(row, 'tokens')):,} tokens, from {where}"
     return Preview(title, token_texts(store.vocabulary, ids.tolist()), tuple(weights), tuple(range(len(ids))), ((0, where),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import xxhash
 from prep_assets.assets.reading.seen import Seen
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain, Family
-from prep_assets.errors import ConfigError, Refused
+from prep_assets.errors import Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Example, Pair, PlainChat, Record
@@ -54,9 +54,9 @@ def reading_recipe(domain: Domain) -> list[Any]:
     return [*domain.reading, *own]
 
 
-def domains_recipe(workspace: Workspace, family: Family, raw: str, names: Iterable[str]) -> dict[str, Any]:
-    """What a store of several domains depends on of each."""
-    return {name: {"raw": workspace.content(raw, name), "schema": reading_recipe(family.domains[name])} for name in names}
+def domain_recipe(workspace: Workspace, family: Family, raw: str, name: str) -> dict[str, Any]:
+    """What a store depends on of the domain that it is read from."""
+    return {"domain": name, "raw": workspace.content(raw, name), "schema": reading_recipe(family.domains[name])}
 
 
 def content_digest(record: Record) -> bytes:
@@ -117,16 +117,3 @@ def converter(domain: Domain, gives: type) -> Reader:
         convert = weighed_by(domain.weigh, convert)
     used = [*domain.where, *([domain.domain_key] if domain.domain_key else [])]
     return Reader(convert, Account(domain.ignore, used))
-
-
-def check_schemas(family: Family, names: Sequence[str], gives: type) -> None:
-    """Stop before a row of the first domain is converted, where a later one could not be.
-
-    Raises:
-        ConfigError: see `converter`; the message names the domain.
-    """
-    for name in names:
-        try:
-            converter(family.domains[name], gives)
-        except ConfigError as error:
-            raise ConfigError(f"domain {name}: {error}") from error

@@ -15,7 +15,7 @@ from prep_assets.disk.written import write_json
 
 NAME = "generation_config.json"
 FORMATS = ("hf_arrow",)
-TOKENS = ("sft_tokens", "sft_packed", "preference_tokens")
+TOKENS = ("sft_tokens", "sft_packed", "preference_tokens", "preference_tokens_by_domain")
 """Assets whose tokens a chat template wrote, with answers and their stop tokens in them."""
 
 

@@ -26,12 +26,14 @@ from prep_assets.samples import (
     THINKING,
     TOOL_CALL,
     USER,
+    Example,
     Pair,
     Prompt,
     Region,
     Sample,
     Turn,
 )
+from prep_assets.stores.lines import open_lines
 
 RowForm = Literal["text", "messages"]
 Columns = dict[str, Any]
@@ -73,6 +75,37 @@ def row_in_form(write: Callable[[RowForm], Columns], form: RowForm, auto: bool) 
             raise
         write("messages")
         raise NeedsMessages from refusal
+
+
+def form_of(directory: Path) -> RowForm:
+    """Whether the rows of a store are strings or messages, which its first row says."""
+    lines = (line for path in sorted(directory.glob("*.jsonl")) for line in open_lines(directory, path.stem))
+    first = next(lines, None)
+    return "text" if first is None or isinstance(first["prompt"], str) else "messages"
+
+
+UNTEMPLATED = "untemplated"
+"""Count of the rows of strings that no messages can say."""
+
+
+def is_untemplated(example: Example) -> bool:
+    """Whether an example has turns that no chat template renders, which messages always are."""
+    match example:
+        case Pair():
+            turns = (*example.prompt, *example.chosen, *example.rejected)
+        case Prompt():
+            turns = example.prompt
+        case Sample():
+            turns = example.turns
+        case _:
+            turns = ()
+    return any(turn.role in (PROMPT, COMPLETION) for turn in turns)
+
+
+def strings_as_messages(row: Mapping[str, Any]) -> Columns:
+    """A row of strings as messages: the prompt of a user, answers of an assistant."""
+    roles = {"prompt": USER, "chosen": ASSISTANT, "rejected": ASSISTANT, "completion": ASSISTANT}
+    return {key: [{"role": roles[key], "content": value}] if key in roles else value for key, value in row.items()}
 
 
 def extra_columns(example: Sample | Pair | Prompt) -> Columns:

@@ -12,7 +12,7 @@ from prep_assets.assets.writing.images import refuse_images
 from prep_assets.assets.writing.message_rows import RowForm, extra_columns, sample_of, says_something, turns_of, written
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused
-from prep_assets.samples import USER, Prompt, Turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Prompt, Turn
 from prep_assets.schemas.gold import gold_as_json_number
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.reasoning import InlineReasoning
@@ -46,8 +46,9 @@ def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
 
 
 def prompt_digest(turns: tuple[Turn, ...]) -> bytes:
-    """What decides whether a prompt is held out, whatever the form of the file, and for prompts of groups as well."""
-    plain = turns[0].text if len(turns) == 1 and turns[0].role == USER else [{"role": each.role, "content": each.text} for each in turns]
+    """What decides whether a prompt is held out, whatever the form of the file: of pairs, of RL, and of groups."""
+    alone = len(turns) == 1 and turns[0].role in (USER, ASSISTANT, PROMPT, COMPLETION)  # which a string may be
+    plain = turns[0].text if alone else [{"role": each.role, "content": each.text} for each in turns]
     return xxhash.xxh3_128_digest(msgspec.json.encode(plain))
 
 

@@ -1,0 +1,114 @@
+"""RL prompts of one domain: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prep_assets.assets.checks import alone
+from prep_assets.assets.checks.accounting import ACCOUNTING
+from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.assets.checks.prompts import prompt_golds
+from prep_assets.assets.checks.selection import SELECTION, by_prompt
+from prep_assets.assets.checks.source_match import matched_prompts, source_match
+from prep_assets.assets.columns import PROMPTS as COLUMNS
+from prep_assets.assets.options import REASONING
+from prep_assets.assets.previews.lines import line_preview
+from prep_assets.assets.reading.domain import passed_over
+from prep_assets.assets.reading.examples import domain_recipe, held_out
+from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
+from prep_assets.assets.reading.rl_domains import prompt_domains
+from prep_assets.assets.reading.source import Source
+from prep_assets.assets.selftest.lines import prompt_trials
+from prep_assets.assets.stage import Asset, Check, FromRows, Stream
+from prep_assets.assets.versions import RL as VERSION
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.message_rows import UNTEMPLATED, RowForm, in_one_form, is_untemplated, row_in_form, says_something
+from prep_assets.assets.writing.prompts import prompt_digest, prompt_of, prompt_row
+from prep_assets.config.models import Rl
+from prep_assets.errors import Refused, StoreError
+from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import Prompt
+from prep_assets.stores.lines import Lines, LinesWriter, open_lines
+from prep_assets.stores.published import Draft
+
+RAW = "rl_raw"
+TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"
+
+
+def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
+    """What the prompt files of a domain depend on."""
+    family = workspace.family(Rl)
+    return {
+        **domain_recipe(workspace, family, RAW, name),
+        "test_fraction": family.test_fraction,
+        "form": family.form,
+        **reasoning_recipe(family),
+        "deduplicate": family.preprocessing.deduplicate,
+    }
+
+
+def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path) -> Draft:
+    """Write a domain's prompts with their gold answers, in the order of the sources."""
+    form = workspace.family(Rl).form
+    return in_one_form(form, payload, lambda form, auto: _write_prompts(workspace, name, payload, quarantine_path, form, auto))
+
+
+def _audit(workspace: Workspace, _: str, payload: Path) -> None:
+    for name in (TRAIN, TEST):
+        for number, row in enumerate(open_lines(payload, name)):
+            if not says_something(row["prompt"]):
+                raise StoreError(f"{name}.jsonl line {number + 1}: an empty prompt")
+
+
+def _write_prompts(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, form: RowForm, auto: bool) -> Draft:
+    family = workspace.family(Rl)
+    reasoning, reading = unrendered_reasoning(family), Source.of(workspace, Rl, RAW, name, gives=Prompt).reading()
+    untemplated = 0
+    with ExitStack() as stack:
+        quarantine = stack.enter_context(Quarantine(quarantine_path))
+        train, test = (stack.enter_context(LinesWriter(payload, file, (name,))) for file in (TRAIN, TEST))
+        for items, in_test in reading.examples("prompts", quarantine):
+            for item in items:
+                try:
+                    prompt = prompt_of(reasoning.read(item.example))
+                    row = row_in_form(partial(prompt_row, prompt), form, auto)
+                except Refused as refusal:
+                    item.refuse(quarantine, refusal)
+                    continue
+                untemplated += is_untemplated(prompt)
+                target = test if in_test or held_out(prompt_digest(prompt.prompt), family.test_fraction) else train
+                target.append(row, source=0, file=item.record.file, at=item.record.row)
+        books = {"kept": len(train) + len(test), "train": len(train), "test": len(test), "refused": quarantine.counts}
+    counts = {"read": reading.read, **books, **({UNTEMPLATED: untemplated} if untemplated else {}), **passed_over(reading)}
+    return Draft(counts, {}, ("prompts are not empty",))
+
+
+ASSET = Asset(
+    name="rl_prompts_by_domain",
+    family="rl",
+    description="Prompts of a domain with their gold answers: `rl_prompts_train.jsonl` and `rl_prompts_test.jsonl`.",
+    version=VERSION,
+    depends=_depends,
+    write=_write,
+    audit=_audit,
+    partitioned=True,
+    upstream=(RAW,),
+    options=(*REASONING, "test_fraction", "form", "preprocessing.deduplicate"),
+    checks=(
+        INTEGRITY,
+        ACCOUNTING,
+        SELECTION,
+        Check("gold_answers", "Every gold equals a second reading of its source by other code.", prompt_golds),
+        Check("source_match", "Every prompt is what its row says, with the gold of that row.", partial(source_match, matched_prompts)),
+    ),
+    preview=line_preview,
+    selftest=prompt_trials,
+    streams={name: Stream(Lines, name) for name in (TRAIN, TEST)},
+    source=FromRows(Prompt, alone.prompts, by_prompt(Prompt), plain=True),
+    domains=prompt_domains,
+    kind="json",
+    columns=COLUMNS,
+)

@@ -1,0 +1,112 @@
+"""A merged store against the stores that it was made from: all their lines or records, once each, as they are there, in the order that is asked for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.tokens import TokenStore
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Lines and where each comes from: int64[n, 3], its domain, file and row."""
+
+    origin: Ints
+    lines: Iterable[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The records that a merged stream must hold, in order: int64[n] each.
+
+    Attributes:
+        part, record: number of a store, and of a record in it.
+        file, row: what the index of the merged stream must say of it.
+    """
+
+    part: Ints
+    record: Ints
+    file: Ints
+    row: Ints
+
+
+def check_merged_lines(name: str, merged: Shelf, parts: Shelf, seed: int | None) -> Verdict:
+    """Compare every line of a merged file.
+
+    Args:
+        name: of the file.
+        parts: the lines of all domains, end to end.
+        seed: of the shuffle; `None` where there is none.
+    """
+    count, numbers = len(parts.origin), {"lines_checked": len(merged.origin)}
+    if len(merged.origin) != count:
+        return _failed(name, f"it has {len(merged.origin):,} lines, its domains have {count:,}", numbers)
+    order = list(range(count))
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    expected = parts.origin[order] if count else parts.origin
+    wrong = np.flatnonzero((merged.origin != expected).any(axis=1))
+    if len(wrong):
+        at = int(wrong[0])
+        found, needed = (tuple(each[at].tolist()) for each in (merged.origin, expected))
+        return _failed(f"{name} line {at + 1:,}", f"is of (domain, file, row) {found}, and must be of {needed}", numbers)
+    digests = [blake2b(line, digest_size=16).digest() for line in parts.lines]
+    for at, line in enumerate(merged.lines):
+        if blake2b(line, digest_size=16).digest() != digests[order[at]]:
+            return _failed(f"{name} line {at + 1:,}", f"is not as its domain has it: {line[:200]!r}", numbers)
+    return Verdict(True, f"{count:,} lines of {name} are those of their domains, in their order", numbers)
+
+
+def check_merged_records(
+    name: str, merged: TokenStore, parts: Sequence[TokenStore], asked: Asked, source: npt.NDArray[np.int32] | None = None
+) -> Verdict:
+    """Compare every record of a merged stream, value by value.
+
+    Args:
+        name: of the stream.
+        parts: the streams that it was made from.
+        source: the number of the part that the merged store says each record is of; `None` where it says nothing.
+    """
+    numbers = {"records_checked": len(merged), "tokens_checked": merged.tokens}
+    if len(merged) != len(asked.record):
+        return _failed(name, f"it has {len(merged):,} records, and must have {len(asked.record):,}", numbers)
+    said: list[tuple[str, npt.NDArray[Any], Ints]] = [
+        ("file", merged.file, asked.file),
+        ("row", merged.row, asked.row),
+        ("domain", asked.part if source is None else source, asked.part),
+    ]
+    for column, found, needed in said:
+        wrong = np.flatnonzero(np.asarray(found) != needed)
+        if len(wrong):
+            at = int(wrong[0])
+            return _failed(f"{name} record {at:,}", f"has the {column} {int(found[at]):,}, and must have {int(needed[at]):,}", numbers)
+    keys = sorted(merged.arrays)
+    if any(sorted(part.arrays) != keys for part in parts):
+        return _failed(name, f"it has {keys}, its parts have {[sorted(part.arrays) for part in parts]}", numbers)
+    for at, (part, record) in enumerate(zip(asked.part.tolist(), asked.record.tolist(), strict=True)):
+        for key in keys:
+            here, there = merged.record(at, key), parts[part].record(record, key)
+            if not np.array_equal(here, there):
+                return _differs(f"{name} record {at:,}", key, here, there, numbers)
+    return Verdict(True, f"{len(merged):,} records of {name} are those of their domains", numbers)
+
+
+def _differs(where: str, key: str, here: npt.NDArray[Any], there: npt.NDArray[Any], numbers: dict[str, int]) -> Verdict:
+    if len(here) != len(there):
+        return _failed(where, f"has {len(here):,} {key}, its part has {len(there):,}", numbers)
+    place = int((here != there).argmax())
+    return _failed(where, f"{key} differs from its part at place {place:,}: {here[place]}, there {there[place]}", numbers)
+
+
+def _failed(where: str, what: str, numbers: dict[str, int]) -> Verdict:
+    return Verdict(False, f"{where}: {what}", dict(numbers), Worst(where, what))
