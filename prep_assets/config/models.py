@@ -52,10 +52,13 @@ def _is_numeric(hint: Any) -> bool:
     return hint in (int, float) or any(_is_numeric(each) for each in get_args(hint))
 
 
+MOST, LONGEST = 10**12, 1 << 24
+"""The largest number of things that a number may ask for; of tokens that are held at a time."""
+MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED = 4096, 10_000, 65_536, 2**63 - 1
 DomainName = Annotated[str, AfterValidator(_domain_name)]
 ExportName = Annotated[str, AfterValidator(_export_name)]
 Action = Literal["train", "mask"]
-Workers = Annotated[int, Field(ge=1)] | Literal["auto"]
+Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"]
 Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
 """YAML's true and false are meant by their words."""
 
@@ -90,7 +93,9 @@ class Domain(Model):
         description="Folder of the images, relative to this config file; paths in the data are relative to it. null: only URLs are accepted.",
     )
     where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others are counted as refused.")
-    max_items: int | None = Field(default=None, ge=1, description="Use at most this many records, the first ones that pass `where`.")
+    max_items: int | None = Field(
+        default=None, ge=1, le=MOST, description="Use at most this many records, the first ones that pass `where`."
+    )
     ignore: tuple[str, ...] = Field(
         default=(),
         description="Fields that are left out before a row is read, dotted inside others, e.g. [category, messages.score]; they are counted.",
@@ -136,7 +141,7 @@ class Preprocessing(Model):
     """What happens to records on their way to tokens."""
 
     max_seq_len: int | None = Field(
-        default=2048, ge=1, description="Longest example in tokens; a longer one is refused and counted. null: no limit."
+        default=2048, ge=1, le=LONGEST, description="Longest example in tokens; a longer one is refused and counted. null: no limit."
     )
     deduplicate: bool = Field(default=True, description="Refuse a record that equals an earlier one of its domain in every field.")
 
@@ -151,17 +156,17 @@ class Fim(Model):
     prefix_token: str = Field(default="<|fim_prefix|>", description="The tokenizer's token before the beginning of the document.")
     suffix_token: str = Field(default="<|fim_suffix|>", description="The one before its end.")
     middle_token: str = Field(default="<|fim_middle|>", description="The one before its middle.")
-    seed: int = Field(default=0, description="With the id of a record, decides whether and where it is cut.")
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="With the id of a record, decides whether and where it is cut.")
 
 
 class Documents(Preprocessing):
     """What happens to documents on their way to tokens: `preprocessing` of the pretrain family."""
 
     max_seq_len: int | None = Field(
-        default=None, ge=1, description="Longest document in tokens; a longer one is refused and counted. null: no limit."
+        default=None, ge=1, le=LONGEST, description="Longest document in tokens; a longer one is refused and counted. null: no limit."
     )
-    min_chars: int = Field(default=1, ge=0, description="Shortest document in characters.")
-    max_chars: int | None = Field(default=None, ge=1, description="Longest document in characters.")
+    min_chars: int = Field(default=1, ge=0, le=MOST, description="Shortest document in characters.")
+    max_chars: int | None = Field(default=None, ge=1, le=MOST, description="Longest document in characters.")
     fim: Fim = Fim()
 
 
@@ -184,7 +189,7 @@ class Output(Model):
         default="int32", description="Integer type of token ids; auto is the smallest that holds the vocabulary."
     )
     max_tokens_per_shard: int = Field(
-        default=100_000_000, ge=1, description="Most tokens in one shard of a bin store; a packed table's shards hold whole rows."
+        default=100_000_000, ge=1, le=MOST, description="Most tokens in one shard of a bin store; a packed table's shards hold whole rows."
     )
 
 
@@ -194,18 +199,22 @@ class Packing(Model):
     strategy: Literal["concat", "simple", "ffd", "bfd", "bfd_split"] = Field(
         default="concat", description="How documents are placed in rows."
     )
-    row_len: int = Field(default=1024, ge=2, description="Tokens in a row.")
-    seed: int = Field(default=42, description="Seed of the shuffle over all domains.")
+    row_len: int = Field(default=1024, ge=2, le=LONGEST, description="Tokens in a row.")
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42, description="Seed of the shuffle over all domains.")
     shuffle: bool = Field(default=True, description="Shuffle documents before packing; false keeps domains and files in order.")
     tail: Literal["pad", "drop"] = Field(default="pad", description="concat: pad the last short row, or leave its tokens out (counted).")
     overlong: Literal["raise", "truncate", "drop", "split"] = Field(
         default="raise", description="A document longer than a row, of simple, ffd and bfd."
     )
-    weights: dict[str, float] | None = Field(
+    weights: dict[str, Annotated[float, Field(ge=0, le=MOST)]] | None = Field(
         default=None, description="Share of tokens of each domain in the mixture; null: everything once."
     )
-    epochs: dict[str, float] | None = Field(default=None, description="How often each domain is used; fractions take a part.")
-    max_items: dict[str, int] | None = Field(default=None, description="Most records of each domain in the mixture.")
+    epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = Field(
+        default=None, description="How often each domain is used; fractions take a part."
+    )
+    max_items: dict[str, Annotated[int, Field(ge=1, le=MOST)]] | None = Field(
+        default=None, description="Most records of each domain in the mixture."
+    )
 
 
 class Export(Model):
@@ -255,6 +264,7 @@ class Family(Model):
     pad_vocab_to: int | None = Field(
         default=None,
         ge=1,
+        le=LONGEST,
         description="Vocabulary size of the model where it is padded, e.g. 50304 for GPT-2's 50,257 tokens; the type of ids and exports go by it. "
         "null: the tokenizer's.",
     )
@@ -292,7 +302,7 @@ class Images(Model):
     image_token: str | None = Field(
         default=None, description="Control token of the tokenizer that stands for an image; null: records with images are refused."
     )
-    image_patches: int = Field(default=1, ge=1, description="How many of these tokens stand for one image.")
+    image_patches: int = Field(default=1, ge=1, le=MOST_PATCHES, description="How many of these tokens stand for one image.")
 
 
 class Pretrain(Images, Family):
@@ -386,9 +396,11 @@ class Sft(Images, Chat):
 class Preference(Chat):
     """`configs/preference.yaml`: preference pairs."""
 
-    max_per_source: int | None = Field(default=None, ge=1, description="Use at most this many records of each domain, the first ones.")
+    max_per_source: int | None = Field(
+        default=None, ge=1, le=MOST, description="Use at most this many records of each domain, the first ones."
+    )
     test_fraction: float = Field(default=0.05, ge=0, lt=1, description="Share of prompts held out, by hash of the prompt.")
-    seed: int = Field(default=0, description="Seed of the shuffle of the training file.")
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Seed of the shuffle of the training file.")
     shuffle: bool = Field(default=True, description="Shuffle the training file.")
     truncation: Literal["drop", "end"] = Field(
         default="drop",
@@ -401,9 +413,9 @@ class Preference(Chat):
 class Arithmetic(Model):
     """The arithmetic curriculum."""
 
-    n: int = Field(default=5000, ge=1, description="Number of questions.")
-    largest: int = Field(default=20, ge=1, description="Largest operand.")
-    seed: int = Field(default=0, description="Seed of the generator.")
+    n: int = Field(default=5000, ge=1, le=100_000_000, description="Number of questions.")
+    largest: int = Field(default=20, ge=1, le=MOST, description="Largest operand.")
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Seed of the generator.")
     levels: tuple[str, ...] | None = Field(default=None, description="Named levels in order; null: train-llm-from-scratch's one level.")
     unique: bool = Field(default=False, description="Never ask the same question twice.")
 

@@ -14,6 +14,10 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.packing.pieces import checked_lengths
 from prep_assets.packing.plan import Ints
+from prep_assets.workers.count import free_memory
+
+BYTES_OF_A_RECORD = 128
+"""What the choice, the order and the plan of a record take, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ def mix(
     domains = tuple(sorted(lengths))
     known = {name: checked_lengths(lengths[name], f"lengths of domain {name!r}") for name in domains}
     _check_numbers(domains, weights, epochs, max_items)
+    _check_memory({name: _offered(known[name].size, (max_items or {}).get(name), (epochs or {}).get(name, 1.0)) for name in domains})
     streams = {name: _stream(seed, name) for name in domains}
     chosen = {
         name: _offer(known[name].size, (max_items or {}).get(name), (epochs or {}).get(name, 1.0), streams[name] if shuffle else None)
@@ -94,10 +99,28 @@ def mix(
     return Mixture(domains, domain[order], record[order], tokens[order], _shares(domains, domain, tokens))
 
 
+def _offered(records: int, max_items: int | None, epochs: float) -> int:
+    """How many records a domain offers over all passes."""
+    return int((records if max_items is None else min(records, max_items)) * epochs + 0.5)
+
+
+def _check_memory(offered: Mapping[str, int]) -> None:
+    """Raises:
+    ConfigError: the plan would take more memory than there is.
+    """
+    needed, free = BYTES_OF_A_RECORD * sum(offered.values()), free_memory()
+    if needed > free:
+        name = max(offered, key=lambda name: offered[name])
+        raise ConfigError(
+            f"the mixture would have {sum(offered.values()):,} records, {offered[name]:,} of domain {name!r}: its plan takes about "
+            f"{needed / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} GiB are free. Lower epochs or max_items, or use a larger machine"
+        )
+
+
 def _offer(records: int, max_items: int | None, epochs: float, stream: np.random.PCG64 | None) -> Ints:
     """The records that a domain offers, pass after pass."""
     offered = records if max_items is None else min(records, max_items)
-    total = int(offered * epochs + 0.5)
+    total = _offered(records, max_items, epochs)
     pool = _shuffled(np.arange(records), stream)[:offered]
     passes = [_shuffled(pool, stream)[: total - done] for done in range(0, total, max(offered, 1))]
     return _joined(passes)

@@ -15,7 +15,7 @@ _MEMORY = Path("/proc/meminfo")
 
 def worker_count(asked: Workers) -> int:
     """`asked`, or as many as this process may use processors, and as there is memory for now."""
-    return min(_processors(), max(1, _free_memory() // MEMORY)) if asked == "auto" else asked
+    return min(_processors(), max(1, free_memory() // MEMORY)) if asked == "auto" else asked
 
 
 def _processors() -> int:
@@ -28,7 +28,7 @@ def _processors() -> int:
         return found
 
 
-def _free_memory() -> int:
+def free_memory() -> int:
     """Bytes of memory that new processes can have; very many where the system does not say."""
     try:
         lines = _MEMORY.read_text("ascii").splitlines()

@@ -189,3 +189,10 @@ def test_requests_that_mean_nothing(options: Any, message: str) -> None:
 def test_records_without_tokens_are_named_with_their_domain() -> None:
     with pytest.raises(PrepAssetsError, match=r"lengths of domain 'b': 1 of 2 records have no tokens \(records 1\)"):
         mix({"a": [1], "b": [3, 0]})
+
+
+def test_a_mixture_that_no_memory_holds_is_refused_before_it_is_made() -> None:
+    with pytest.raises(
+        ConfigError, match=r"the mixture would have 10,000,000,000,005 records, .* of domain 'b': its plan takes about .* GiB"
+    ):
+        mix({"a": [1] * 5, "b": [1] * 10}, epochs={"b": 1e12})
