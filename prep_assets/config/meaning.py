@@ -99,8 +99,8 @@ RULES = (
     Rule("image_patches", lambda family: not _takes_images(family), "records with images are refused. Set image_token"),
     Rule(
         "output.max_tokens_per_shard",
-        # tokens of SFT are always `bin`, whatever the packed table is
-        lambda family: family.output.storage_format == "h5" and not hasattr(family, "packing"),
+        # tokens of a domain are always `bin`, but for those of pretraining, which nothing merges
+        lambda family: family.output.storage_format == "h5" and not hasattr(family, "template"),
         "an h5 store is one file. Leave it out, or set storage_format: bin",
     ),
 )

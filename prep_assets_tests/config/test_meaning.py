@@ -35,7 +35,6 @@ IDLE = [
     ("pretrain", "preprocessing: {fim: {middle_token: m}}", "preprocessing.fim.middle_token: 'm' means nothing here", "Set fim.rate"),
     ("pretrain", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 means nothing here", "storage_format: bin"),
     ("preference", "shuffle: false\nseed: 3", "seed: 3 means nothing here", "shuffle: true"),
-    ("preference", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 means nothing here", "storage_format: bin"),
 ]
 
 
