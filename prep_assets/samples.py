@@ -205,7 +205,27 @@ class Group:
     sampled: Sampled | None = None
 
 
-Example = Sample | Pair | Prompt | Group
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A query with texts that belong to it and texts that do not, for embedding models.
+
+    Attributes:
+        positives, negatives: the texts. A text that is only to be embedded has neither, and an `id`.
+        id: what a text that is only to be embedded is called.
+        instruction: what queries are asked for, where the source says so.
+        positive_scores, negative_scores: a teacher's score of each text; none where the source has none.
+    """
+
+    query: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+    id: int | None = None
+    instruction: str | None = None
+    positive_scores: tuple[float, ...] = ()
+    negative_scores: tuple[float, ...] = ()
+
+
+Example = Sample | Pair | Prompt | Group | Contrast
 
 
 def turn(role: str, text: str, *, loss_weight: float | None = None) -> Turn:

@@ -18,6 +18,11 @@ PAIRS = (
     ("chosen", "string", "The preferred answer."),
     ("rejected", "string", "The other answer."),
 )
+CONTRASTS = (
+    ("query", "string", "What is asked."),
+    ("positives", "list of string", "Texts that belong to it."),
+    ("negatives", "list of string", "Texts that do not."),
+)
 PROMPTS = (("prompt", "string", "The question."), ("gold", "float64", "The right answer."))
 GROUPS = (
     ("prompts", "int32[P]", "Token ids of the prompt, ended by the generation prompt."),

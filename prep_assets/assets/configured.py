@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prep_assets.config.models import Domain, Family, Preference, Rl
+from prep_assets.config.models import Contrastive, Domain, Family, Preference, Rl
 from prep_assets.errors import ConfigError
-from prep_assets.samples import Group, Pair, Prompt, Sample
+from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with
 
 GROUP_SCHEMAS = frozenset({"group", "sections"})
@@ -39,4 +39,6 @@ def _faults(family: Family) -> Iterator[str]:
 def _needed(family: Family, domain: Domain) -> type:
     if isinstance(family, Rl):
         return Group if domain.schema_name in GROUP_SCHEMAS else Prompt
+    if isinstance(family, Contrastive):
+        return Contrast
     return Pair if isinstance(family, Preference) else Sample

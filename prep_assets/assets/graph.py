@@ -8,6 +8,7 @@ from tokenize import TokenError
 from prep_assets.assets import (
     arithmetic_prompts,
     arithmetic_tokens,
+    contrastive,
     preference_tokens,
     preference_tokens_by_domain,
     preferences,
@@ -50,6 +51,7 @@ MODULES = (
     rl_tokens,
     rl_groups_by_domain,
     rl_groups,
+    contrastive,
 )
 EVERY: Mapping[str, Asset] = {
     asset.name: asset for family in FAMILIES for asset in (*raw.ASSETS, *(module.ASSET for module in MODULES)) if asset.family == family

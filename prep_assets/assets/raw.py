@@ -130,6 +130,7 @@ ASSETS = tuple(
 Nothing is copied: the store lists names, sizes, hashes and row counts, and quarantine lists every row that cannot be read.""",
         "sft": "Source files of instructions and chats, pinned by content hash.",
         "preference": "Source files of preference pairs, pinned by content hash.",
+        "contrastive": "Source files of queries with positive and negative texts, pinned by content hash.",
         "rl": "Source files of questions with known answers, pinned by content hash.",
     }.items()
 )

@@ -97,6 +97,10 @@ RULES = (
     ),
     Rule("decontaminate.words", lambda family: not family.decontaminate.files, "no benchmark is looked for. Set decontaminate.files"),
     Rule("image_patches", lambda family: not _takes_images(family), "records with images are refused. Set image_token"),
+    *(
+        Rule(path, lambda family: _holds_texts_alone(family), "a contrastive store holds lines of text and no tokens. Leave it out")
+        for path in ("output.storage_format", "output.dtype", "output.max_tokens_per_shard", "pad_vocab_to", "engine")
+    ),
     Rule(
         "output.max_tokens_per_shard",
         # tokens of a domain are always `bin`, but for those of pretraining, which nothing merges
@@ -153,6 +157,10 @@ def _idle(model: BaseModel, rule: Rule, shown_to: Any, prefix: str = "") -> Iter
     field = type(model).model_fields.get(name)
     if field is not None and (value := getattr(model, name)) != field.get_default() and rule.idle(shown_to):
         yield f"{prefix}{rule.path}: {value!r} means nothing here: {rule.why}"
+
+
+def _holds_texts_alone(family: Any) -> bool:
+    return not (hasattr(family, "template") or hasattr(family, "bos"))
 
 
 def _takes_images(family: Any) -> bool:

@@ -429,4 +429,27 @@ class Rl(Chat):
     arithmetic: Arithmetic = Arithmetic()
 
 
-FAMILIES: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "rl": Rl}
+class Contrasts(Preprocessing):
+    """What happens to contrastive rows: `preprocessing` of the contrastive family."""
+
+    max_seq_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest text in tokens of the embedding model, its special tokens counted; a row with a longer one is refused. null: no limit.",
+    )
+
+
+class Contrastive(Family):
+    """`configs/contrastive.yaml`: queries with positive and negative texts, for embedding models."""
+
+    preprocessing: Contrasts = Contrasts()
+    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of queries held out, by hash of the query.")
+
+
+FAMILIES: Mapping[str, type[Family]] = {
+    "pretrain": Pretrain,
+    "sft": Sft,
+    "preference": Preference,
+    "rl": Rl,
+    "contrastive": Contrastive,
+}

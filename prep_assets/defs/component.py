@@ -17,7 +17,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.mirror import local_root
 
-Family = Literal["pretrain", "sft", "preference", "rl"]
+Family = Literal["pretrain", "sft", "preference", "rl", "contrastive"]
 STARTER = {"pretrain": "docs", "sft": "gsm8k", "preference": "ultrafeedback", "rl": "gsm8k"}
 """The shipped sample that a scaffolded component starts with."""
 

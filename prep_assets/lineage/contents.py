@@ -199,5 +199,6 @@ _CONTENTS: Mapping[str, Callable[[Workspace, Published, str], Iterator[Held]]] =
     "sft_packed": _packed,
     **dict.fromkeys((*with_parts("preferences", "rl_prompts"), "arithmetic_prompts"), _lines),
     **dict.fromkeys((*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"), _of_lines),
+    "contrastive": _lines,
     **dict.fromkeys(with_parts("rl_groups"), _groups),
 }

@@ -15,6 +15,7 @@ from prep_assets.assets.reading.examples import Item, converter
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.reasoning import inline_reasoning, unrendered_reasoning
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.contrast_rows import contrast_row
 from prep_assets.assets.writing.conversations import conversations_of
 from prep_assets.assets.writing.groups import Tokenize
 from prep_assets.assets.writing.images import ImageFiles
@@ -23,12 +24,12 @@ from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.pairs import SIDES, pair_renderer, rendered_pair
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder, prompt_of, prompt_row
-from prep_assets.config.models import Preference, Pretrain, Rl, Sft
+from prep_assets.config.models import Contrastive, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import Refused
 from prep_assets.lineage.sequence import Sequence, rendered_sequence, spelled
 from prep_assets.lineage.why import Why
 from prep_assets.records.files import SourceFile, record_id
-from prep_assets.samples import ASSISTANT, DOCUMENT, TEXT, USER, Group, Pair, Prompt, Record, Sample
+from prep_assets.samples import ASSISTANT, DOCUMENT, TEXT, USER, Contrast, Group, Pair, Prompt, Record, Sample
 from prep_assets.schemas.registry import apply
 from prep_assets.stores.published import Published
 from prep_assets.tokenization.cuts import characters
@@ -155,6 +156,12 @@ def prompts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, 
     convert, reasoning = converter(domain_of(family, name), Prompt), unrendered_reasoning(family)
     form = form_of(_current(workspace, "rl_prompts_by_domain", name).directory)
     return lambda record: _as_json(prompt_row(prompt_of(reasoning.read(apply(convert, record.payload))), form))
+
+
+def contrasts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in ``contrastive.jsonl`` or its neighbour."""
+    convert = converter(domain_of(workspace.family(Contrastive), name), Contrast)
+    return lambda record: _as_json(contrast_row(apply(convert, record.payload)))
 
 
 def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> Sequence:

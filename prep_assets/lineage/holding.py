@@ -108,5 +108,6 @@ _ROWS: Mapping[str, Callable[[Opened, Place, Origin], list[int]]] = {
     "sft_packed": _packed,
     **dict.fromkeys(with_parts("preferences", "rl_prompts"), _lines),
     **dict.fromkeys(with_parts("preference_tokens", "rl_tokens"), _tokenized_lines),
+    "contrastive": _lines,
     **dict.fromkeys(with_parts("rl_groups"), _groups),
 }

@@ -15,7 +15,7 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.lineage.contents import Held, contents, has_records
 from prep_assets.lineage.where import Whereabouts
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets.samples import IMAGE, TOOL_CALL, Example, Group, Pair, Prompt, Sample, Turn
+from prep_assets.samples import IMAGE, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Sample, Turn
 from prep_assets.schemas.registry import apply
 from prep_assets.stores.published import Published
 
@@ -43,6 +43,8 @@ def _conversations(example: Example) -> list[tuple[Turn, ...]]:
             return [example.turns]
         case Pair():
             return [(*example.prompt, *example.chosen), (*example.prompt, *example.rejected)]
+        case Contrast():
+            return []
         case Prompt():
             return [example.prompt]
         case Group():

@@ -262,6 +262,7 @@ _READ: Mapping[str, Callable[[Opened, Place], Row]] = {
     "sft_packed": _packed,
     **dict.fromkeys(with_parts("preferences", "rl_prompts"), _line),
     "arithmetic_prompts": _line,
+    "contrastive": _line,
     **dict.fromkeys((*with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"), _tokenized_line),
     **dict.fromkeys(with_parts("rl_groups"), _group),
 }

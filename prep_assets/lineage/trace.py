@@ -224,6 +224,7 @@ _SEQUENCES: Mapping[str, Callable[[Workspace, str], derive.Derive]] = {
 _LINES: Mapping[str, Callable[[Workspace, str], Callable[[Record], Mapping[str, Any]]]] = {
     "preferences_by_domain": derive.pairs,
     "rl_prompts_by_domain": derive.prompts,
+    "contrastive": derive.contrasts,
 }
 
 

@@ -150,3 +150,32 @@ PROMPT_MUTATIONS: tuple[LineMutation, ...] = (
     LineMutation("a gold that is no number", GOLD, _field("gold", _number(lambda gold: float("nan")))),
 )
 """Corruptions of RL prompts and of generated questions."""
+
+
+def _side(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> Change:
+    """One side of a contrastive row becomes other texts; only rows that have it."""
+
+    def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
+        stored = lines[at].stored
+        return _with(lines, at, {name: change(stored[name], stored)}) if stored.get(name) else None
+
+    return changed
+
+
+CONTRASTS = "contrast_sanity"
+CONTRAST_MUTATIONS: tuple[LineMutation, ...] = (
+    LineMutation("a query altered", MATCH, _field("query", _longer)),
+    LineMutation("queries of the next row", MATCH, _of_the_next("query")),
+    LineMutation("positives of the next row", MATCH, _of_the_next("positives")),
+    LineMutation("negatives of the next row", MATCH, _of_the_next("negatives")),
+    LineMutation("a negative lost", MATCH, _side("negatives", lambda texts, row: texts[:-1])),
+    LineMutation("a positive truncated", MATCH, _side("positives", lambda texts, row: [_shorter(texts[0]), *texts[1:]])),
+    LineMutation("a row that nobody wrote", MATCH, _lost),
+    LineMutation("an empty query", CONTRASTS, _field("query", _blank)),
+    LineMutation("an empty positive", CONTRASTS, _side("positives", lambda texts, row: [" ", *texts[1:]])),
+    LineMutation("no positive", CONTRASTS, _side("positives", lambda texts, row: [])),
+    LineMutation("a positive among the negatives", CONTRASTS, _side("negatives", lambda texts, row: [*texts, row["positives"][0]])),
+    LineMutation("a negative twice", CONTRASTS, _side("negatives", lambda texts, row: [*texts, texts[0]])),
+    LineMutation("the query among the positives", CONTRASTS, _side("positives", lambda texts, row: [*texts, row["query"]])),
+)
+"""Corruptions of contrastive rows."""

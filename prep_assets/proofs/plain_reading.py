@@ -42,9 +42,40 @@ def plain_prompt(row: Row, schema: str, options: Row) -> dict[str, str] | None:
     return {"prompt": row["prompt"]} if schema == "rl_prompt" and isinstance(row.get("prompt"), str) else None
 
 
+def plain_contrast(row: Row, schema: str, options: Row) -> dict[str, str] | None:
+    """Query, positive and negative texts of a contrastive row, the texts of one side with a line between them."""
+    if options or schema != "contrastive":
+        return None
+    found: dict[str, list[str]] = {"query": [], "positives": [], "negatives": []}
+    for key, value in row.items():
+        side = next(
+            (
+                side
+                for side, names in _SIDES.items()
+                if key in names or (side == "negatives" and key[:9] == "negative_" and key[9:].isdigit())
+            ),
+            "",
+        )
+        for text in [value] if isinstance(value, str) else value if side and value is not None else []:
+            if not isinstance(text, str):
+                return None
+            if side:
+                found[side].append(text)
+    return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in found.items()}
+
+
+_SIDES = {
+    "query": {"query", "anchor", "question", "ques"},
+    "positives": {"positive", "positives", "pos", "context_positive"},
+    "negatives": {"negative", "negatives", "neg", "context_negative", "hard_negatives"},
+}
+
+
 def as_text(value: Any) -> str | None:
-    """A string, or the content of a single plain message; `None` for anything else."""
+    """A string, strings with a line between them, or the content of a single plain message; `None` for anything else."""
     if isinstance(value, str):
         return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return "\n".join(value)
     plain = isinstance(value, list) and len(value) == 1 and value[0].keys() == {"role", "content"}
     return value[0]["content"] if plain else None

@@ -7,6 +7,7 @@ from prep_assets.schemas import (
     arithmetic,
     belle,
     common_words_mask,
+    contrastive,
     dolly,
     group,
     gsm8k,

@@ -20,8 +20,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
-from prep_assets.samples import Example, Group, Pair, PlainChat, Sample
+from prep_assets.samples import Contrast, Example, Group, Pair, PlainChat, Sample
 from prep_assets.schemas.account import Account
+from prep_assets.schemas.embedding import EMBEDDING, embedded
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 from prep_assets.schemas.own_function import own_code, own_function
 from prep_assets.schemas.plain_rows import plain_messages_of
@@ -168,6 +169,8 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
         if isinstance(found, Mapping):
             return ids(_built(found))
         # a read hook that was written for Cerebras Model Zoo returns a semantic data array
+        if isinstance(found, list) and found and found[0].get("type") in EMBEDDING:
+            return embedded(found)
         return read({"semantic_data_array": found}) if isinstance(found, list) else found
 
     return convert
@@ -269,6 +272,8 @@ def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
 
 def _refuse_hidden(example: Example) -> None:
     """Refuse (``not_attended``) a region that is shown and not attended to: no store and no trainer's format holds such an attention mask."""
+    if isinstance(example, Contrast):
+        return
     parts = [*example.turns] if isinstance(example, Sample) else [*example.prompt]
     if isinstance(example, Pair):
         parts += [*example.chosen, *example.rejected]

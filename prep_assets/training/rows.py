@@ -51,6 +51,44 @@ class RowDataset(Dataset[dict[str, Any]]):
         return {key: value for key, value in row.items() if value is not None}
 
 
+class ContrastiveDataset(Dataset[dict[str, str]]):
+    """Contrastive rows for embedding models: one item for each positive of a query, ``{"anchor", "positive", "negative_1", …}``.
+
+    Args:
+        path: the published store `contrastive` of a domain.
+        negatives: how many negatives each item has, the first ones of its row.
+        name: which file of the store, as of `RowDataset`.
+
+    Raises:
+        StoreError: no such store, or a row with fewer negatives, or one that is only to be embedded.
+    """
+
+    def __init__(self, path: Path | str, negatives: int = 0, name: str | None = None) -> None:
+        self.rows, self.negatives = RowDataset(path, name), negatives
+        counts = np.zeros(len(self.rows), np.int64)
+        for number in range(len(self.rows)):
+            row = self.rows[number]
+            if len(row.get("negatives", ())) < negatives or not row.get("positives"):
+                raise StoreError(
+                    f"{self.rows.store.path} line {number + 1:,} has {len(row.get('positives', ()))} positive and {len(row.get('negatives', ()))} "
+                    f"negative texts; each row needs one positive and {negatives} negatives"
+                )
+            counts[number] = len(row["positives"])
+        self._ends = np.cumsum(counts)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, i: int) -> dict[str, str]:
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"item {i} of {len(self)}")
+        i %= len(self)
+        number = int(np.searchsorted(self._ends, i, "right"))
+        row = self.rows[number]
+        negatives = {f"negative_{at}": text for at, text in enumerate(row["negatives"][: self.negatives], 1)} if self.negatives else {}
+        return {"anchor": row["query"], "positive": row["positives"][i - int(self._ends[number])], **negatives}
+
+
 class PromptDataset(Dataset[dict[str, Any]]):
     """Prompts to roll out: what `RowDataset` gives, and ``input_ids`` int64[P], which end where the model is to go on.
 

@@ -70,13 +70,18 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
         {"prompt": "Count.", "chosen": LONG, "rejected": "No.", "source": "s0"},
         {"prompt": "Why?", "chosen": "<think>\nBecause.\n</think>\n\nSo.", "rejected": "[[Slowly.]]No.", "source": "s1"},
     ],
+    "contrastive": [
+        *({"query": f"What is {n}?", "positive": f"It is {n}.", "negative": "No idea.", "source": f"s{n % 2}"} for n in range(12)),
+        {"query": "Count.", "positive": LONG, "negative": "No.", "source": "s0"},
+        {"query": "Count.", "positive": LONG, "negative": "No.", "source": "s0"},
+    ],
     "rl": [
         *({"prompt": f"What is {n} + 1?", "gold": f"{n + 1}", "source": f"s{n % 2}"} for n in range(12)),
         {"prompt": LONG, "gold": "17", "source": "s0"},
         {"prompt": LONG, "gold": "17", "source": "s0"},
     ],
 }
-SCHEMAS = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt"}
+SCHEMAS = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt", "contrastive": "contrastive"}
 GROUPS = [
     {"prompt": "Hi", "responses": ["A", "B"], "rewards": [0, 1]},
     *(
@@ -85,7 +90,7 @@ GROUPS = [
     ),
 ]
 OWN = """
-from prep_assets.samples import ASSISTANT, USER, Pair, Prompt, Sample, turn
+from prep_assets.samples import ASSISTANT, USER, Contrast, Pair, Prompt, Sample, turn
 
 def chat(row):
     return Sample((turn(USER, "Say it."), turn(ASSISTANT, row["text"])))
@@ -96,10 +101,19 @@ def weights(sample):
 def pair(row):
     return Pair((turn(USER, "Say it."),), (turn(ASSISTANT, row["text"]),), (turn(ASSISTANT, "No."),))
 
+def contrast(row):
+    return Contrast(row["text"], ("Yes.",))
+
 def prompt(row):
     return Prompt((turn(USER, row["text"]),), "1")
 """
-OWN_SCHEMAS = {"pretrain": "text", "sft": "walk_schemas:chat", "preference": "walk_schemas:pair", "rl": "walk_schemas:prompt"}
+OWN_SCHEMAS = {
+    "pretrain": "text",
+    "sft": "walk_schemas:chat",
+    "preference": "walk_schemas:pair",
+    "rl": "walk_schemas:prompt",
+    "contrastive": "walk_schemas:contrast",
+}
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +228,11 @@ FROM: Mapping[str, tuple[str, dict[str, Any], str]] = {
     ),
     "sft": ("sft_packed", {"exports": {"e": {"from": "sft_tokens", "to": "astrai"}}}, ""),
     "preference": ("preferences", {"exports": {"e": {"from": "preference_tokens", "to": "hf_arrow"}}}, ""),
+    "contrastive": (
+        "contrastive",
+        {"exports": {"e": {"from": "contrastive_raw", "to": "hf_arrow"}}},
+        "no asset 'contrastive_raw' that can be exported",
+    ),
     "rl": ("rl_prompts", {"exports": {"e": {"from": "rl_groups", "to": "hf_arrow"}}}, ""),
 }
 
@@ -241,19 +260,36 @@ IDS = {"domains.*.files": ["@ids.jsonl"], "domains.*.schema": "tokenized"}
 
 def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
     """Options that all families have."""
-    export = {"pretrain": "pretrain_tokens", "sft": "sft_tokens", "preference": "preference_tokens", "rl": "rl_groups"}[family]
-    other = {"pretrain": "text_read_hook", "sft": "walk_schemas:chat", "preference": "walk_schemas:pair", "rl": "walk_schemas:prompt"}[
-        family
-    ]
+    export = {
+        "pretrain": "pretrain_tokens",
+        "sft": "sft_tokens",
+        "preference": "preference_tokens",
+        "rl": "rl_groups",
+        "contrastive": "contrastive",
+    }[family]
+    other = {
+        "pretrain": "text_read_hook",
+        "sft": "walk_schemas:chat",
+        "preference": "walk_schemas:pair",
+        "rl": "walk_schemas:prompt",
+        "contrastive": "walk_schemas:contrast",
+    }[family]
     lines: dict[str, Any] = {"domains.*.files": ["@lines.txt"], "domains.*.schema": "walk_schemas:nothing"} if ":" in other else {}
     keyed: dict[str, Any] = {"domains.*.schema": OWN_SCHEMAS[family], "domains.b": {}}
-    exported = {"exports": {"e": {"from": export, "to": "astrai"}}}
-    second = {"pretrain": "@pretrain_more.jsonl", "sft": "@sft_more.jsonl", "preference": "@preference_more.jsonl", "rl": "@rl_more.jsonl"}
+    exported = {"exports": {"e": {"from": export, "to": "hf_arrow" if family == "contrastive" else "astrai"}}}
+    second = {
+        "pretrain": "@pretrain_more.jsonl",
+        "sft": "@sft_more.jsonl",
+        "preference": "@preference_more.jsonl",
+        "rl": "@rl_more.jsonl",
+        "contrastive": "@contrastive_more.jsonl",
+    }
     options = {
         "pretrain": {"strip": True},
         "sft": {"roles": {"user": "system"}},
         "preference": {"system_key": "source"},
         "rl": {"verifier": "text"},
+        "contrastive": {"instruction_key": "source"},
     }
     return {
         "tokenizer": By("@fewer_merges"),
@@ -277,7 +313,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),
         "domains.*.where": By({"source": "s0"}),
         "domains.*.max_items": By(3),
-        "preprocessing.max_seq_len": By({"pretrain": 15, "sft": 34, "preference": 24, "rl": 20}[family]),
+        "preprocessing.max_seq_len": By({"pretrain": 15, "sft": 34, "preference": 24, "rl": 20, "contrastive": 20}[family]),
         "preprocessing.deduplicate": By(False),
         "decontaminate.files": By(["@benchmark.jsonl"]),
         "decontaminate.words": By(8, {"decontaminate.files": ["@ten_words.jsonl"]}),
@@ -289,10 +325,15 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "refresh.fresh_for": Elsewhere(
             "prep_assets_tests/defs/test_failures.py::test_assets_are_fresh_for_as_long_as_the_configuration_says"
         ),
-        "exports": By({"e": {"from": export, "to": "astrai"}}),
+        "exports": By(exported["exports"]),
         "exports.*.from": By(*FROM[family]),
-        "exports.*.to": By({"pretrain": "mds", "sft": "mds", "preference": "hf_arrow", "rl": "hf_arrow"}[family], exported),
-        "exports.*.stream": By({"preference": "rejected", "rl": "test"}.get(family, "dev"), {"test_fraction": 0.4, **exported}),
+        "exports.*.to": By(
+            {"pretrain": "mds", "sft": "mds", "preference": "hf_arrow", "rl": "hf_arrow", "contrastive": "flag_embedding"}[family], exported
+        ),
+        "exports.*.stream": By(
+            {"preference": "rejected", "rl": "test", "contrastive": "contrastive_test"}.get(family, "dev"),
+            {"test_fraction": 0.4, **exported},
+        ),
         "exports.*.options": By({"split": "held"}, {"exports": {"e": {"from": export, "to": "hf_arrow"}}}),
         "on_missing": Elsewhere("prep_assets_tests/defs/test_building.py::test_on_missing_fail_stops_with_the_commands"),
         "engine": Doing("reference", _engine),
@@ -379,6 +420,16 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         "shuffle": By(False),
         "truncation": By("end", {"preprocessing.max_seq_len": 24}),
         "form": By("messages"),
+    },
+    "contrastive": {
+        **of_all("contrastive"),
+        "tokenizer": By("@fewer_merges", {"preprocessing.max_seq_len": 10}),
+        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
+        **dict.fromkeys(
+            ("pad_vocab_to", "output.storage_format", "output.dtype", "output.max_tokens_per_shard", "engine"),
+            Elsewhere("prep_assets_tests/config/test_meaning.py::test_an_option_that_means_nothing_is_refused"),
+        ),
+        "test_fraction": By(0.4),
     },
     "rl": {
         **of_all("rl"),

@@ -12,6 +12,7 @@ from prep_assets_tests.config.conftest import SMALLEST
 Load = Callable[..., Family]
 Fault = Callable[..., str]
 TEXT = SMALLEST.replace("messages", "text")
+CONTRASTS = "tokenizer: t\ndomains: {a: {files: [a.jsonl], schema: contrastive}}\n"
 PAIRS = SMALLEST.replace("messages", "preference")
 
 IDLE = [
@@ -34,6 +35,15 @@ IDLE = [
     ("pretrain", "preprocessing: {fim: {seed: 3}}", "preprocessing.fim.seed: 3 means nothing here", "Set fim.rate"),
     ("pretrain", "preprocessing: {fim: {middle_token: m}}", "preprocessing.fim.middle_token: 'm' means nothing here", "Set fim.rate"),
     ("pretrain", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 means nothing here", "storage_format: bin"),
+    *(
+        ("contrastive", option, f"{path} means nothing here: a contrastive store holds lines of text", "Leave it out")
+        for option, path in (
+            ("output: {storage_format: bin}", "output.storage_format: 'bin'"),
+            ("output: {dtype: int64}", "output.dtype: 'int64'"),
+            ("pad_vocab_to: 9", "pad_vocab_to: 9"),
+            ("engine: reference", "engine: 'reference'"),
+        )
+    ),
     ("preference", "shuffle: false\nseed: 3", "seed: 3 means nothing here", "shuffle: true"),
 ]
 
@@ -41,7 +51,7 @@ IDLE = [
 @pytest.mark.parametrize(("family", "more", "said", "remedy"), IDLE, ids=[f"{family}-{said.split(':')[0]}" for family, _, said, _ in IDLE])
 def test_an_option_that_means_nothing_is_refused(fault: Fault, family: str, more: str, said: str, remedy: str) -> None:
     """`overlong` of concat, `truncation_keeps_stop` of other truncations, `min_chars` outside pretraining and others were accepted and ignored."""
-    base = {"pretrain": TEXT, "preference": PAIRS}.get(family, SMALLEST)
+    base = {"pretrain": TEXT, "preference": PAIRS, "contrastive": CONTRASTS}.get(family, SMALLEST)
     message = fault(base + more + "\n", family)
     (line,) = [line for line in message.splitlines() if line.startswith(f"  {said}")]
     assert remedy in line

@@ -33,6 +33,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "preference": models.Preference,
     "rl": models.Rl,
     "arithmetic": models.Arithmetic,
+    "contrastive": models.Contrastive,
+    "contrasts": models.Contrasts,
 }
 """What each table of the page shows: the fields that a model declares itself, not those that it inherits."""
 

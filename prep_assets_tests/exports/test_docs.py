@@ -37,6 +37,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The stores that the pages talk of, in the working directory."""
     write_stream(tmp_path / "pretrain_tokens", "train", DOCUMENTS, masked=False)
     write_lines(tmp_path / "rl_prompts", "rl_prompts_train", [{"prompt": "What is 2 + 2?", "gold": 4.0}])
+    write_lines(
+        tmp_path / "contrastive", "contrastive", [{"query": "What is 2 + 2?", "positives": ["It is 4."], "negatives": ["It is 5.", "Blue."]}]
+    )
     folder = tmp_path / "sft_packed"
     folder.mkdir()
     rows = [[token for tokens, _ in DOCUMENTS for token in tokens], [mask for _, masks in DOCUMENTS for mask in masks]]

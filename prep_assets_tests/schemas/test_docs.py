@@ -41,6 +41,9 @@ def table(example: Any) -> str:
                 weight = "policy" if region.loss_weight is None else f"{region.loss_weight:g}"
                 shown = "dropped" if region.drop else weight
                 lines.append(f"| {part} | {turn.role} | {region.kind} | {shown} | {cell(region.text)} |")
+    if hasattr(example, "positives"):
+        sides = {"query": [example.query], "positive": example.positives, "negative": example.negatives}
+        lines += [f"| {side} | | | | {cell(text)} |" for side, texts in sides.items() for text in texts]
     if getattr(example, "tokenized", None) is not None:
         for fact in ("ids", "weights"):
             lines.append(f"| {fact} | | | | `{' '.join(f'{each:g}' for each in getattr(example.tokenized, fact))}` |")

@@ -68,6 +68,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     },
     "HunyuanInstructionHandler": {"messages": CHAT, "a": "Be long."},
     "common_words_mask": WORDS,
+    "contrastive": {"query": "1 + 2?", "pos": ["3"], "neg": ["4"], "prompt": "Answer:", "a": "5"},
     "tokenized": {"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "text": "abc", "messages": [QUESTION, ANSWER]},
 }
 """Rows that show more options than the schema's own example."""
@@ -164,6 +165,9 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("semantic", "semantic_attention_mask"): ({"answer": False}, {}),
     ("semantic", "semantic_drop_mask"): ({"answer": True}, {}),
     ("semantic", "semantic_loss_weight"): ({"answer": 0.5}, {}),
+    ("contrastive", "query_key"): ("a", {}),
+    ("contrastive", "positive_key"): ("a", {}),
+    ("contrastive", "negative_key"): ("a", {}),
     ("tokenized", "mask_keys"): (["loss_mask"], {}),
     ("tokenized", "shifted"): (True, {}),
     ("text", "max_chars"): (3, {}),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Group, Pair, Prompt, Region, Sample, Turn, document
+from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Contrast, Group, Pair, Prompt, Region, Sample, Turn, document
 from prep_assets.schemas import registry
 from prep_assets.schemas.registry import apply, convert_with, schema, schemas, text_of
 
@@ -91,7 +91,7 @@ def test_the_example_row_becomes_what_the_schema_says_it_gives(name: str) -> Non
     found = schemas()[name]
     example = apply(convert_with(name), found.example)
     assert isinstance(example, found.gives)
-    assert [form for form in (Sample, Pair, Prompt, Group) if found.can_give(form) and isinstance(example, form)] == [type(example)]
+    assert [form for form in (Sample, Pair, Prompt, Group, Contrast) if found.can_give(form) and isinstance(example, form)] == [type(example)]
 
 
 @pytest.mark.parametrize("name", list(schemas()))

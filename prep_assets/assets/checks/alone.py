@@ -17,6 +17,7 @@ from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.stage import FromRows, Store
+from prep_assets.assets.writing.contrasts import Judged
 from prep_assets.assets.writing.conversations import conversations_of
 from prep_assets.assets.writing.documents import document_text
 from prep_assets.assets.writing.groups import Tokenize
@@ -192,6 +193,12 @@ def pairs(store: Store, second: Second) -> Reasons:
     """How pairs are looked at again."""
     reasoning, form = unrendered_reasoning(store.workspace.family(Preference)), form_of(store.directory)
     return _one_by_one(lambda item: preference_row(reasoning.read(item.example), form))
+
+
+def contrasts(store: Store, second: Second) -> Reasons:
+    """How contrastive rows are looked at again."""
+    judged = Judged(store.workspace)
+    return _one_by_one(lambda item: judged.row(item.example))
 
 
 def prompts(store: Store, second: Second) -> Reasons:

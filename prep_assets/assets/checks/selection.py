@@ -88,7 +88,7 @@ def _parts(store: Store) -> Iterator[Part]:
         fraction, plain = getattr(store.family, "test_fraction", 0.0), rows_of(store).plain
         for path in sorted(store.directory.glob("*.jsonl")):
             lines = open_lines(store.directory, path.stem)
-            held = np.array([_held_out(line["prompt"], fraction, plain) for line in lines], np.int8)
+            held = np.array([_held_out(line["query"] if "query" in line else line["prompt"], fraction, plain) for line in lines], np.int8)
             yield path.stem.endswith("_test"), lines.index["source"], lines.index["file"], lines.index["row"], held
     else:
         for name, stream in store.streams().items():

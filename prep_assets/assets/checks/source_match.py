@@ -14,6 +14,7 @@ from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.reasoning import unrendered_reasoning
 from prep_assets.assets.stage import Store
+from prep_assets.assets.writing.contrast_rows import contrast_row
 from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import prompt_of, prompt_row
@@ -21,9 +22,9 @@ from prep_assets.config.models import Arithmetic, Preference, Rl
 from prep_assets.errors import Refused
 from prep_assets.proofs.ledger import places
 from prep_assets.proofs.lines_match import Line, check_lines
-from prep_assets.proofs.plain_reading import plain_pair, plain_prompt
+from prep_assets.proofs.plain_reading import plain_contrast, plain_pair, plain_prompt
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import Pair, Prompt
+from prep_assets.samples import Contrast, Pair, Prompt
 from prep_assets.schemas.arithmetic import SEED, arithmetic_rows
 from prep_assets.schemas.registry import Convert, apply
 from prep_assets.stores.lines import Lines, open_lines
@@ -49,6 +50,11 @@ def matched_prompts(store: Store) -> Iterator[Line]:
     """Each line of a store of prompts with what its row gives."""
     form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Rl))
     return _match(store, Prompt, lambda example: prompt_row(prompt_of(reasoning.read(example)), form), plain_prompt)
+
+
+def matched_contrasts(store: Store) -> Iterator[Line]:
+    """Each line of a contrastive store with what its row gives."""
+    return _match(store, Contrast, contrast_row, plain_contrast)
 
 
 def matched_questions(store: Store) -> Iterator[Line]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import islice
 
-from prep_assets.assets.checks.source_match import matched_pairs, matched_prompts, matched_questions
+from prep_assets.assets.checks.source_match import matched_contrasts, matched_pairs, matched_prompts, matched_questions
 from prep_assets.assets.selftest.trials import ROWS, Trial, chosen, clean, tried
 from prep_assets.assets.stage import Store
+from prep_assets.proofs.contrasts import check_contrasts
 from prep_assets.proofs.gold import check_golds
-from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS, LineMutation
+from prep_assets.proofs.line_mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, LineMutation
 from prep_assets.proofs.lines_match import Line, check_lines
 from prep_assets.proofs.pairs import check_pairs
 from prep_assets.proofs.verdict import Verdict
@@ -31,6 +32,11 @@ def question_trials(store: Store) -> list[Trial]:
     return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
 
 
+def contrast_trials(store: Store) -> list[Trial]:
+    """Corruptions of contrastive rows."""
+    return _trials(list(islice(matched_contrasts(store), ROWS)), "contrast_sanity", CONTRAST_MUTATIONS)
+
+
 def _trials(lines: list[Line], other: str, mutations: Sequence[LineMutation]) -> list[Trial]:
     """Corruptions that `source_match` or the `other` check must notice."""
     if not lines:
@@ -41,6 +47,7 @@ def _trials(lines: list[Line], other: str, mutations: Sequence[LineMutation]) ->
         "pair_sanity": lambda found: check_pairs(
             [line.stored for line in found if "label" not in line.stored], [], [line.stored for line in found if "label" in line.stored]
         ),
+        "contrast_sanity": lambda found: check_contrasts([line.stored for line in found], []),
         "gold_answers": lambda found: check_golds(
             (line.id, "", line.stored.get("gold"), gold) for line, gold in zip(found, golds, strict=True) if "verifier" not in line.stored
         ),

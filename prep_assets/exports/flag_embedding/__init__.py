@@ -1,0 +1,1 @@
+"""FlagEmbedding: the files are described in `write.py`."""

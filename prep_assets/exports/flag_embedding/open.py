@@ -1,0 +1,9 @@
+"""How trainers open these files: a few lines to copy. What they rest on is in docs/formats/flag_embedding.md."""
+
+READ_BY = "FlagEmbedding"
+LINES = {
+    "": (
+        "torchrun --nproc_per_node 1 -m FlagEmbedding.finetune.embedder.encoder_only.base \\",
+        "  --train_data {folder}/{split}.jsonl --train_group_size 8",
+    )
+}

@@ -1,0 +1,43 @@
+"""JSON lines for FlagEmbedding: ``{query, pos, neg}``, with ``pos_scores, neg_scores`` and ``prompt`` where a row has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from prep_assets.disk.written import WrittenFile
+from prep_assets.errors import ConfigError
+from prep_assets.exports.options import FileName
+from prep_assets.exports.registry import Progress, exporter
+from prep_assets.stores.lines import Lines
+
+NAMES = {
+    "query": "query",
+    "positives": "pos",
+    "negatives": "neg",
+    "positive_scores": "pos_scores",
+    "negative_scores": "neg_scores",
+    "instruction": "prompt",
+}
+"""Field of a row → its name there."""
+
+
+@exporter("flag_embedding", Lines, kind="json")
+def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileName = "train") -> None:
+    """``<split>.jsonl`` of contrastive rows. Each needs a negative, since the trainer draws some from every row."""
+    scored = None
+    with WrittenFile(out / f"{split}.jsonl") as file:
+        for line, row in enumerate(source, 1):
+            where = f"{source.path} line {line:,}"
+            if not row.get("negatives"):
+                raise ConfigError(
+                    f"{where} has no negative text, and FlagEmbedding draws some from every row. Mine negatives first, or export to sentence_transformers"
+                )
+            has = {"positive_scores", "negative_scores"} <= set(row)
+            if scored is not None and scored != has:
+                raise ConfigError(
+                    f"{where} {'has' if has else 'lacks'} scores, others do not agree; distillation reads them in every row or in none"
+                )
+            scored = has
+            file.write(json.dumps({name: row[key] for key, name in NAMES.items() if key in row}, ensure_ascii=False).encode() + b"\n")
+            progress(line, len(source))

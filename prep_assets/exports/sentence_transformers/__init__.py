@@ -1,0 +1,1 @@
+"""sentence-transformers: the files are described in `write.py`."""

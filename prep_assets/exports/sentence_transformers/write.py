@@ -1,0 +1,85 @@
+"""Parquet for sentence-transformers: ``anchor, positive``, then ``negative``, or ``negative_1`` to ``negative_n``; one row for each positive of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from prep_assets.errors import ConfigError
+from prep_assets.exports.options import FileName
+from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.tables import tables
+from prep_assets.stores.lines import Lines
+
+BESIDE = ("instruction", "positive_scores", "negative_scores")
+"""Fields of a row that have no column here."""
+
+
+@exporter("sentence_transformers", Lines, kind="parquet")
+def sentence_transformers(
+    source: Lines,
+    out: Path,
+    progress: Progress,
+    *,
+    negatives: Annotated[int, Field(ge=0)] | None = None,
+    leave_out: list[str] = [],  # noqa: B006  (it is only read)
+    split: FileName = "train",
+) -> None:
+    """``<split>.parquet`` of contrastive rows: an anchor, one positive, and as many negatives in every row.
+
+    `negatives` is how many of a row's negatives are written, the first ones; it is needed where rows have several numbers of them. A row with fewer stops
+    the export. `leave_out` names what of the rows may be lost: ``instruction``, ``positive_scores``, ``negative_scores``.
+    """
+    import pyarrow.parquet as pq
+
+    if strange := sorted(set(leave_out) - set(BESIDE)):
+        raise ConfigError(f"export 'sentence_transformers', option 'leave_out': {strange[0]!r} is none of {', '.join(BESIDE)}")
+    count = _count(source, negatives, leave_out)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        names = ["negative"] if count == 1 else [f"negative_{number}" for number in range(1, count + 1)]
+        for row in source:
+            for positive in row["positives"]:
+                yield {"anchor": row["query"], "positive": positive, **dict(zip(names, row["negatives"], strict=False))}
+
+    writer, done = None, 0
+    for table in tables(rows, source.path):
+        writer = writer or pq.ParquetWriter(out / f"{split}.parquet", table.schema, compression="zstd")
+        writer.write_table(table)
+        done += len(table)
+        progress(min(done, len(source)), len(source))
+    if writer is not None:
+        writer.close()
+
+
+def _count(source: Lines, asked: int | None, leave_out: list[str]) -> int:
+    """How many negatives every row has.
+
+    Raises:
+        ConfigError: a line that is no contrastive row, has too few negatives, or says what no column holds.
+    """
+    count = asked
+    for line, row in enumerate(source, 1):
+        where = f"{source.path} line {line:,}"
+        if "positives" not in row:
+            raise ConfigError(
+                f"{where} has the fields {sorted(row)}; sentence-transformers trains on rows of the asset contrastive, which have query, positives and "
+                "negatives. Texts that are only to be embedded go to hf_arrow"
+            )
+        lost = [name for name in BESIDE if name in row and name not in leave_out]
+        if lost:
+            raise ConfigError(
+                f"{where} has {lost[0]!r}, for which there is no column: give it to the trainer (prompts=…), and list it in leave_out; or export to "
+                "flag_embedding"
+            )
+        found = len(row["negatives"])
+        if count is None:
+            count = found
+        if found < count or (asked is None and found != count):
+            raise ConfigError(
+                f"{where} has {found} negatives, others have {count}, and every row needs as many. Set negatives: {min(found, count)}"
+            )
+    return count or 0
