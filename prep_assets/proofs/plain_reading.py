@@ -61,7 +61,7 @@ def plain_contrast(row: Row, schema: str, options: Row) -> dict[str, str] | None
                 return None
             if side:
                 found[side].append(text)
-    return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in found.items()}
+    return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in found.items() if texts}
 
 
 _SIDES = {
@@ -75,7 +75,7 @@ def as_text(value: Any) -> str | None:
     """A string, strings with a line between them, or the content of a single plain message; `None` for anything else."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
         return "\n".join(value)
     plain = isinstance(value, list) and len(value) == 1 and value[0].keys() == {"role", "content"}
     return value[0]["content"] if plain else None

@@ -49,6 +49,10 @@ OTHER: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("nanotron", "name"): [{"name": "n"}],
     ("olmo", "vocab_size"): [{"vocab_size": 1000}],
     ("olmo", "part_bytes"): [{"part_bytes": 500}],
+    ("flag_embedding", "split"): [{"split": "held"}],
+    ("sentence_transformers", "negatives"): [{"negatives": 1, "leave_out": ["instruction"]}],
+    ("sentence_transformers", "leave_out"): [{"leave_out": ["instruction"]}],
+    ("sentence_transformers", "split"): [{"split": "held", "leave_out": ["instruction"]}],
     ("packed_parquet", "split"): [{"split": "held"}],
     ("packed_parquet", "rows_per_file"): [{"rows_per_file": 20}],
     ("tlfs", "name"): [{"name": "n"}],
@@ -94,7 +98,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Source]:
     write_documents(
         folder / "packed", "sft_packed", {**fields, **{name: np.zeros(80, int) for name in ("source", "record", "start")}}, ("d",), ROW_LEN
     )
-    write_lines(folder / "lines", "rl_prompts_train", [{"prompt": f"{n}?", "gold": float(n)} for n in range(9)])
+    contrast = {"positives": ["a"], "negatives": ["b", "c"], "instruction": "Find"}
+    write_lines(folder / "lines", "rl_prompts_train", [{"prompt": f"{n}?", "gold": float(n), "query": f"{n}?", **contrast} for n in range(9)])
     opened = [open_source(folder / name) for name in ("text", "pairs", "groups", "packed", "lines")]
     return {type(each): each for each in opened}
 

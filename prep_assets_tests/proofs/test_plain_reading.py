@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prep_assets.proofs.plain_reading import as_text, plain_pair, plain_prompt
+from prep_assets.proofs.plain_reading import as_text, plain_contrast, plain_pair, plain_prompt
 
 
 def test_plain_rows() -> None:
@@ -50,3 +50,14 @@ def test_a_dialogue_without_an_answer() -> None:
         "chosen": "alone",
         "rejected": "e",
     }
+
+
+def test_plain_contrasts() -> None:
+    row = {"query": "q", "pos": ["a", "b"], "negative_2": "d", "source": "s"}
+    assert plain_contrast(row, "contrastive", {}) == {"query": "q", "positives": "a\nb", "negatives": "d"}
+    assert plain_contrast({"anchor": "q", "positive": "p"}, "contrastive", {}) == {"query": "q", "positives": "p"}
+    assert plain_contrast(row, "contrastive", {"query_key": "query"}) is None
+    assert plain_contrast(row, "ques_embed_gen_hook", {}) is None
+    assert plain_contrast({"query": "q", "pos": [{"text": "p"}]}, "contrastive", {}) is None
+    assert plain_contrast({"query": "q", "pos": ["p"], "neg": ["a"], "negatives": ["b"]}, "contrastive", {}) is None
+    assert as_text(["a", "b"]) == "a\nb"
