@@ -138,7 +138,10 @@ def test_what_stands_in_two_places_is_refused(tmp_path: Path) -> None:
     wrong = {
         "positive_among_negatives": {"query": "a", "pos": ["b"], "neg": ["c", "b "]},
         "repeated_text": {"query": "a", "pos": ["b"], "neg": ["c", "c"]},
-        "too_long": {"query": "a", "pos": ["one two three four five six seven eight nine ten eleven twelve thirteen, fourteen, fifteen; sixteen!"]},
+        "too_long": {
+            "query": "a",
+            "pos": ["one two three four five six seven eight nine ten eleven twelve thirteen, fourteen, fifteen; sixteen!"],
+        },
         "duplicate": {"query": "What?", "pos": ["That."]},
     }
     rows = [{"query": "What?", "pos": ["That."]}, *wrong.values()]

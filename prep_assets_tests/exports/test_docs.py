@@ -38,7 +38,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_stream(tmp_path / "pretrain_tokens", "train", DOCUMENTS, masked=False)
     write_lines(tmp_path / "rl_prompts", "rl_prompts_train", [{"prompt": "What is 2 + 2?", "gold": 4.0}])
     write_lines(
-        tmp_path / "contrastive", "contrastive", [{"query": "What is 2 + 2?", "positives": ["It is 4."], "negatives": ["It is 5.", "Blue."]}]
+        tmp_path / "contrastive",
+        "contrastive",
+        [{"query": "What is 2 + 2?", "positives": ["It is 4."], "negatives": ["It is 5.", "Blue."]}],
     )
     folder = tmp_path / "sft_packed"
     folder.mkdir()

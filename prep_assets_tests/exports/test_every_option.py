@@ -99,7 +99,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Source]:
         folder / "packed", "sft_packed", {**fields, **{name: np.zeros(80, int) for name in ("source", "record", "start")}}, ("d",), ROW_LEN
     )
     contrast = {"positives": ["a"], "negatives": ["b", "c"], "instruction": "Find"}
-    write_lines(folder / "lines", "rl_prompts_train", [{"prompt": f"{n}?", "gold": float(n), "query": f"{n}?", **contrast} for n in range(9)])
+    write_lines(
+        folder / "lines", "rl_prompts_train", [{"prompt": f"{n}?", "gold": float(n), "query": f"{n}?", **contrast} for n in range(9)]
+    )
     opened = [open_source(folder / name) for name in ("text", "pairs", "groups", "packed", "lines")]
     return {type(each): each for each in opened}
 

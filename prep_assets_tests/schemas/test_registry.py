@@ -91,7 +91,9 @@ def test_the_example_row_becomes_what_the_schema_says_it_gives(name: str) -> Non
     found = schemas()[name]
     example = apply(convert_with(name), found.example)
     assert isinstance(example, found.gives)
-    assert [form for form in (Sample, Pair, Prompt, Group, Contrast) if found.can_give(form) and isinstance(example, form)] == [type(example)]
+    assert [form for form in (Sample, Pair, Prompt, Group, Contrast) if found.can_give(form) and isinstance(example, form)] == [
+        type(example)
+    ]
 
 
 @pytest.mark.parametrize("name", list(schemas()))
