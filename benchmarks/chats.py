@@ -1,28 +1,23 @@
-"""Chats to a packed table: ours against train-llm-from-scratch's way and TRL's preparation, on the same chats, in turn.
+"""One way to make a packed table of chats, timed; `run.py` calls it.
 
-    python benchmarks/chats.py FILE.jsonl --tokenizer DIRECTORY [--template NAME] [--repeats 3]
+    python benchmarks/chats.py {ours,checks,tlfs,trl} FILE.jsonl TOKENIZER [TEMPLATE]
 
-FILE has rows ``{"messages": [{"role", "content"}, …]}``. Prints ratios of processor time and of wall time, with their lowest, median and highest
-value. Ours is `sft_raw`, `sft_tokens` and `sft_packed` with their audits; their checks are timed apart. train-llm-from-scratch's way encodes each
-message with tiktoken, builds ids and mask as lists, and packs them in order; it has no checks. TRL renders and tokenizes with
-`apply_chat_template` in `datasets.map`, with the mask of its ``{% generation %}`` tags; it runs where TRL is installed and the template has such tags.
-Every run has a process of its own, on one core where the system can pin one. Loading the tokenizer is not timed.
+FILE has rows ``{"messages": [{"role", "content"}, …]}``. Prints seconds, processor seconds and tokens as JSON. Ours is `sft_raw`, `sft_tokens` and
+`sft_packed` with their audits; `checks` are all checks of the three. train-llm-from-scratch's way encodes each message with tiktoken, builds ids and
+mask as lists, and packs them in order; it has no checks. TRL renders and tokenizes with `apply_chat_template` in `datasets.map`, with the mask of the
+template's ``{% generation %}`` tags where it has them. Every run is on one core, where the system can pin one; opening the tokenizer is not timed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import resource
-import subprocess
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -31,6 +26,7 @@ from prep_assets.assets.graph import ASSETS, CHECKS
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Sft
 from prep_assets.engine.checking import verdicts
+from prep_assets.stores.published import Published
 
 ROW_LEN = 2048
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -56,34 +52,43 @@ def timed(work: Callable[[], int]) -> Row:
     """Seconds of wall and processor time that some work takes, and how many tokens it gives."""
     wall, processor = time.perf_counter(), time.process_time()
     tokens = work()
-    seconds = {"wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
-    return {**seconds, "tokens": tokens, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {"seconds": time.perf_counter() - wall, "processor": time.process_time() - processor, "tokens": tokens}
 
 
-def ours(source: Path, tokenizer: Path, template: str) -> list[Row]:
-    """The three stores, and their checks."""
+def built(workspace: Workspace) -> dict[str, Published]:
+    """The three stores, accepted."""
+    published = {}
+    for asset, partition in (("sft_raw", "chats"), ("sft_tokens", "chats"), ("sft_packed", "")):
+        made = ASSETS[asset].build(workspace, partition)
+        published[asset] = made.propose()
+        made.place.accept(published[asset], {})
+    return published
+
+
+def ours(source: Path, tokenizer: Path, template: str) -> Row:
+    """The three stores."""
     with tempfile.TemporaryDirectory() as name:
         workspace = workspace_for(source, tokenizer, template, Path(name))
-        published = {}
+        return timed(lambda: int(built(workspace)["sft_tokens"].manifest.counts["tokens"]))
 
-        def build() -> int:
-            for asset, partition in (("sft_raw", "chats"), ("sft_tokens", "chats"), ("sft_packed", "")):
-                made = ASSETS[asset].build(workspace, partition)
-                published[asset] = made.propose()
-                made.place.accept(published[asset], {})
-            return int(published["sft_tokens"].manifest.counts["tokens"])
+
+def checks(source: Path, tokenizer: Path, template: str) -> Row:
+    """Their checks."""
+    with tempfile.TemporaryDirectory() as name:
+        workspace = workspace_for(source, tokenizer, template, Path(name))
+        published = built(workspace)
 
         def check() -> int:
             for asset, store in published.items():
-                for name, verdict in verdicts(workspace, ASSETS[asset], store, CHECKS[asset]):
+                for each, verdict in verdicts(workspace, ASSETS[asset], store, CHECKS[asset]):
                     if not verdict.passed:
-                        raise SystemExit(f"{asset}: {name} fails: {verdict.summary}")
-            return 0
+                        raise SystemExit(f"{asset}: {each} fails: {verdict.summary}")
+            return int(published["sft_tokens"].manifest.counts["tokens"])
 
-        return [{"name": "ours", **timed(build)}, {"name": "checks", **timed(check)}]
+        return timed(check)
 
 
-def from_scratch(source: Path, tokenizer: Path, template: str) -> list[Row]:
+def tlfs(source: Path, tokenizer: Path, template: str) -> Row:
     """The way of train-llm-from-scratch: lists of ids and mask of each message, packed one chat after the other."""
     import h5py
     import tiktoken
@@ -116,10 +121,10 @@ def from_scratch(source: Path, tokenizer: Path, template: str) -> list[Row]:
             table["loss_mask"] = np.array(masks[: rows * ROW_LEN], np.int8).reshape(rows, ROW_LEN)
         return len(flat)
 
-    return [{"name": "train-llm-from-scratch", **timed(work)}]
+    return timed(work)
 
 
-def trl(source: Path, tokenizer: Path, template: str) -> list[Row]:
+def trl(source: Path, tokenizer: Path, template: str) -> Row:
     """What TRL's trainer does before it trains: `apply_chat_template` of each chat, and packing."""
     from datasets import Dataset, disable_progress_bars
     from transformers import AutoTokenizer
@@ -130,11 +135,12 @@ def trl(source: Path, tokenizer: Path, template: str) -> list[Row]:
     disable_progress_bars()
     opened = AutoTokenizer.from_pretrained(str(tokenizer))
     opened.chat_template = named_templates()[template]
-    options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
+    tagged = re.search(r"\{%-?\s*generation\b", opened.chat_template) is not None
+    options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": tagged}
 
     def prepare(chat: Row) -> Row:
         found = opened.apply_chat_template(chat["messages"], **options)
-        return {"input_ids": found["input_ids"], "assistant_masks": found["assistant_masks"]}
+        return {name: found[name] for name in ("input_ids", "assistant_masks") if name in found}
 
     def work() -> int:
         chats = Dataset.from_list([json.loads(line) for line in source.open(encoding="utf-8")])
@@ -142,48 +148,13 @@ def trl(source: Path, tokenizer: Path, template: str) -> list[Row]:
         packed = pack_dataset(made, ROW_LEN, "bfd")
         return sum(map(len, packed["input_ids"]))
 
-    return [{"name": "TRL", **timed(work)}]
+    return timed(work)
 
 
-WAYS = {"ours": ours, "train-llm-from-scratch": from_scratch, "TRL": trl}
-
-
-def run(source: Path, tokenizer: Path, template: str, repeats: int) -> list[Row]:
-    """The rows of all runs, in turn: name, seconds of wall and processor, tokens, peak memory of the process."""
-    names = [name for name in WAYS if name != "TRL" or (find_spec("trl") and find_spec("datasets"))]
-    command = [sys.executable, __file__, str(source), "--tokenizer", str(tokenizer), "--template", template, "--way"]
-    rows: list[Row] = []
-    for _ in range(repeats):
-        for name in names:
-            done = subprocess.run([*command, name], check=True, capture_output=True, text=True)
-            rows += json.loads(done.stdout.splitlines()[-1])
-    return rows
-
-
-def main() -> None:
-    """Run the ways in turn, and print their ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--template", default="plain")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    source, tokenizer = arguments.file.resolve(), arguments.tokenizer.resolve()
-    if arguments.way:
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        print(json.dumps(WAYS[arguments.way](source, tokenizer, arguments.template)))
-        return
-    rows = run(source, tokenizer, arguments.template, arguments.repeats)
-    by_name = {name: [row for row in rows if row["name"] == name] for name in dict.fromkeys(row["name"] for row in rows)}
-    for name, found in by_name.items():
-        tokens, peak = f"{found[0]['tokens']:,} tokens, " if found[0]["tokens"] else "", max(row["peak_mb"] for row in found)
-        print(f"{name}: {tokens}peak {peak:,.0f} MB")
-        for clock in ("processor", "wall") if name != "ours" else ():
-            ratios = sorted(row[clock] / own[clock] for row, own in zip(found, by_name["ours"], strict=True))
-            print(f"  {clock} time, times ours: {ratios[0]:.2f} to {ratios[-1]:.2f}, median {median(ratios):.2f}")
-
+WAYS = {"ours": ours, "checks": checks, "tlfs": tlfs, "trl": trl}
 
 if __name__ == "__main__":
-    main()
+    way, file, directory, *rest = sys.argv[1:]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    print(json.dumps(WAYS[way](Path(file).resolve(), Path(directory).resolve(), rest[0] if rest else "plain")))

@@ -13,7 +13,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 ROOTS = (
@@ -76,6 +76,34 @@ def pretraining_file(path: Path, megabytes: float, given: Path | None = None) ->
             file.write(json.dumps({"text": text}, ensure_ascii=False).encode() + b"\n")
     fresh.replace(path)
     return path
+
+
+def chats_file(path: Path, chats: int, given: Path | None = None) -> Path:
+    """``{"messages": …}`` lines: so many chats of the lines of documents, a third of several rounds, or those of a file over and over; made once."""
+    if path.exists():
+        return path
+    fresh = path.with_name(f".new-{path.name}")
+    with fresh.open("w", encoding="utf-8") as file:
+        for messages in islice(_chats() if given is None else _given_chats(given), chats):
+            file.write(json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
+    fresh.replace(path)
+    return path
+
+
+def _chats() -> Iterator[list[dict[str, str]]]:
+    for number, text in enumerate(documents(1e6)):
+        parts = [part.strip() for part in text.split("\n\n") if part.strip()]
+        turns = 2 if number % 3 else 6
+        for at in range(0, len(parts) - turns + 1, turns):
+            yield [{"role": ("user", "assistant")[i % 2], "content": part} for i, part in enumerate(parts[at : at + turns])]
+
+
+def _given_chats(path: Path) -> Iterator[list[dict[str, str]]]:
+    for again in count():
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                first, *others = json.loads(line)["messages"]
+                yield [{**first, "content": f"{again} {first['content']}"} if again else first, *others]
 
 
 def _given(path: Path, megabytes: float) -> Iterator[str]:

@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run said; `peak_mb` is the memory of its largest process, `cpu` the processor seconds of all of them."""
+    """What one run said; `peak_mb` is the memory of its largest process, `cpu` the processor seconds that the case tells, or those of all of them."""
 
     said: Mapping[str, Any]
     peak_mb: float
@@ -64,7 +64,7 @@ def run_case(case: Case) -> Run:
         return Run({}, 0, 0, (error.strip().splitlines() or [f"exit {status}"])[-1][:160])
     said = json.loads(out.strip().splitlines()[-1])
     said.setdefault("seconds", time.monotonic() - before)
-    return Run(said, float(said.get("peak_mb", usage.ru_maxrss / 1024)), usage.ru_utime + usage.ru_stime)
+    return Run(said, float(said.get("peak_mb", usage.ru_maxrss / 1024)), said.get("processor", usage.ru_utime + usage.ru_stime))
 
 
 def measure(table: Table, results: Path) -> dict[str, list[Run]]:

@@ -1,8 +1,8 @@
 """``make bench``: our builds and those of others on the same text, in turns, and the table of ``docs/performance.md``.
 
-    python benchmarks/run.py [--only pretrain] [--sizes 1 4] [--tokenizers DIR…] [--text FILE.jsonl] [--peers PYTHON] [--write]
+    python benchmarks/run.py [--only pretrain] [--sizes 1 4] [--tokenizers DIR…] [--text FILE.jsonl] [--chats FILE.jsonl] [--peers PYTHON] [--write]
 
-``PYTHON`` is the interpreter of an environment with datatrove; without it, its line says so. What was measured is kept in `results.jsonl` of the
+``PYTHON`` is the interpreter of an environment with datatrove and TRL; without them, their lines say so. What was measured is kept in `results.jsonl` of the
 work folder as each round ends, and corpora are made once, so that a run that was broken off loses only its last round. A benchmark is a
 function of the options that gives tables; another one is added to `BENCHMARKS`.
 """
@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpora import pretraining_file
+from corpora import chats_file, pretraining_file
 from frame import Case, Table, measure, rows_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 BASE_MB = 20
+CHATS = 12_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Options:
     sizes: tuple[int, ...]
     tokenizers: tuple[Path, ...]
     text: Path | None
+    chats: Path | None
     peers: str
     rounds: int
 
@@ -56,16 +58,34 @@ def pretrain(options: Options) -> Iterator[Table]:
             yield Table(f"Pretraining, {tokenizer.name}, {size}×", cases, options.rounds)
 
 
-BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {"pretrain": pretrain}
+def chats(options: Options) -> Iterator[Table]:
+    """Chats to a packed table, the checks, and peers, on one core; one table for each tokenizer and size."""
+    script = str(Path(__file__).with_name("chats.py"))
+    for tokenizer in options.tokenizers:
+        for size in options.sizes:
+            source = chats_file(options.folder / f"chats-{size}.jsonl", CHATS * size, options.chats)
+            common = [str(source), str(tokenizer)]
+            cases = [
+                Case("prep-assets", [sys.executable, script, "ours", *common]),
+                Case("its checks", [sys.executable, script, "checks", *common]),
+                Case("train-llm-from-scratch's way", [sys.executable, script, "tlfs", *common]),
+            ]
+            if size == options.sizes[0]:
+                cases.append(Case("TRL", [options.peers, script, "trl", *common]))
+            yield Table(f"Chats, {tokenizer.name}, {size}×", cases, options.rounds)
+
+
+BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {"chats": chats, "pretrain": pretrain}
 
 
 def main() -> None:
     """Measure, print, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=sorted(BENCHMARKS))
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16], help=f"multiples of {BASE_MB} MB")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16], help=f"multiples of {BASE_MB} MB, and of {CHATS:,} chats")
     parser.add_argument("--tokenizers", type=Path, nargs="+", default=[ROOT / "configs" / "tokenizer"])
     parser.add_argument("--text", type=Path)
+    parser.add_argument("--chats", type=Path, help="JSON lines with messages")
     parser.add_argument("--peers", default=sys.executable)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "prep-assets-bench")
@@ -73,7 +93,7 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     tokenizers = tuple(path.resolve() for path in given.tokenizers)
-    options = Options(given.folder, tuple(given.sizes), tokenizers, given.text, given.peers, given.rounds)
+    options = Options(given.folder, tuple(given.sizes), tokenizers, given.text, given.chats, given.peers, given.rounds)
     for name in [given.only] if given.only else sorted(BENCHMARKS):
         for table in BENCHMARKS[name](options):
             lines = [f"### {table.title}", "", *rows_of(table, measure(table, options.folder / "results.jsonl"))]
