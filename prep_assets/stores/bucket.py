@@ -28,6 +28,8 @@ RETRIES: dict[str, Any] = {
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
 }
 _SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
+_NOBODY = "169.254.169.254"
+"""Where a machine of a cloud is asked for its role, when the environment has no credentials."""
 T = TypeVar("T")
 
 
@@ -203,6 +205,10 @@ class Bucket:
         except (ConfigError, StoreError):
             raise
         except Exception as error:
+            if _NOBODY in str(error):
+                raise Unanswered(
+                    f"{self.url}: no credentials were found. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where the machine has a role"
+                ) from None
             raise Unanswered(
                 f"{self.url}/{key}: {said(error)}. Look at the address, the credentials and the network, then try again"
             ) from None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from prep_assets.disk.faults import told
 from prep_assets.disk.folders import remove_tree, sync_folders
@@ -25,6 +26,7 @@ from prep_assets.stores.shelf import Move, Pointers
 from prep_assets.stores.version import Published, version_faults
 from prep_assets.stores.version_folders import PAYLOAD, QUARANTINE, WORK_QUARANTINE, name_of, remove_version
 
+T = TypeVar("T")
 AT_ONCE = 8
 """Files that are sent or fetched at a time."""
 
@@ -98,9 +100,7 @@ class BucketShelf:
         files = {key_of(version, name): work / PAYLOAD / name for name in manifest.files}
         if manifest.quarantine:
             files[f"versions/{version}{QUARANTINE}"] = work / WORK_QUARANTINE
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for _ in pool.map(self.objects.upload, files.keys(), files.values()):
-                pass
+        _at_once(lambda key: self.objects.upload(key, files[key]), files)
 
     def _is(self, manifest: Manifest, version: str, there: bytes) -> bool:
         """Whether the bucket gives back what was built, every byte."""
@@ -131,15 +131,14 @@ class BucketShelf:
         work = folder.with_name(f".fetching-{version}")
         remove_tree(work)
         cache.make_room(sum(int(entry["bytes"]) for entry in manifest.files.values()))
-        with bucket_versions.leased(self.objects, version) as held, ThreadPoolExecutor(AT_ONCE) as pool:
+        with bucket_versions.leased(self.objects, version) as held:
             work.mkdir(parents=True)
 
             def one(name: str) -> None:
                 entry = manifest.files[name]
                 cache.fetch(self.objects, key_of(version, name), entry["sha256"], int(entry["bytes"]), work / name, held)
 
-            for _ in pool.map(one, manifest.files):
-                pass
+            _at_once(one, manifest.files)
             if manifest.quarantine:
                 self._fetch_quarantine(version, manifest)
         manifest.write(work)
@@ -157,12 +156,10 @@ class BucketShelf:
         view = self.versions / version
         if view.is_dir() and version_faults(view, manifest) and not self._drop(version):
             return [f"{view} is damaged, and somebody reads it. End that, then try again"]
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            files = {key_of(version, name): (name, str(entry["sha256"])) for name, entry in manifest.files.items()}
-            if manifest.quarantine:
-                files[f"versions/{version}{QUARANTINE}"] = (f"{version}{QUARANTINE}", manifest.quarantine)
-            found = pool.map(lambda key: self._fault(key, *files[key]), files)
-            return [fault for fault in found if fault]
+        files = {key_of(version, name): (name, str(entry["sha256"])) for name, entry in manifest.files.items()}
+        if manifest.quarantine:
+            files[f"versions/{version}{QUARANTINE}"] = (f"{version}{QUARANTINE}", manifest.quarantine)
+        return [fault for fault in _at_once(lambda key: self._fault(key, *files[key]), files) if fault]
 
     def _fault(self, key: str, name: str, sha256: str) -> str:
         digest = hashlib.sha256()
@@ -211,3 +208,12 @@ class BucketShelf:
             catalog.change(self.objects, lambda now: now.pointed(dict.fromkeys(asdict(now.pointers), "")))
             for name in (*self.names(), *self.leftovers()):
                 self.remove(name)
+
+
+def _at_once(work: Callable[[str], T], items: Iterable[str]) -> list[T]:
+    """What the work makes of each, a few at a time. The first failure, or Ctrl-C, leaves out those that have not begun."""
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        return list(pool.map(work, items))
+    finally:
+        pool.shutdown(cancel_futures=True)

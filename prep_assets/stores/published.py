@@ -25,6 +25,7 @@ from prep_assets.stores.checked import Result
 from prep_assets.stores.disk_shelf import DiskShelf
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.mirror import bucket_of
+from prep_assets.stores.objects import Unanswered
 from prep_assets.stores.shelf import Shelf
 from prep_assets.stores.version import Published
 from prep_assets.stores.version_folders import drop_shards, of_key
@@ -231,6 +232,8 @@ def open_published(root: Path, asset: str, partition: str = "", *, remedy: str =
     place = Place(root, asset, partition)
     try:
         found = place.current()
+    except Unanswered:  # building would not help
+        raise
     except StoreError as error:
         again = f". Build it again:\n  {remedy}" if remedy else ""
         raise StoreError(f"{str(error).removesuffix('. Build the store again') if remedy else error}{again}") from error

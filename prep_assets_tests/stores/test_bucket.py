@@ -20,7 +20,7 @@ from prep_assets.stores import bucket_versions, catalog
 from prep_assets.stores.bucket import Bucket, said
 from prep_assets.stores.mirror import bucket_of, local_root
 from prep_assets.stores.objects import Unanswered
-from prep_assets.stores.published import Place, Published
+from prep_assets.stores.published import Place, Published, open_published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.harness.workloads import FORMATS
 from prep_assets_tests.harness.workloads import publish as publish_payload
@@ -327,6 +327,21 @@ def test_an_address_with_credentials_is_refused_without_repeating_it(address: st
 def test_addresses_that_are_no_bucket_are_refused(address: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         local_root(address)
+
+
+def test_one_without_credentials_is_told(s3: S3, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked() -> None:
+        raise OSError("Error performing PUT http://169.254.169.254/latest/api/token: 403 Forbidden")
+
+    with pytest.raises(Unanswered, match=r"no credentials were found\. Set AWS_ACCESS_KEY_ID"):
+        objects(place)._asked(asked, "x")
+
+
+def test_a_bucket_that_does_not_answer_is_not_said_to_need_a_build(s3: S3, place: Place) -> None:
+    s3.plan = lambda method, path, headers: "503"
+    with pytest.raises(StoreError, match="503 Service Unavailable") as raised:
+        open_published(place.root, place.asset, place.partition, remedy="make it")
+    assert "make it" not in str(raised.value)
 
 
 def test_a_bucket_or_a_store_that_is_not_there_is_named(s3: S3, url: str) -> None:
