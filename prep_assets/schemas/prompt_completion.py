@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Example, Sample, Turn, turn
+from prep_assets.errors import ConfigError
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Example, Region, Sample, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import chat_sample, plain_sample, with_system_of
 from prep_assets.schemas.fields import needed, value_at, wrong_type
@@ -14,6 +16,7 @@ from prep_assets.schemas.registry import Convert, convert_with, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
 from prep_assets.schemas.weights import untrained
 
+SEPARATOR = "separator"
 EXAMPLE = {"prompt": "The sky is", "completion": " blue."}
 
 
@@ -24,6 +27,7 @@ def prompt_completion(
     completion_key: str = "completion",
     template: bool = False,
     strip: bool = False,
+    separator: str = "",
     tools_key: str = "tools",
 ) -> Callable[[Mapping[str, Any]], Sample]:
     """A prompt and its completion, both strings or both arrays of messages.
@@ -35,8 +39,11 @@ def prompt_completion(
         completion_key: field with the completion.
         template: render string prompts as a user turn and string completions as an assistant turn.
         strip: remove whitespace at both ends of strings.
+        separator: text between a string prompt and its completion, never trained: what Cerebras calls its sep token.
         tools_key: column with the tools on offer.
     """
+    if separator and template:
+        raise ConfigError("separator stands between texts without a chat template, and template is true. Leave one of the two out")
 
     def convert(row: Mapping[str, Any]) -> Sample:
         prompt, completion = value_at(row, prompt_key), value_at(row, completion_key)
@@ -46,10 +53,14 @@ def prompt_completion(
             if strip:
                 prompt, completion = prompt.strip(), completion.strip()
             turns = (turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion))
+            if separator:
+                turns = (replace(turns[0], regions=(*turns[0].regions, Region(SEPARATOR, separator, 0.0))), turns[1])
             return chat_sample(row, with_system_of(row, turns), tools_key) if template else plain_sample(row, turns)
         if isinstance(prompt, str) != isinstance(completion, str):
             other = completion if isinstance(prompt, str) else prompt
             wrong_type(other, completion_key if isinstance(prompt, str) else prompt_key, "a string, as the other side is one")
+        if separator:
+            wrong_type(prompt, prompt_key, "a string, because the option separator stands between texts")
         return chat_sample(row, with_system_of(row, _chat(row, prompt_key, completion_key)), tools_key)
 
     return convert

@@ -94,6 +94,15 @@ def test_prompt_completion_refuses(refusal, row, reason) -> None:
     assert refusal("prompt_completion", row).reason == reason
 
 
+def test_a_separator_stands_after_the_prompt_and_weighs_nothing(convert, refusal) -> None:
+    """Cerebras: prompt + sep token + completion; the sep token belongs to no region, so its weight is 0."""
+    prompt, completion = convert("prompt_completion", {"prompt": "2+2", "completion": "4"}, separator="<|sep|>").turns
+    assert [(region.text, region.loss_weight) for region in prompt.regions] == [("2+2", None), ("<|sep|>", 0.0)]
+    assert (prompt.text + completion.text, completion.role) == ("2+2<|sep|>4", "completion")
+    messages = {"prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "a"}]}
+    assert refusal("prompt_completion", messages, separator="|").reason == "wrong_type"
+
+
 def test_token_ids_are_no_text(convert, refusal, said) -> None:
     assert refusal("nlg_read_hook", {"context": [1, 2], "completion": "c"}).reason == "wrong_type"
     assert refusal("nlg_read_hook", {"context": {}, "completion": "c"}).reason == "wrong_type"
