@@ -11,7 +11,7 @@ import yaml
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.schemas.field_names import DECISIVE, MEDIA, NEUTRAL
-from prep_assets.schemas.view import View, has_content, unread, view_of
+from prep_assets.schemas.view import View, has_content, unread, view_of, whole
 
 Verdict = Literal["used", "passed over", "decisive", "unknown"]
 _SHOWN = 80
@@ -46,6 +46,14 @@ class Account:
     def view(self, row: Mapping[str, Any]) -> View:
         """What a schema sees of a row."""
         return view_of(row, self._ignored_keys)
+
+    def plain(self, row: Mapping[str, Any]) -> Any:
+        """What a schema sees of a row, without a view."""
+        return whole(self.view(row))
+
+    def is_passed_over(self, path: str) -> bool:
+        """Whether a field is passed over whatever it holds."""
+        return (self._known.get(path) or self._judge(path)) in ("passed over", "used")
 
     def settle(self, row: View) -> None:
         """Account for a row that its schema has converted.

@@ -25,8 +25,9 @@ from prep_assets.schemas.account import Account
 from prep_assets.schemas.embedding import EMBEDDING, embedded
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 from prep_assets.schemas.own_function import own_code, own_function
+from prep_assets.schemas.own_reading import OwnFunction
 from prep_assets.schemas.plain_rows import plain_messages_of
-from prep_assets.schemas.view import View, whole
+from prep_assets.schemas.view import View, unread, whole
 from prep_assets.schemas.weights import refuse_weighted_space
 
 MOST_COLUMNS = 1024
@@ -173,7 +174,7 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
             return embedded(found)
         return read({"semantic_data_array": found}) if isinstance(found, list) else found
 
-    return convert
+    return OwnFunction(convert)
 
 
 def _built(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -213,7 +214,11 @@ class Reader:
         example = self.convert(row)
         if example is not None:
             example = _without_views(example)
-            self.account.settle(row)
+            if isinstance(self.convert, OwnFunction):
+                left = self.convert.unread(self.account.plain(payload), unread(row), self.account.is_passed_over)
+                self.account.note(row.book.dropped, left)
+            else:
+                self.account.settle(row)
             self._note(payload, row)
         return example
 

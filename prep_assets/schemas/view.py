@@ -22,11 +22,13 @@ class Book:
         ignore: path of an object → its keys that are left out, as if the row did not have them.
         dropped: paths of fields with content that were left out.
         views: the objects of the row that a schema came to.
+        by_name: whether only a field that is asked for by its name counts as taken, see `own_reading`.
     """
 
     ignore: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
     views: list[View] = field(default_factory=list)
+    by_name: bool = False
 
 
 class View(dict[str, Any]):
@@ -36,13 +38,15 @@ class View(dict[str, Any]):
         left: keys that nobody has taken.
         path: where the object stands, dotted, without positions in arrays: ``messages.tool_calls``; ``""`` for the row itself.
         book: what is known of the row.
+        listed: whether its keys were listed, so that whoever asks for a field by its name may be going through all of them.
     """
 
-    __slots__ = ("book", "left", "path")
+    __slots__ = ("book", "left", "listed", "path")
 
     left: set[str]
     path: str
     book: Book
+    listed: bool
 
     def __getitem__(self, key: str) -> Any:
         if key in self.left:
@@ -54,20 +58,26 @@ class View(dict[str, Any]):
             self._take(key, key)
         return super().get(key, default)
 
-    def _take(self, key: str, shown: str) -> None:
-        self.left.discard(key)
+    def _take(self, key: str, shown: str, *, named: bool = True) -> None:
+        if not self.book.by_name or (named and not self.listed):
+            self.left.discard(key)
         value = _get(self, key)
         if type(value) is dict or type(value) is list:
             _put(self, key, _inside(value, join(self.path, shown), self.book))
 
     # without an `__iter__` of its own, Python copies a dict past `__getitem__`
     def __iter__(self) -> Iterator[str]:
+        self.listed = True
         return super().__iter__()
+
+    def keys(self) -> Any:
+        self.listed = True
+        return super().keys()
 
     def items(self) -> Any:
         # the keys of an object that is gone through are data, such as the names of turns; those of the row are its columns
         for key in list(self.left):
-            self._take(key, "*" if self.path else key)
+            self._take(key, "*" if self.path and not self.book.by_name else key, named=False)
         return super().items()
 
     def values(self) -> Any:
@@ -117,7 +127,7 @@ def _view(value: Mapping[str, Any], path: str, book: Book) -> View:
     for key in book.ignore.get(path, ()) if book.ignore else ():
         if has_content(dict.pop(view, key, None)):
             book.dropped.add(join(path, key))
-    view.left = set(view.keys())
+    view.left, view.listed = set(dict.keys(view)), False
     view.path = path
     view.book = book
     book.views.append(view)
@@ -127,6 +137,14 @@ def _view(value: Mapping[str, Any], path: str, book: Book) -> View:
 def peek(row: Mapping[str, Any], key: str) -> Any:
     """A field, or `None`; looking at it does not count as reading it, so whoever carries it has to take it."""
     return dict.get(row, key) if isinstance(row, dict) else row.get(key)
+
+
+def expand(row: View) -> None:
+    """Put views into the place of all objects of a row, and take none of its fields: for readers that go past a view."""
+    row.book.by_name = True
+    for view in row.book.views:  # which grows
+        for key in dict.keys(view):
+            _put(view, key, _inside(_get(view, key), join(view.path, key), row.book))
 
 
 def join(path: str, key: str) -> str:
