@@ -34,7 +34,7 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
     """
     found = importlib.import_module(f"prep_assets.exports.{format}.open")
     kind, layout = type(source).__name__, options.get("layout") or ""
-    keys = [f"{layout} {kind}", layout, kind, ""]
+    keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
     row_len = getattr(source, "row_len", 2048)
     own = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
     more = {

@@ -91,7 +91,8 @@ def test_a_partition_and_a_stream(built: Any, run: Any, tmp_path: Path) -> None:
 
 def test_the_held_out_file_is_not_exported_unless_asked_for(built: Any, run: Any, tmp_path: Path) -> None:
     for stream, name in (((), "preferences"), (("-s", "preferences_test"), "preferences_test")):
-        assert run("export", "preferences", "-t", "tlfs", "-o", tmp_path / name, *stream).exit_code == 0
+        said = run("export", "preferences", "-t", "tlfs", "-o", tmp_path / name, *stream)
+        assert said.exit_code == 0 and f"/{name}.jsonl" in said.stdout and "h5py" not in said.stdout
         assert (tmp_path / name / f"{name}.jsonl").read_bytes() == (built.stores / "preferences" / "current" / f"{name}.jsonl").read_bytes()
 
 
