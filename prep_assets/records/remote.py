@@ -35,7 +35,7 @@ def said(error: Exception, url: str) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-_PASSING = re.compile("Connect|Timeout|Disconnected|Transport|SlowDown|EndpointConnection")
+_PASSING = re.compile("^(?!.*Certificate).*(Connect|Timeout|Disconnected|Transport|SlowDown)")
 """Names of errors, in any library, of a server that was not reached."""
 
 
@@ -48,7 +48,7 @@ def unreadable(error: Exception, message: str) -> SourceError:
     answers = [_status(each) for each in (error, *chain)]
     stated = [status for status in answers if status is not None]
     passing = [status in (408, 425, 429) or status >= 500 for status in stated] or [
-        bool(_PASSING.search(type(each).__name__)) for each in (error, *chain)
+        bool(_PASSING.match(type(each).__name__)) for each in (error, *chain)
     ]
     return SourceUnavailable(message) if any(passing) else SourceError(message)
 
