@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.assets.graph import ASSETS
-from prep_assets.config.models import FAMILIES
+from prep_assets_tests.assets.workspaces import SHIPPED, SHIPPED_ASSETS
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.wheel import build_wheel
 
@@ -96,4 +95,4 @@ def test_without_a_checkout_the_definitions_load_from_the_shipped_samples(wheel:
     assert Path(package).is_relative_to(site)
     assert Path(configs) == site / "prep_assets" / "_configs"
     assert Path(stores) == elsewhere / "data" / "stores"
-    assert int(assets) == len(ASSETS) + len(FAMILIES), "every asset, and a report of each family"
+    assert int(assets) == len(SHIPPED_ASSETS) + len(SHIPPED), "every asset, and a report of each family"

@@ -14,7 +14,7 @@ import pytest
 
 from prep_assets.assets.checks.read_back import compare
 from prep_assets.assets.exports import asset_name, exporting
-from prep_assets.assets.graph import ASSETS, asset_named, assets_of, family_exports, run_check
+from prep_assets.assets.graph import asset_named, assets_of, family_exports, run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import state
@@ -26,7 +26,18 @@ from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
-from prep_assets_tests.assets.workspaces import build, build_all, checks_of, make, out_of_date, resealed, shipped, tree, workspace_in
+from prep_assets_tests.assets.workspaces import (
+    SHIPPED_ASSETS,
+    build,
+    build_all,
+    checks_of,
+    make,
+    out_of_date,
+    resealed,
+    shipped,
+    tree,
+    workspace_in,
+)
 
 
 def entry(source: str, to: str, **options: Any) -> dict[str, Any]:
@@ -120,17 +131,17 @@ def test_every_format_is_tried_here() -> None:
 
 
 def test_without_exports_the_graph_is_the_fixed_one(tmp_path: Path) -> None:
-    assert list(assets_of(workspace_in(tmp_path, shipped()))) == list(ASSETS)
+    assert list(assets_of(workspace_in(tmp_path, shipped()))) == list(SHIPPED_ASSETS)
 
 
 def test_exports_stand_below_their_sources(made: Workspace) -> None:
     found = assets_of(made)
-    assert list(found) == [*ASSETS, *NAMES]
+    assert list(found) == [*SHIPPED_ASSETS, *NAMES]
     for family, configured in EXPORTS.items():
         for name, each in configured.items():
             asset = found[f"{family}_export_{name}"]
             assert (asset.family, asset.upstream) == (family, (each["from"],))
-            assert asset.partitions(made) == ASSETS[each["from"]].partitions(made)
+            assert asset.partitions(made) == SHIPPED_ASSETS[each["from"]].partitions(made)
 
 
 def test_a_family_without_a_file_has_no_exports(mine: Workspace) -> None:
@@ -426,7 +437,7 @@ def test_every_fault_of_a_file_is_listed_at_once(tmp_path: Path) -> None:
 
 def test_what_can_be_exported_is_there_under_its_name(made: Workspace) -> None:
     openers = {PackedStore: open_packed, TokenStore: open_tokens}
-    for asset in ASSETS.values():
+    for asset in SHIPPED_ASSETS.values():
         if not asset.streams:
             continue
         partition = asset.partitions(made)[0]

@@ -14,13 +14,12 @@ import pyarrow
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
-from prep_assets_tests.assets.workspaces import SAMPLES, SHIPPED, TOKENIZER, failing, refusals
+from prep_assets_tests.assets.workspaces import SAMPLES, SHIPPED, SHIPPED_ASSETS, TOKENIZER, failing, refusals
 
 EOS, START, END, PAD = 0, 1, 2, 3
 
@@ -69,7 +68,7 @@ def records(store: TokenStore, key: str) -> Iterator[list[Any]]:
 
 
 def stores(workspace: Workspace) -> list[Published]:
-    return [open_published(workspace.stores, name, each) for name, asset in ASSETS.items() for each in asset.partitions(workspace)]
+    return [open_published(workspace.stores, name, each) for name, asset in SHIPPED_ASSETS.items() for each in asset.partitions(workspace)]
 
 
 def test_every_check_of_every_store_holds(built: Workspace) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from prep_assets.assets.graph import CHECKS, EVERY, asset_named, assets_of, run_check
+from prep_assets.assets.graph import ASSETS, CHECKS, EVERY, asset_named, assets_of, run_check
 from prep_assets.assets.stage import Asset, Check, FromParts
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
@@ -70,6 +70,10 @@ SHIPPED: Mapping[str, dict[str, Any]] = {
         "domains": {"gsm8k": domain("gsm8k.jsonl", "gsm8k")},
     },
 }
+
+
+SHIPPED_ASSETS: Mapping[str, Asset] = {name: asset for name, asset in ASSETS.items() if asset.family in SHIPPED}
+"""The assets of these families."""
 
 
 def shipped(storage_format: str = "h5") -> dict[str, dict[str, Any]]:

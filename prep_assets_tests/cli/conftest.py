@@ -11,10 +11,9 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
-from prep_assets_tests.assets.workspaces import make
+from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, make
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 Run = Callable[..., Result]
@@ -46,7 +45,7 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     root = tmp_path_factory.mktemp("cli")
     _write_configs(root / "configs")
     workspace = Workspace(root / "configs", root / "stores")
-    for asset in ASSETS.values():
+    for asset in SHIPPED_ASSETS.values():
         for partition in asset.partitions(workspace):
             make(workspace, asset, partition)
     return workspace

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from prep_assets.assets.graph import ASSETS
 from prep_assets.stores.checked import Result
+from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS
 
 
 def states(output: str) -> dict[tuple[str, str], str]:
@@ -14,8 +14,8 @@ def states(output: str) -> dict[tuple[str, str], str]:
     found = {}
     for line in output.splitlines():
         words = line.split()
-        if line.startswith(" ") and words and words[0] in ASSETS:
-            partition = words[1] if ASSETS[words[0]].partitioned else ""
+        if line.startswith(" ") and words and words[0] in SHIPPED_ASSETS:
+            partition = words[1] if SHIPPED_ASSETS[words[0]].partitioned else ""
             found[words[0], partition] = words[2 if partition else 1]
     return found
 
@@ -29,7 +29,7 @@ def test_everything_is_current(built: Any, run: Any) -> None:
     result = run("status")
     found = states(result.stdout)
     assert result.exit_code == 0
-    assert set(found) == {(asset.name, each) for asset in ASSETS.values() for each in asset.partitions(built)}
+    assert set(found) == {(asset.name, each) for asset in SHIPPED_ASSETS.values() for each in asset.partitions(built)}
     assert set(found.values()) == {"current"} and commands(result.stdout) == []
     assert f"{len(found)} current in" in result.stdout
 

@@ -10,15 +10,15 @@ import dagster as dg
 import h5py
 import pytest
 
-from prep_assets.assets.graph import ASSETS, with_parts
+from prep_assets.assets.graph import with_parts
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.metadata import SHOWN_FILES, store_metadata
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
+from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, build, jsonl, minimal, workspace_in
 from prep_assets_tests.defs.conftest import Everything
 from prep_assets_tests.defs.runs import materializations, plain
 
-TABLES = [name for name in ASSETS if name != "sft_template"]
+TABLES = [name for name in SHIPPED_ASSETS if name != "sft_template"]
 TOKENS = ["pretrain_tokens", "sft_tokens", "sft_packed", *with_parts("preference_tokens", "rl_tokens"), "arithmetic_tokens"]
 
 
@@ -26,7 +26,7 @@ def all_of(everything: Everything, asset: str) -> list[dict[str, Any]]:
     return [plain(each.metadata) for each in materializations(everything.instance, asset)]
 
 
-@pytest.mark.parametrize("asset", ASSETS)
+@pytest.mark.parametrize("asset", SHIPPED_ASSETS)
 def test_every_materialization_says_what_it_is_and_where(everything: Everything, asset: str) -> None:
     found = all_of(everything, asset)
     assert found
