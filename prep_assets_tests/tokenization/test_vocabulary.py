@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -59,18 +58,6 @@ def test_a_missing_end_of_text_token_is_named(shipped: Loaded) -> None:
         _ = bare.eos_id
     with pytest.raises(ConfigError, match="has no eos_token"):
         _ = bare.pad_id
-
-
-@pytest.mark.parametrize(("size", "dtype"), [(2, "uint16"), (1 << 16, "uint16"), ((1 << 16) + 1, "uint32"), (1 << 20, "uint32")])
-def test_dtype_holds_every_id(size: int, dtype: str) -> None:
-    @dataclass(frozen=True)
-    class Backend:
-        def get_vocab(self, with_added_tokens: bool) -> dict[str, int]:
-            return {"first": 0, "last": size - 1}
-
-    found = Vocabulary("sized", Backend(), {}, None).dtype
-    assert found == np.dtype(dtype)
-    assert np.array([size - 1]).astype(found)[0] == size - 1
 
 
 # the bytes behind ids
