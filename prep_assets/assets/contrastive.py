@@ -13,7 +13,7 @@ from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.selection import SELECTION, by_fields
 from prep_assets.assets.checks.source_match import matched_contrasts, source_match
 from prep_assets.assets.columns import CONTRASTS as COLUMNS
-from prep_assets.assets.options import TOKENIZER
+from prep_assets.assets.options import PUBLISHED
 from prep_assets.assets.previews.lines import line_preview
 from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import held_out, reading_recipe
@@ -99,7 +99,7 @@ Texts that are only to be embedded stand there with their ids.""",
     audit=_audit,
     partitioned=True,
     upstream=(RAW,),
-    options=(*TOKENIZER, "test_fraction", "preprocessing"),
+    options=(*PUBLISHED, "test_fraction", "preprocessing"),
     checks=(
         INTEGRITY,
         ACCOUNTING,

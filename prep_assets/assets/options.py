@@ -1,6 +1,7 @@
 """Options of a family that several of its assets depend on."""
 
-TOKENIZER = ("tokenizer", "tokenizer_revision", "tokenizer_loader", "pad_vocab_to")
+PUBLISHED = ("tokenizer", "tokenizer_revision", "tokenizer_loader")
+TOKENIZER = (*PUBLISHED, "pad_vocab_to")
 REASONING = ("reasoning", "reasoning_tags")
 TEMPLATE = (*TOKENIZER, "template", "template_options")
 IMAGES = ("image_token", "image_patches")
