@@ -2,8 +2,8 @@
 
 The library normalizes a text, puts ``▁`` in front of it and for every space, and merges neighbours by the scores of what they make.
 `tokenizers` does the same with a normalizer and with merges in the order of these scores. Two kinds of models are refused: those with pieces that
-a user defined, which are matched inside of texts by rules of their own; and Unigram models. Of a Unigram model the library adds up scores from the
-beginning of a text as float32, `tokenizers` as float64, so that far on in a long text, and where two splits score the same, other pieces win.
+a user defined, which are matched inside of texts by rules of their own; and Unigram models, of which the two libraries pick other pieces far on in long texts
+and where two splits score the same (docs/tokenizers.md).
 """
 
 from __future__ import annotations
@@ -31,11 +31,7 @@ def from_sentencepiece(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     trainer, pieces = model.trainer_spec, list(model.pieces)
     if trainer.model_type != _BPE:
         kind = {1: "Unigram", 3: "word", 4: "char"}.get(trainer.model_type, trainer.model_type)
-        why = (
-            "; scores are added up in float32 there and in float64 by tokenizers, which picks other pieces in long texts"
-            if kind == "Unigram"
-            else ""
-        )
+        why = "; of long texts tokenizers would pick other pieces" if kind == "Unigram" else ""
         raise ConfigError(
             f"{path} is a SentencePiece model of the kind {kind}; BPE alone can be converted exactly{why}. Use its tokenizer.json"
         )
