@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.definitions import defs
 from prep_assets.defs.options import AS_CONFIGURED, chosen, options
 from prep_assets.engine import Look, state
+from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS
 from prep_assets_tests.defs.runs import checks_of, evaluations, failures, materializations, run, stale
 from prep_assets_tests.effort import examples
 
@@ -49,17 +49,17 @@ def in_launchpad(config_type: Any, prefix: str = "") -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("asset", ASSETS)
+@pytest.mark.parametrize("asset", SHIPPED_ASSETS)
 def test_the_launchpad_shows_every_option_with_its_description(asset: str) -> None:
     schema = defs.resolve_assets_def(asset).op.config_schema.config_type
-    expected = described(FAMILIES[ASSETS[asset].family])
+    expected = described(FAMILIES[SHIPPED_ASSETS[asset].family])
     shown = in_launchpad(schema)
     assert "draft" in shown.pop("publish")
     assert shown == expected
     assert len(expected) > 10 and all(expected.values())
 
 
-@pytest.mark.parametrize("asset", ASSETS)
+@pytest.mark.parametrize("asset", SHIPPED_ASSETS)
 def test_no_option_has_to_be_set(asset: str) -> None:
     fields = defs.resolve_assets_def(asset).op.config_schema.config_type.fields
     assert not any(field.is_required for field in fields.values())
@@ -146,7 +146,7 @@ def test_options_of_one_run_make_a_draft_and_current_does_not_move(built: Path, 
     assert result.success
     assert columns(built) == 1024
     workspace = Workspace.open()
-    assert state(workspace, ASSETS["sft_packed"]) == "current"
+    assert state(workspace, SHIPPED_ASSETS["sft_packed"]) == "current"
     draft = workspace.place("sft_packed").draft()
     assert draft is not None and draft.manifest.recipe["packing"]["row_len"] == 256
     # Dagster has seen it, and nothing is materialized, stale or failed for it
@@ -169,7 +169,7 @@ def test_options_of_one_run_are_published_where_that_is_asked_for_and_say_so(bui
     assert run(instance, "sft_packed", options={"sft_packed": {"packing": {"row_len": 256}, "publish": True}}).success
     assert columns(built) == 256
     assert materializations(instance, "sft_packed")[0].metadata["overrides"].value == ["packing.row_len"]
-    standing = Look(Workspace.open()).at(ASSETS["sft_packed"], "")
+    standing = Look(Workspace.open()).at(SHIPPED_ASSETS["sft_packed"], "")
     assert (standing.state, standing.overrides) == ("current", ("packing.row_len",))
     # a run without options follows the file again
     assert run(instance, "sft_packed").success
@@ -181,9 +181,9 @@ def test_what_was_published_with_options_is_known_downstream(built: Path, instan
     options = {"sft_tokens": {"mask": {"user": "train"}, "publish": True}}
     assert run(instance, "sft_tokens", partition="dolly", options=options).success
     workspace = Workspace.open()
-    assert Look(workspace).at(ASSETS["sft_packed"], "").state == "stale"
+    assert Look(workspace).at(SHIPPED_ASSETS["sft_packed"], "").state == "stale"
     assert run(instance, "sft_packed").success
-    standing = Look(workspace).at(ASSETS["sft_packed"], "")
+    standing = Look(workspace).at(SHIPPED_ASSETS["sft_packed"], "")
     assert (standing.state, standing.overrides, standing.inherited) == ("current", (), ("sft_tokens[dolly]: mask.user",))
 
 
@@ -264,7 +264,7 @@ def test_a_number_out_of_bounds_is_a_failure_that_names_file_and_key(
     assert not result.success
     message = failures(result)
     assert message.startswith(f"{asset}: ")
-    assert f"configs/{ASSETS[asset].family}.yaml with this run's options" in message
+    assert f"configs/{SHIPPED_ASSETS[asset].family}.yaml with this run's options" in message
     assert key in message
     assert not (built / asset).exists()
 
