@@ -97,6 +97,14 @@ def with_groups(families: dict[str, dict[str, Any]], folder: Path, count: int = 
     return families
 
 
+def with_contrasts(families: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """The configurations with one of the contrastive family: queries with a positive and two negative texts."""
+    rows = [{"query": f"What is {n}?", "pos": [f"It is {n}."], "neg": [f"It is {n + 1}.", "Blue."]} for n in range(24)]
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = domain(jsonl(folder / "questions.jsonl", rows), "contrastive")
+    return {**families, **minimal("contrastive", {"questions": asked}, test_fraction=0.2)}
+
+
 def minimal(family: str, domains: Mapping[str, Any], **options: Any) -> dict[str, dict[str, Any]]:
     """A configuration of one family with nothing but these options."""
     return {family: {"tokenizer": TOKENIZER, "domains": dict(domains), **options}}

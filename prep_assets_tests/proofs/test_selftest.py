@@ -9,7 +9,7 @@ from prep_assets.assets.selftest.run import TESTED, selftest
 from prep_assets.assets.selftest.trials import Trial
 from prep_assets.assets.workspace import Workspace
 
-FAMILIES = {"pretrain", "sft", "preference", "rl"}
+FAMILIES = {"pretrain", "sft", "preference", "rl", "contrastive"}
 
 
 def trials_of(workspace: Workspace, asset: str) -> list[Trial]:
@@ -38,7 +38,7 @@ def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, l
     assert {known[asset].family for asset in TESTED if any(trial.caught for trial in trials[asset] if trial.mutation)} == FAMILIES
     assert {check for _, check in found} == {
         *("mask_alignment", "tokenization_identity", "row_integrity", "mixture", "selection"),
-        *("source_match", "pair_sanity", "gold_answers", "rewards", "merged"),
+        *("source_match", "pair_sanity", "contrast_sanity", "gold_answers", "rewards", "merged"),
     }
 
 
