@@ -31,9 +31,9 @@ $(VENV)/.installed-lint: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n 2
 
-# random tests with all of their examples, a third of which `make test` tries
+# random tests with all of their examples, a third of which `make test` tries, and tests that take long
 soak: $(VENV)/.installed-test
-	@PREP_ASSETS_SOAK=1 $(BIN)/python -m pytest -n 2 -m hypothesis
+	@PREP_ASSETS_SOAK=1 $(BIN)/python -m pytest -n 2 -m "hypothesis or soak"
 
 # what trainers' packages depend on is left out for those of readers.txt, so that torch stays the one of constraints.txt
 $(VENV)/.installed-readers: $(VENV)/.installed-test prep_assets_tests/readers.txt

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from prep_assets_tests.effort import examples
+from prep_assets_tests.effort import SOAK, examples
 
 # a shared machine may be slow at any moment, which says nothing about the code; in CI the same examples are tried each time
 settings.register_profile(
@@ -35,6 +35,15 @@ def real_data() -> Path:
     if not Path(named).is_dir():
         pytest.fail(f"PREP_ASSETS_TEST_DATA names {named}, which is not a folder")
     return Path(named)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that are marked `soak` run in `make soak` alone."""
+    if SOAK:
+        return
+    left = [item for item in items if item.get_closest_marker("soak")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if not item.get_closest_marker("soak")]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -237,7 +237,7 @@ def test_the_names_that_definitions_load_by_are_those_of_the_registry() -> None:
 def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_path: Path) -> None:
     rl = [name for name, asset in ASSETS.items() if asset.family == "rl"]
     groups = ["rl_groups_by_domain", "rl_groups"]
-    assert list(assets_of(made)) == [*rl, *groups] and list(EVERY) == [*ASSETS, *groups]
+    assert list(assets_of(made)) == [*rl, *groups] and set(EVERY) == {*ASSETS, *groups}
     assert [asset_named(name, made).upstream for name in groups] == [("rl_raw",), ("rl_groups_by_domain",)]
     without = workspace_of(tmp_path, {"gsm8k": domain("gsm8k.jsonl", "gsm8k")})
     assert list(assets_of(without)) == rl

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tokenizers import Tokenizer
 
 from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
@@ -30,7 +31,13 @@ from prep_assets_tests.astrai.pipelines import CHAT, INSTRUCTION, TEXT
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 RECIPES = CONFIGS / "recipes"
 FILES = sorted(path.relative_to(RECIPES).as_posix() for path in RECIPES.rglob("*.yaml"))
-LAST = {"pretrain": "pretrain_tokens", "sft": "sft_packed", "preference": "preference_tokens", "rl": "rl_tokens"}
+LAST = {
+    "pretrain": "pretrain_tokens",
+    "sft": "sft_packed",
+    "preference": "preference_tokens",
+    "rl": "rl_tokens",
+    "contrastive": "contrastive",
+}
 
 ALPACA = [{"instruction": f"Add {n} and 1.", "input": "", "output": f"{n + 1}"} for n in range(6)]
 CHATS = [{"messages": [{"role": "user", "content": f"Hi {n}"}, {"role": "assistant", "content": f"Hello {n}!"}]} for n in range(6)]
@@ -67,6 +74,15 @@ SHAREGPT = [
     }
     for n in range(6)
 ]
+SAMPLE_TOKENIZER = Tokenizer.from_file(str(CONFIGS / "tokenizer" / "tokenizer.json"))
+
+
+def ids(text: str) -> list[int]:
+    return list(SAMPLE_TOKENIZER.encode(text, add_special_tokens=False).ids)
+
+
+ASKED = [ids(f"<|im_start|>user\nWhat is {n}?<|im_end|>\n<|im_start|>assistant\n") for n in range(6)]
+SAID = [ids(f"It is {n}.<|im_end|>") for n in range(6)]
 LOCAL: dict[str, list[dict[str, Any]]] = {
     "pile": [{"text": f"A document about {n}."} for n in range(6)],
     **dict.fromkeys(("alpaca", "instruction", "output"), ALPACA),
@@ -82,6 +98,18 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     "ultrachat": CHATS,
     "llava_instruct": LLAVA,
     "sharegpt": SHAREGPT,
+    "trl": [{"input_ids": a + b, "labels": [-100] * len(a) + b} for a, b in zip(ASKED, SAID, strict=True)],
+    "skyrl": [
+        {"prompt_token_ids": a, "response_ids": b, "loss_masks": [1] * len(b), "rewards": 1.0}
+        # other questions than those of the domain before
+        for a, b in (
+            (ids(f"<|im_start|>user\nIs {n} odd?<|im_end|>\n<|im_start|>assistant\n"), ids(f"{n % 2 == 1}<|im_end|>")) for n in range(6)
+        )
+    ],
+    "nlg": [{"context": a, "completion": b} for a, b in zip(ASKED, SAID, strict=True)],
+    "training": [{"question": f"Q{n}?", "context_positive": f"Yes {n}.", "context_negative": f"No {n}."} for n in range(6)],
+    "questions": [{"id": n, "ques": f"Q{n}?"} for n in range(6)],
+    "contexts": [{"id": n, "ctx": f"Text {n}."} for n in range(6)],
 }
 ASTRAI: dict[str, list[dict[str, Any]]] = {
     "astrai/chat": CHATS,
@@ -161,11 +189,13 @@ def local(tmp_path: Path, hub: Callable[[str, list[dict[str, Any]]], None]) -> A
                 for address in entry.get(key, []) if "hub://" in str(entry.get(key)) else []:
                     hub(address, rows_of(str(Path(name).parent), domain, key == "test_files"))
                 if key in entry and "hub://" not in str(entry[key]):
-                    file = tmp_path / "data" / f"{domain}-{key}.jsonl"
+                    suffix = next((each for each in WRITE if str(entry[key][0]).endswith(each)), ".jsonl")
+                    file = tmp_path / "data" / f"{domain}-{key}{suffix}"
                     file.parent.mkdir(exist_ok=True)
-                    rows = rows_of(str(Path(name).parent), domain, key == "test_files")
-                    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+                    file.write_bytes(WRITE[suffix](rows_of(str(Path(name).parent), domain, key == "test_files")))
                     entry[key] = [str(file)]
+            if "tokenized_by" in entry:
+                entry["tokenized_by"] = values["tokenizer"]
         folder = tmp_path / "configs"
         folder.mkdir()
         (folder / source.name).write_text(yaml.safe_dump(values, sort_keys=False), "utf-8")

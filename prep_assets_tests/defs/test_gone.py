@@ -144,4 +144,4 @@ def test_a_faulty_family_leaves_the_others_standing_and_says_what_is_wrong(
     assert made.success
     assert evaluations(instance, "arithmetic_prompts", "gold_answers")[0].passed
     names = {sensor.name for sensor in loaded.get_repository_def().sensor_defs}
-    assert names == {"rebuild_downstream", *(f"{family}_sources" for family in DOMAINS if family != "sft")}
+    assert names == {"rebuild_downstream", "scrub", "tell_of_failures", *(f"{family}_sources" for family in DOMAINS if family != "sft")}

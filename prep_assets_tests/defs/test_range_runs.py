@@ -29,7 +29,7 @@ def test_each_partition_of_a_range_has_a_verdict_of_its_own(stores: Path, instan
     run(instance, "sft_raw", between=("alpaca", "dolly"))
     found = evaluations(instance, "sft_raw", "file_hashes")
     assert {each.partition for each in found} == {"alpaca", "dolly"}
-    assert all(each.passed and each.metadata["files_checked"].value == 1 for each in found)
+    assert all(each.passed and each.metadata["files_checked"].value == 2 for each in found)
 
 
 def test_everything_upstream_from_nothing_in_one_run(stores: Path, instance: dg.DagsterInstance) -> None:

@@ -22,7 +22,7 @@ from prep_assets.engine.overrides import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import SHIPPED, build_all, checks_of, domain, jsonl, minimal, shipped, with_groups, workspace_in
+from prep_assets_tests.assets.workspaces import SHIPPED, build_all, checks_of, shipped, with_contrasts, with_groups, workspace_in
 
 SFT = tuple(SHIPPED["sft"]["domains"])
 RUN_CHECK = "prep_assets.engine.checking.run_check"
@@ -269,8 +269,7 @@ BESIDE_OTHERS = (
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Every asset but exports, built. Read only."""
     folder = tmp_path_factory.mktemp("everything")
-    questions = jsonl(folder / "questions.jsonl", [{"query": f"What is {n}?", "pos": [f"It is {n}."]} for n in range(9)])
-    families = with_groups(shipped(), folder / "groups") | minimal("contrastive", {"questions": domain(questions, "contrastive")})
+    families = with_contrasts(with_groups(shipped(), folder / "groups"), folder)
     workspace = workspace_in(folder, families)
     build_all(workspace)
     return workspace

@@ -34,8 +34,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "pretrain_raw",
         "pretrain_tokens",
         "preference_raw",
+        "preferences_by_domain",
         "preferences",
         "rl_raw",
+        "rl_prompts_by_domain",
         "rl_prompts",
     }
     for name, asset in ASSETS.items():

@@ -11,6 +11,7 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.exports.source import open_source
+from prep_assets.stores.lines import Lines
 from prep_assets_tests.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.exports.test_registry import OPTIONS, contents
 
@@ -76,11 +77,12 @@ def test_a_link_to_an_empty_folder_is_that_folder(table: Table, tmp_path: Path) 
     assert contents(export(table.folder, "mds", tmp_path / "link")) == contents(tmp_path / "disk") != {}
 
 
+OF_LINES = [name for name, each in exports().items() if set(each.takes) == {Lines}]
 NAMED = [(name, option) for name, each in exports().items() for option in each.options if option in ("name", "split")]
 
 
 def test_every_name_is_tried() -> None:
-    assert len(NAMED) == 6
+    assert len(NAMED) == 8
 
 
 @pytest.mark.parametrize("value", ["../escape", "a/b", "/abs", "", ".", "..", "a\\b", "a\0"])
@@ -88,14 +90,14 @@ def test_every_name_is_tried() -> None:
 def test_names_stay_in_the_folder(name: str, option: str, value: str, table: Table, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "l", "x", [{"prompt": "p", "gold": 1}])
     with pytest.raises(ConfigError, match=f"option '{option}' = .* must be the name of a file"):
-        export(lines if name == "verl" else table.folder, name, tmp_path / "out", **{option: value})
+        export(lines if name in OF_LINES else table.folder, name, tmp_path / "out", **{option: value})
 
 
 BOUNDED = [
     (name, option, value)
     for name, each in exports().items()
     for option in each.options
-    for value in {"pad_id": (-1, 1 << 31), "image_dir": (), "neat": ()}.get(option, (0, -1))
+    for value in {"pad_id": (-1, 1 << 31), "image_dir": (), "neat": (), "negatives": (-1,)}.get(option, (0, -1))
     if isinstance(each.options[option].default, int | None) and option not in ("name", "layout", "data_source", "neat")
 ]
 
@@ -114,8 +116,10 @@ def test_every_number_is_tried() -> None:
 @pytest.mark.parametrize(("name", "option", "value"), BOUNDED)
 def test_numbers_out_of_bounds_are_refused(name: str, option: str, value: int, table: Table, text: Stream, tmp_path: Path) -> None:
     options: dict[str, Any] = {**OPTIONS.get(name, {}), option: value}
+    lines = write_lines(tmp_path / "l", "x", [{"prompt": "p", "gold": 1}])
+    source = lines if name in OF_LINES else text.folder if name == "litdata" else table.folder
     with pytest.raises(ConfigError, match=f"option '{option}' = {value}: Input should be"):
-        export(text.folder if name == "litdata" else table.folder, name, tmp_path / "out", **options)
+        export(source, name, tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize(("name", "options"), [("tlfs", {}), ("megatron", {}), ("megatron", {"layout": "text"})])

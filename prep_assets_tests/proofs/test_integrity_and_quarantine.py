@@ -25,6 +25,7 @@ from prep_assets_tests.assets.workspaces import (
     resealed,
     shipped,
     verdicts,
+    with_contrasts,
     with_groups,
     workspace_in,
 )
@@ -40,6 +41,7 @@ STORES = {
     **dict.fromkeys(("preferences_by_domain", "preference_tokens_by_domain"), "hh"),
     **dict.fromkeys(("rl_prompts_by_domain", "rl_tokens_by_domain"), "gsm8k"),
     "rl_groups_by_domain": "scored",
+    **dict.fromkeys(("contrastive_raw", "contrastive"), "questions"),
     **dict.fromkeys(
         (
             "sft_template",
@@ -61,7 +63,7 @@ STORES = {
 def small(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """All stores of all families, a few records each, because each file of each store is harmed in turn."""
     folder = tmp_path_factory.mktemp("small")
-    families = with_groups(shipped("bin"), folder)
+    families = with_contrasts(with_groups(shipped("bin"), folder), folder)
     for options in families.values():
         for each in options["domains"].values():
             each["max_items"] = 12

@@ -68,8 +68,9 @@ def _proven(store: Store, stream: TokenStore) -> tuple[MaskProof, IdentityProof]
             left, own = left_of(example, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
             rows.append(left.row(identity, ids[own], mask[own]))
             conversations.append(left.conversation(identity, ids[own]))
-        masks.add(rows)
-        identities.add(conversations)
+        if rows:
+            masks.add(rows)
+            identities.add(conversations)
     return masks, identities
 
 

@@ -3,7 +3,8 @@
 READ_BY = "FlagEmbedding"
 LINES = {
     "": (
-        "torchrun --nproc_per_node 1 -m FlagEmbedding.finetune.embedder.encoder_only.base \\",
+        "torchrun --nproc_per_node 1 \\",
+        "  -m FlagEmbedding.finetune.embedder.encoder_only.base \\",
         "  --train_data {folder}/{split}.jsonl --train_group_size 8",
     )
 }
