@@ -66,6 +66,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: dg.Static
         code_version=code_version(workspace, asset),
         metadata={"dagster/column_schema": dg.TableSchema(columns)} if columns else {},
         automation_condition=_automation(asset),
+        skippable=asset.partitioned,
         freshness_policy=_freshness(workspace, asset),
     )
     Options = options(asset.family) if asset.name in EVERY else Nothing

@@ -35,6 +35,9 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
     close_gone(context.instance)
     workspace = _workspace(context, site)
     partitions = _partitions(context, workspace, asset)
+    if not partitions:
+        context.log.info(f"{asset.name} has no store for {', '.join(context.partition_keys)}: nothing to do")
+        return
     workspace = workspace.overriding(asset.family, chosen(config))
     recheck = not any(tag in context.run.tags for tag in NOBODY_WAITS)
     record = _Record(context, site, workspace, asset, partitions)
@@ -81,7 +84,9 @@ def _partitions(context: dg.AssetExecutionContext, workspace: Workspace, asset: 
     partitions = list(context.partition_keys) if asset.partitioned else [""]
     if not partitions:
         raise _failure(asset, f"the range holds no partition. Their order is {', '.join(asset.partitions(workspace))}")
-    return partitions
+    # assets of one job have one set of partitions; a domain of scored groups has no prompts, and the other way round
+    own = set(asset.partitions(workspace))
+    return [each for each in partitions if each in own]
 
 
 def _failure(asset: Asset, text: str) -> dg.Failure:
