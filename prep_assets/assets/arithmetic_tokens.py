@@ -14,13 +14,12 @@ from prep_assets.assets.checks.selection import LINE_SELECTION
 from prep_assets.assets.checks.token_rows import PLAIN_ROWS
 from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.commands import build_command
-from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.previews.tokens import record_preview
 from prep_assets.assets.selftest.tokens import prompt_token_trials
 from prep_assets.assets.stage import Asset, FromLines, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.prompt_tokens import prompt_tokens_recipe, write_prompt_tokens
+from prep_assets.assets.writing.prompt_tokens import OPTIONS, prompt_tokens_recipe, write_prompt_tokens
 from prep_assets.assets.writing.tokens import audit_stream
 from prep_assets.config.models import Rl
 from prep_assets.stores.published import Draft, open_published
@@ -53,7 +52,7 @@ ASSET = Asset(
     write=_write,
     audit=_audit,
     upstream=(PROMPTS,),
-    options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output.dtype", "output.max_tokens_per_shard"),
+    options=OPTIONS,
     checks=(INTEGRITY, ACCOUNTING, LINE_SELECTION, PLAIN_ROWS, PROMPT_IDENTITY),
     preview=record_preview,
     selftest=prompt_token_trials,

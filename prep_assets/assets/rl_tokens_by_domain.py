@@ -13,7 +13,6 @@ from prep_assets.assets.checks.selection import LINE_SELECTION
 from prep_assets.assets.checks.token_rows import PLAIN_ROWS
 from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.commands import build_command
-from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.previews.tokens import record_preview
 from prep_assets.assets.reading.rl_domains import prompt_domains
 from prep_assets.assets.rl_prompts_by_domain import TRAIN
@@ -21,7 +20,7 @@ from prep_assets.assets.selftest.tokens import prompt_token_trials
 from prep_assets.assets.stage import Asset, FromLines, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.prompt_tokens import prompt_tokens_recipe, write_prompt_tokens
+from prep_assets.assets.writing.prompt_tokens import OPTIONS, prompt_tokens_recipe, write_prompt_tokens
 from prep_assets.assets.writing.tokens import audit_stream
 from prep_assets.config.models import Rl
 from prep_assets.stores.published import Draft, open_published
@@ -61,7 +60,7 @@ ASSET = Asset(
     audit=_audit,
     partitioned=True,
     upstream=(PROMPTS,),
-    options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output.dtype", "output.max_tokens_per_shard"),
+    options=OPTIONS,
     checks=(INTEGRITY, ACCOUNTING, LINE_SELECTION, PLAIN_ROWS, PROMPT_IDENTITY),
     preview=record_preview,
     selftest=prompt_token_trials,

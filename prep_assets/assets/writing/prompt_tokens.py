@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.reading.reasoning import inline_reasoning, reasoning_recipe
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.in_shards import Streams, add
@@ -21,6 +22,9 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import RecordWriter, record_writer
+
+OPTIONS = (*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output.dtype", "output.max_tokens_per_shard")
+"""The options that `prompt_tokens_recipe` reads."""
 
 
 def prompt_tokens_recipe(workspace: Workspace) -> dict[str, Any]:
