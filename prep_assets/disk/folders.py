@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prep_assets.disk.faults import named
@@ -54,3 +56,12 @@ def folder_size(directory: Path) -> int:
         with suppress(OSError):
             total += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
     return total
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time; the system frees the lock of a process that dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

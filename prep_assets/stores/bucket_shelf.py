@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from prep_assets.disk.faults import told
-from prep_assets.disk.folders import remove_tree, sync_folders
+from prep_assets.disk.folders import locked, remove_tree, sync_folders
 from prep_assets.errors import StoreError
 from prep_assets.stores import bucket_versions, cache, catalog
 from prep_assets.stores.bucket_versions import key_of
@@ -117,7 +117,7 @@ class BucketShelf:
         """The folder of a version in the mirror. It stays as long as this object does."""
         folder = self.versions / version
         while not (self._held and folder.is_dir()):
-            with told(folder), cache.locked(self.versions / f".fetch-{version}"):
+            with told(folder), locked(self.versions / f".fetch-{version}"):
                 if not folder.is_dir():
                     self._fetch(version, manifest, folder)
                 elif Manifest.read(folder) != manifest:

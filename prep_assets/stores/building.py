@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.disk.faults import in_words
-from prep_assets.disk.folders import remove_tree, sync_folders
+from prep_assets.disk.folders import folder_size, remove_tree, sync_folders
 from prep_assets.disk.ledger import recording
 from prep_assets.disk.readback import prove, read_back
 from prep_assets.errors import PrepAssetsError, StoreError
@@ -48,7 +48,7 @@ def build_version(shelf: Shelf, about: Manifest, write: Write, audit: Audit, *, 
         drop_shards(shelf.versions)
         return version
     except BaseException as error:
-        fault = in_words(error, shelf.versions, written=_size(work), before=before) if isinstance(error, OSError) else error
+        fault = in_words(error, shelf.versions, written=folder_size(work), before=before) if isinstance(error, OSError) else error
         if isinstance(error, OSError | StoreError):  # else finished shards are there for the next try
             drop_shards(shelf.versions)
         left = remove_tree(work) if work.exists() else []
@@ -71,7 +71,3 @@ def _written(work: Path, about: Manifest, write: Write, audit: Audit) -> Manifes
         read_back(payload / MANIFEST, ledger[payload.absolute() / MANIFEST])
     sync_folders(payload)
     return manifest
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

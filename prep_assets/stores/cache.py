@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from prep_assets.disk.blocks import sums_of
 from prep_assets.disk.faults import told
+from prep_assets.disk.folders import locked
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.bucket_versions import BucketLease
 from prep_assets.stores.mirror import cache_folder
@@ -25,15 +24,6 @@ _SUFFIXES = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 def blob(sha256: str) -> Path:
     """Where a file is, if it was fetched."""
     return cache_folder() / "blobs" / sha256
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One process at a time; the system frees the lock of a process that dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def fetch(objects: Objects, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from prep_assets.disk.faults import told
-from prep_assets.disk.folders import folder_size, make_folder, remove_tree, sync
+from prep_assets.disk.folders import folder_size, locked, make_folder, remove_tree, sync
 from prep_assets.errors import StoreError
 from prep_assets.stores import pointers
 from prep_assets.stores.checked import Result, write_results
@@ -47,9 +46,7 @@ class DiskShelf:
     def building(self) -> Iterator[list[str]]:
         with told(self.directory):
             make_folder(self.directory)
-            self.versions.mkdir(exist_ok=True)
-            with (self.versions / ".lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with locked(self.versions / ".lock"):
                 pointers.remove_unfinished(self.directory)
                 removed = clean(self.versions)
                 yield [f"removed what a killed build left: {', '.join(removed)}"] if removed else []
