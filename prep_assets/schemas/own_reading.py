@@ -14,7 +14,6 @@ from typing import Any
 
 from prep_assets.schemas.view import View, expand, has_content, join
 
-Path = tuple[str, ...]
 _NOTHING = object()
 
 
