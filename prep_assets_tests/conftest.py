@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from prep_assets_tests.effort import SOAK, examples
+from prep_assets_tests.effort import SOAK, examples, without_fsync
 
 # a shared machine may be slow at any moment, which says nothing about the code; in CI the same examples are tried each time
 settings.register_profile(
@@ -35,6 +35,11 @@ def real_data() -> Path:
     if not Path(named).is_dir():
         pytest.fail(f"PREP_ASSETS_TEST_DATA names {named}, which is not a folder")
     return Path(named)
+
+
+def pytest_configure() -> None:
+    """Small builds do not wait for the disk."""
+    without_fsync()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -35,7 +35,7 @@ class Opened:
     agreement: Agreement | None
 
 
-_OPENED: dict[tuple[Path, Path, str, str | None, str, _Changes], Opened] = {}
+_OPENED: dict[tuple[Path, str, str | None, str, _Changes], Opened] = {}
 _BOUND: dict[tuple[str, str], Vocabulary] = {}
 _ENGINES: dict[tuple[str, str, str], Engines] = {}
 
@@ -50,7 +50,7 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
         ConfigError: it does not open, a hub id has no commit, or transformers reads it otherwise and the configuration does not choose.
     """
     local = configs / family.tokenizer
-    key = (configs, cache, family.tokenizer, family.tokenizer_revision, family.tokenizer_loader, _last_changes(local))
+    key = (local, family.tokenizer, family.tokenizer_revision, family.tokenizer_loader, _last_changes(local))
     if key not in _OPENED:
         if not local.exists() and family.tokenizer_revision is None:
             raise ConfigError(

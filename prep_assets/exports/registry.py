@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -85,10 +86,15 @@ def exporter(name: str, *takes: type, **more: Any) -> Callable[[Write], Write]:
 
 def exports() -> dict[str, Export]:
     """Every format by name, sorted: each folder beside this file is one, and its `write.py` registers it."""
+    _import_shipped()
+    return dict(sorted(_EXPORTS.items()))
+
+
+@cache
+def _import_shipped() -> None:
     for each in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if each.ispkg:
             importlib.import_module(f"prep_assets.exports.{each.name}.write")
-    return dict(sorted(_EXPORTS.items()))
 
 
 def export_named(format: str) -> Export:
@@ -97,7 +103,8 @@ def export_named(format: str) -> Export:
     Raises:
         ConfigError: there is none; the message names the nearest.
     """
-    found = exports().get(format)
+    _import_shipped()
+    found = _EXPORTS.get(format)
     if found is None:
         raise ConfigError(f"no export format {format!r}{nearest(format, _EXPORTS) or '.'} Known: {', '.join(exports())}")
     return found
@@ -196,7 +203,7 @@ def check_options(found: Export, options: Mapping[str, Any]) -> None:
     """Raises:
     ConfigError: an option that the format has not, one of the wrong type, or none where one is needed; the message names the nearest.
     """
-    hints = found.types
+    hints = found.types if options else {}
     for name, value in options.items():
         if name not in found.options:
             allowed = ", ".join(found.options) or "none"

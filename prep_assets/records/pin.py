@@ -46,7 +46,9 @@ def pin_files(files: Iterable[SourceFile], known: Sequence[Pin] = ()) -> tuple[P
     Raises:
         SourceError: a file that cannot be read, or that changes while it is hashed.
     """
-    by_name = {pin.name: pin for pin in known}
+    by_name, files = {pin.name: pin for pin in known}, list(files)
+    if len(files) < 2:
+        return tuple(_listed(file, by_name.get(file.name)) for file in files)
     pool = ThreadPoolExecutor(os.cpu_count())  # hashing and reading release the global lock
     try:
         return tuple(pool.map(lambda file: _listed(file, by_name.get(file.name)), files))

@@ -10,6 +10,7 @@ Folders without a manifest, files that a manifest does not list and stores of fo
 from __future__ import annotations
 
 import io
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -98,7 +99,7 @@ class Guard:
 
     def _bytes(self, block: int) -> Any:
         if self._memory is None:
-            self._memory = np.asarray(np.memmap(self.path, np.uint8, "r")) if self.size else np.zeros(0, np.uint8)
+            self._memory = np.asarray(np.memmap(str(self.path), np.uint8, "r")) if self.size else np.zeros(0, np.uint8)
         return self._memory[block << _SHIFT : (block + 1) << _SHIFT]
 
 
@@ -108,6 +109,7 @@ class Guards:
     def __init__(self, verify: Verify = "lazy") -> None:
         self._verify: Verify = verify
         self._folders: dict[Path, _Folder | None] = {}
+        self._within: dict[Path, str] = {}
 
     @classmethod
     def of_work(cls, folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Guards:
@@ -130,7 +132,9 @@ class Guards:
         folder = self._folder(path.parent)
         if folder is None or self._verify == "off":
             return None
-        entry = folder.files.get(path.resolve().relative_to(folder.path).as_posix(), {})
+        if path.parent not in self._within:
+            self._within[path.parent] = path.parent.resolve().relative_to(folder.path).as_posix()
+        entry = folder.files.get(posixpath.normpath(f"{self._within[path.parent]}/{path.name}"), {})
         return Guard(path, entry, folder) if "blocks" in entry else None
 
     def whole(self, path: Path) -> Path:
@@ -217,14 +221,14 @@ def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
     """The elements that a file holds, mapped and under its guard."""
     if not path.stat().st_size:
         return np.zeros(0, dtype)
-    guard, memory = guards.guard(path), np.asarray(np.memmap(path, np.uint8, "r"))
+    guard, memory = guards.guard(path), np.asarray(np.memmap(str(path), np.uint8, "r"))
     return guarded(memory.view(dtype), guard and guard.over(memory))
 
 
 def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
     """A ``.npy`` file, mapped, after all of it was compared."""
     try:
-        found: npt.NDArray[Any] = np.load(guards.whole(path), mmap_mode="r", allow_pickle=False)
+        found: npt.NDArray[Any] = np.load(str(guards.whole(path)), mmap_mode="r", allow_pickle=False)
     except (OSError, PrepAssetsError):
         raise
     except Exception as error:  # what NumPy makes of a damaged header: ValueError, EOFError, SyntaxError, tokenize.TokenError …

@@ -247,6 +247,7 @@ def _reader(workspace: Workspace, family: str) -> Any:
         return read
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prep_assets.assets.tokenizers._OPENED", {})
         for name in ("from_file", "from_transformers"):
             patch.setattr(f"prep_assets.assets.tokenizers.{name}", reads(name))
         with pytest.raises(PrepAssetsError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from prep_assets.stores import building, disk_shelf
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.effort import FSYNC
 from prep_assets_tests.harness import crashstates, fulldisk, fuzz, powercut, shim
 
 
@@ -43,7 +45,8 @@ def test_some_damaged_bytes_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(powercut.missing("ext4")), reason=powercut.missing("ext4") or "never")
-def test_a_power_cut_keeps_what_was_acknowledged() -> None:
+def test_a_power_cut_keeps_what_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", FSYNC)
     try:
         figures = powercut.harness("ext4", cuts=1, seed=0, seconds=30)
     except subprocess.CalledProcessError as error:
