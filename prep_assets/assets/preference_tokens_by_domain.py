@@ -101,10 +101,12 @@ def _encode(
         counts["kept"] += len(kept)
         rows = [first + i for i in kept]
         for side, writer in zip(SIDES, writers, strict=True):
-            ids, mask, lengths = sides[side]
+            ids, mask, lengths, taken = sides[side]
             writer.append({"tokens": ids, "loss_mask": mask}, lengths, [0] * len(rows), rows)
             counts["tokens"] += len(ids)
             counts["trained_tokens"] += int(mask.sum())
+            if taken:
+                counts["tokens_cut_away"] = counts.get("tokens_cut_away", 0) + taken
     return counts
 
 

@@ -56,6 +56,7 @@ MASK = (
     "special_in_content",
     "truncation",
     "truncation_keeps_stop",
+    "truncation_keeps",
 )
 """Options that decide the loss mask."""
 
@@ -133,7 +134,7 @@ def encode_chats(
     family = workspace.family(Sft)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     conversations = conversations_of(workspace, reading.domain, quarantine)
-    images = examples = 0
+    images = examples = cut_away = 0
     for items, in_test in reading.examples("tokenize", quarantine, plain=True):
         kept, encoded = conversations.encode(items)
         trained = int(np.count_nonzero(encoded.loss))
@@ -152,12 +153,15 @@ def encode_chats(
         counts["tokens"] += len(encoded.ids)
         counts["trained_tokens"] += trained
         images += len(encoded.images)
+        cut_away += int(encoded.taken.sum())
     counts["read"] = reading.read
     counts["control_tokens_in_content"] = conversations.control_tokens
     if family.expand == "turns":
         counts["examples"] = examples
     if conversations.reasoning_left_out:
         counts["reasoning_dropped_by_template"] = conversations.reasoning_left_out
+    if cut_away:
+        counts["tokens_cut_away"] = cut_away
     if images or conversations.images_cut_away:
         counts |= {"images": images, "images_cut_away": conversations.images_cut_away}
     return {**counts, **conversations.tokenized.counts, **passed_over(reading)}

@@ -2,8 +2,8 @@
 
 RAW = "3"
 PRETRAIN = "5"
-SFT = "5"
-PREFERENCE = "8"
+SFT = "6"
+PREFERENCE = "9"
 RL = "5"
 CONTRASTIVE = "1"
 EXPORT = "5"

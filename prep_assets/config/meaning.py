@@ -63,6 +63,11 @@ RULES = (
         "only truncation: end cuts answers off at their end. Leave it out, or set truncation: end",
     ),
     Rule(
+        "truncation_keeps",
+        lambda family: family.truncation != "prompt",
+        "only truncation: prompt shortens texts one by one. Leave it out, or set truncation: prompt",
+    ),
+    Rule(
         "expand",
         lambda family: family.train_turns == "last",
         "only the last answer is trained, so there is one example anyway. Leave it out, or set train_turns: all",
@@ -174,13 +179,15 @@ def _unknown_roles(family: Any) -> Iterator[str]:
         roles = domain.options.get("roles")
         named.update(map(str, roles.values()) if isinstance(roles, Mapping) else ())
     own = any(":" in domain.schema_name for domain in family.domains.values())
-    for role in family.mask:
+    if SYSTEM in family.truncation_keeps:
+        yield f"truncation_keeps.{SYSTEM}: means nothing here: system turns stay whole. Leave it out"
+    for option, role in (*(("mask", role) for role in family.mask), *(("truncation_keeps", role) for role in family.truncation_keeps)):
         if role in ROLES or role in named:
             continue
         near = TAGS.get(role) or next(iter(get_close_matches(role, ROLES, n=1, cutoff=0.75)), None)
         if near or not own:
             hint = f"did you mean {near!r}? " if near else ""
-            yield f"mask.{role}: no turn has this role; {hint}Roles: {', '.join(ROLES)}, and those that a schema's option `roles` names"
+            yield f"{option}.{role}: no turn has this role; {hint}Roles: {', '.join(ROLES)}, and those that a schema's option `roles` names"
 
 
 def _unknown_domains(family: Any) -> Iterator[str]:

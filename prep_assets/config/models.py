@@ -361,6 +361,18 @@ class Chat(Family):
         return tags
 
 
+class Keep(Model):
+    """What `truncation: prompt` leaves of each untrained text of a role."""
+
+    part: Literal["start", "end"] = Field(default="start", description="Which part of the text stays: its start, or its end.")
+    least: int = Field(
+        default=1,
+        ge=1,
+        le=LONGEST,
+        description="Tokens of the text that stay at least, Cerebras' max_turn_length; a text that has fewer stays whole.",
+    )
+
+
 class Sft(Images, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
@@ -388,6 +400,9 @@ class Sft(Images, Chat):
     )
     truncation_keeps_stop: bool = Field(
         default=False, description="Where `end` cuts an answer off, end it with the stop token all the same."
+    )
+    truncation_keeps: dict[str, Keep] = Field(
+        default={}, description="What `prompt` leaves of the untrained texts of a role; of the others: their start, one token at least."
     )
     packing: Packing = Packing()
     test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of records that go to sft_dev_packed, by hash of the record.")

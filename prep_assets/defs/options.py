@@ -74,7 +74,10 @@ def _simple(annotation: Any) -> Any:
         return _simple(arguments[0])
     origin = get_origin(annotation)
     if origin is dict:
-        return dict.__class_getitem__((str, str if get_origin(arguments[1]) is Literal else arguments[1]))
+        values = arguments[1]
+        if isinstance(values, type) and issubclass(values, BaseModel):
+            values = Any  # the model reads them
+        return dict.__class_getitem__((str, str if get_origin(values) is Literal else values))
     if origin is tuple:
         return list[str]
     return annotation

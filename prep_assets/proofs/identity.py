@@ -33,6 +33,7 @@ class Conversation:
         controls: characters (start, end) of the control tokens that the template wrote, ascending.
         typed: control tokens that the content holds as text.
         left: the ids that truncation must have left; `None` where it is whole.
+        taken: how many tokens it took.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Conversation:
     controls: tuple[tuple[int, int], ...]
     typed: int
     left: npt.NDArray[np.integer[Any]] | None = None
+    taken: int = 0
 
 
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
@@ -59,12 +61,14 @@ class IdentityProof:
 
     Attributes:
         tokenized, typed: rows, and control tokens in their content, so far.
+        taken: tokens that truncation took so far.
         worst: the first row that differs; after it no row is looked at.
     """
 
     vocabulary: Vocabulary
     tokenized: int = 0
     typed: int = 0
+    taken: int = 0
     worst: Worst | None = None
 
     @cached_property
@@ -81,6 +85,7 @@ class IdentityProof:
         if self.worst is not None:
             return
         self.typed += sum(row.typed for row in batch)
+        self.taken += sum(row.taken for row in batch)
         again = expected_ids([row for row in batch if row.left is None], self.vocabulary, self.reference)
         for row in batch:
             expected = next(again) if row.left is None else row.left
@@ -92,6 +97,7 @@ class IdentityProof:
     def verdict(self) -> Verdict:
         """What came of all rows."""
         numbers = {"rows_tokenized_again": self.tokenized, "control_tokens_in_content": self.typed}
+        numbers |= {"tokens_cut_away": self.taken} if self.taken else {}
         if self.worst is not None:
             return Verdict(False, f"{self.worst.where}: {self.worst.note}", numbers, self.worst)
         return Verdict(True, f"{self.tokenized:,} rows have the reference tokenizer's ids of their render", numbers)

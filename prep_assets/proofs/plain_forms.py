@@ -53,7 +53,7 @@ class PlainForm:
     keeps_edges: bool
     stretches: tuple[tuple[Edge, Edge, float, str], ...]
     controls: tuple[tuple[Edge, Edge], ...]
-    shortenable: tuple[tuple[Edge, Edge], ...]
+    shortenable: tuple[tuple[Edge, Edge, str], ...]
 
     def shown(self, texts: Sequence[str]) -> list[str]:
         """The texts of a chat as its render shows them, in its order."""
@@ -125,7 +125,7 @@ def _taken(derived: Derived, names: Sequence[str], turns: Sequence[int]) -> Plai
         False,
         tuple((edge(each.start), edge(each.end), each.weight, each.stop) for each in derived.expected),
         tuple((edge(start), edge(end)) for start, end in derived.controls),
-        tuple((edge(start), edge(end)) for start, end in derived.shortenable),
+        tuple((edge(start), edge(end), role) for start, end, role in derived.shortenable),
     )
 
 
@@ -157,8 +157,8 @@ def derived_of(form: PlainForm, shown: Sequence[str]) -> Derived:
         return ends[edge[0]] + edge[1]
 
     expected = tuple(Expected(text[at(start) : at(end)], weight, stop, at(start), at(end)) for start, end, weight, stop in form.stretches)
-    controls, shortenable = (tuple((at(start), at(end)) for start, end in each) for each in (form.controls, form.shortenable))
-    return Derived(text, expected, controls, 0, shortenable)
+    controls = tuple((at(start), at(end)) for start, end in form.controls)
+    return Derived(text, expected, controls, 0, tuple((at(start), at(end), role) for start, end, role in form.shortenable))
 
 
 class PlainDerivation:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
 
 Range = tuple[int, int]
+Prompt = tuple[int, int, str]
+"""Where an untrained text starts and ends, and the role of its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,14 @@ class Derived:
         expected: what must be trained of it, in order.
         controls: characters of the control tokens that the template wrote, ascending.
         typed: how many control tokens the source's own texts hold.
-        shortenable: characters of the untrained texts that truncation may shorten, ascending.
+        shortenable: the untrained texts that truncation may shorten, by characters, ascending.
     """
 
     text: str
     expected: tuple[Expected, ...]
     controls: tuple[Range, ...]
     typed: int
-    shortenable: tuple[Range, ...]
+    shortenable: tuple[Prompt, ...]
 
 
 @dataclass(slots=True)

@@ -83,11 +83,12 @@ def left_of_tokenized(sample: Sample, truncation: Truncation, derive: Callable[[
         _compare(ids, ids_of(derive(sample), vocabulary), "messages")
     if found.text is not None and not any(np.array_equal(ids, each) for each in _readings(found.text, vocabulary)):
         raise CheckFailed(f"the text of the row has other ids than the {len(ids)} that it brings")
-    if truncation.limit is not None and len(ids) > truncation.limit:
+    whole = len(ids)
+    if truncation.limit is not None and whole > truncation.limit:
         kept = slice(-truncation.limit, None) if truncation.mode == "start" else slice(truncation.limit)
         ids, weights = ids[kept], weights[kept]
     nothing = Derived("", (), (), 0, ())
-    return Left(nothing, _stretches(ids, weights, vocabulary), ids, "none", weights)
+    return Left(nothing, _stretches(ids, weights, vocabulary), ids, "none", weights, whole - len(ids))
 
 
 def _readings(text: str, vocabulary: Vocabulary) -> list[list[int]]:

@@ -20,6 +20,7 @@ from prep_assets.proofs.stretches import (
     Expected,
     MaskOptions,
     Part,
+    Prompt,
     Range,
     only_last,
     pattern,
@@ -225,10 +226,10 @@ class _Derivation:
         own += self.borders.controls(text, last, len(text))
         return tuple(own), len(self.borders.controls(text, 0, len(text))) - len(own)
 
-    def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Range]:
+    def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Prompt]:
         """The untrained texts as the source has them, with what is left of the white space at their ends. Those of a turn that stand end to end are
         one."""
-        found: list[Range] = []
+        found: list[Prompt] = []
         for block, parts in zip(blocks, turns, strict=True):
             own: list[Range] = []
             trained = {part.region for part in parts if part.weight}
@@ -238,7 +239,7 @@ class _Derivation:
                         continue
                     lead, trail = self.chat.own_margins(number, part.region)
                     own.append((part.start - lead, part.end + trail))
-            found += _joined(own)
+            found += _joined(own, block.role)
         return found
 
     def _check_order(self, trained: Sequence[Block]) -> None:
@@ -300,13 +301,16 @@ def _untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -
     for image in images:
         wrote += [found.span() for found in control.finditer(text, *image)]
     total = sum(1 for _ in control.finditer(text))
-    shortenable = [_joined((part.start, part.end) for part in parts if not part.weight and part.kind == TEXT) for parts in turns]
+    shortenable = [
+        _joined(((part.start, part.end) for part in parts if not part.weight and part.kind == TEXT), turn.role)
+        for turn, parts in zip(sample.turns, turns, strict=True)
+    ]
     return Derived(text, stretches(text, steps, ends), tuple(sorted(wrote)), max(0, total - len(wrote)), tuple(chain(*shortenable)))
 
 
-def _joined(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges that stand end to end as one."""
-    found: list[Range] = []
+def _joined(ranges: Iterable[Range], role: str) -> list[Prompt]:
+    """Texts of a turn; those that stand end to end are one."""
+    found: list[Prompt] = []
     for start, end in ranges:
-        found.append((found.pop()[0] if found and found[-1][1] == start else start, end))
+        found.append((found.pop()[0] if found and found[-1][1] == start else start, end, role))
     return found

@@ -6,8 +6,8 @@ exactly as a whole one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from prep_assets.errors import CheckFailed
 from prep_assets.proofs.identity import Conversation, expected_ids
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.reference_ids import reference_ids
-from prep_assets.proofs.stretches import Derived, Expected, Range
+from prep_assets.proofs.stretches import Derived, Expected, Prompt, Range
 from prep_assets.samples import SYSTEM, USER, Sample
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -33,11 +33,13 @@ class Truncation:
         mode: ``drop``, ``start``, ``end``, ``prompt`` or ``turns``, as the configuration explains them.
         limit: the most tokens; `None` for no limit.
         keeps_stop: whether an answer that ``end`` cuts ends with its stop token.
+        keeps: by role, which ``part`` of an untrained text ``prompt`` leaves, and how many tokens at the ``least``.
     """
 
     mode: str = "drop"
     limit: int | None = None
     keeps_stop: bool = False
+    keeps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def leaves_whole(self, length: int) -> bool:
         """Whether a record of so many tokens can only be a whole conversation."""
@@ -54,6 +56,7 @@ class Left:
         ids: its ids, where tokens were taken or ids were needed to know what is left; `None`: those of the whole render.
         cut: at which end tokens were taken, through a text perhaps.
         weights: the weight of each token, where the row itself says it.
+        taken: how many tokens are gone.
     """
 
     derived: Derived
@@ -61,6 +64,7 @@ class Left:
     ids: Ids | None = None
     cut: Literal["none", "start", "end"] = "none"
     weights: npt.NDArray[np.float32] | None = None
+    taken: int = 0
 
     def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
         """To prove the mask of a record."""
@@ -68,7 +72,7 @@ class Left:
 
     def conversation(self, identity: str, ids: Ids) -> Conversation:
         """To prove the ids of a record."""
-        return Conversation(identity, ids, self.derived.text, self.derived.controls, self.derived.typed, self.ids)
+        return Conversation(identity, ids, self.derived.text, self.derived.controls, self.derived.typed, self.ids, self.taken)
 
 
 def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
@@ -88,11 +92,18 @@ def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callabl
     if len(ids) <= limit:
         return Left(derived, derived.expected, ids)
     if mode == "turns":
-        return _newest_rounds(sample, limit, derive, vocabulary)
-    spans = _spans(derived, vocabulary)
-    if mode == "prompt":
-        return Left(derived, derived.expected, ids[_shortened(spans, limit, derived.shortenable)])
-    if mode == "start":
+        left = _newest_rounds(sample, limit, derive, vocabulary)
+    else:
+        left = _cut(derived, ids, truncation, vocabulary)
+    return replace(left, taken=len(ids) - len(left.ids if left.ids is not None else ids))
+
+
+def _cut(derived: Derived, ids: npt.NDArray[np.int64], truncation: Truncation, vocabulary: Vocabulary) -> Left:
+    """What is left of the ids of one render."""
+    limit, spans = truncation.limit or 0, _spans(derived, vocabulary)
+    if truncation.mode == "prompt":
+        return Left(derived, derived.expected, ids[_shortened(spans, limit, derived.shortenable, truncation.keeps)])
+    if truncation.mode == "start":
         low = int(spans[-limit - 1, 1])
         kept = tuple(_clipped(each, low, len(derived.text)) for each in derived.expected if each.end > low)
         return Left(derived, kept, ids[-limit:], "start")
@@ -156,12 +167,13 @@ def _last_stop(expected: Sequence[Expected], through: Expected | None, vocabular
     return next((token for token in sorted(vocabulary.control, key=len, reverse=True) if through.text.endswith(token)), None)
 
 
-def _shortened(spans: Spans, limit: int, shortenable: Sequence[Range]) -> npt.NDArray[np.bool_]:
-    """Which tokens stay where the longest untrained texts give up their ends; each keeps its first token."""
+def _shortened(spans: Spans, limit: int, shortenable: Sequence[Prompt], keeps: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
+    """Which tokens stay where the longest untrained texts give up one end, as far as their roles allow it."""
     excess, keep = len(spans) - limit, np.ones(len(spans), bool)
-    inside = [np.flatnonzero((spans[:, 0] >= start) & (spans[:, 1] <= end)) for start, end in shortenable]
-    for tokens in sorted((each for each in inside if len(each)), key=lambda each: -len(each)):
-        gone = tokens[max(1, len(tokens) - excess) :]
+    inside = [(np.flatnonzero((spans[:, 0] >= start) & (spans[:, 1] <= end)), keeps.get(role, {})) for start, end, role in shortenable]
+    for tokens, own in sorted(inside, key=lambda each: -len(each[0])):
+        stays = max(min(len(tokens), own.get("least", 1)), len(tokens) - excess)
+        gone = tokens[: len(tokens) - stays] if own.get("part") == "end" else tokens[stays:]
         keep[gone] = False
         excess -= len(gone)
     if excess:

@@ -107,7 +107,7 @@ def replace_manifest(objects: Objects, version: str, manifest: bytes) -> None:
 
 
 class BucketLease:
-    """Keeps a version from being deleted. Where this user may only read, there is none."""
+    """Keep a version from being deleted. Where this user may only read, there is none."""
 
     def __init__(self, objects: Objects, version: str) -> None:
         self._objects, self._key = objects, f"leases/{version}/{secrets.token_hex(8)}"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.tokenization.cuts import Cuts, Ints, Row, bounds, of_rows
+from prep_assets.tokenization.cuts import Cuts, Ints, Row, bounds, moved, of_rows
 from prep_assets.tokenization.forms import FormCuts
+from prep_assets.tokenization.truncation import Prompt
 
 Group = tuple[Ints, FormCuts]
 """Which rows of a batch, and how these are cut."""
@@ -78,7 +79,7 @@ def _put_group(made: Cuts, texts: npt.NDArray[np.object_], rows: Ints, cut: Form
         texts[segments + number] = column
     if cut.prompts.size:
         for row, edges in zip(rows.tolist(), (cut.prompts + starts[:, None]).tolist(), strict=True):
-            made.prompts[row] = list(zip(edges[::2], edges[1::2], strict=True))
+            made.prompts[row] = list(map(Prompt, edges[::2], edges[1::2], form.prompt_roles))
 
 
 def _put_rows(
@@ -90,16 +91,16 @@ def _put_rows(
         return np.repeat(starts[alone] - bounds(counts)[:-1], counts) + np.arange(counts.sum())
 
     items, segments, breaks, starts = places
-    moved = starts[alone] - single.starts[:-1]
+    shift = starts[alone] - single.starts[:-1]
     here = ranges(items, batch.items)
-    made.items[here], made.item_ends[here] = single.items, single.item_ends + np.repeat(moved, batch.items[alone])
+    made.items[here], made.item_ends[here] = single.items, single.item_ends + np.repeat(shift, batch.items[alone])
     here = ranges(breaks, batch.breaks)
-    made.breaks[here], made.weights[here] = single.breaks + np.repeat(moved, batch.breaks[alone]), single.weights
+    made.breaks[here], made.weights[here] = single.breaks + np.repeat(shift, batch.breaks[alone]), single.weights
     here = ranges(segments, batch.segments)
     made.is_first[here], texts[here] = single.is_first, np.array([*single.segments, None], object)[:-1]
-    for number, (row, by) in enumerate(zip(alone.tolist(), moved.tolist(), strict=True)):
+    for number, (row, by) in enumerate(zip(alone.tolist(), shift.tolist(), strict=True)):
         if prompts := single.prompts[number]:
-            made.prompts[row] = [(start + by, end + by) for start, end in prompts]
+            made.prompts[row] = moved(prompts, by)
     for number, first, count, path in single.images:
         row = int(alone[number])
         made.images.append((row, first - int(single.item_bounds[number]) + int(items[row]), count, path))

@@ -21,6 +21,7 @@ from prep_assets.templates.rendered import Rendered
 from prep_assets.tokenization.images import NOTHING, Placed
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.steps import steps
+from prep_assets.tokenization.truncation import Prompt
 
 Ints = npt.NDArray[np.int64]
 Image = tuple[int, int, str]
@@ -39,7 +40,7 @@ class Row:
         item_ends: where each item ends, in bytes.
         breaks: bytes where the loss weight changes, ascending.
         weights: the weight from there on.
-        prompts: bytes (start, end) of each untrained text.
+        prompts: each untrained text, by bytes.
         images: its images.
     """
 
@@ -50,7 +51,7 @@ class Row:
     item_ends: list[int]
     breaks: list[int]
     weights: list[float]
-    prompts: list[tuple[int, int]] = field(default_factory=list)
+    prompts: list[Prompt] = field(default_factory=list)
     images: list[Image] = field(default_factory=list)
 
 
@@ -67,7 +68,7 @@ class Cuts:
         starts: int64[n + 1], where each render begins, in bytes of the batch.
         breaks: int64[b], where the loss weight changes, ascending.
         weights: float32[b], the weight from there on.
-        prompts: by render, bytes of the batch (start, end) of each untrained text; empty where truncation does not ask for them.
+        prompts: by render, each untrained text by bytes of the batch; empty where truncation does not ask for them.
         images: render, first item of the batch, number of items, path.
         text: the text of a render.
     """
@@ -80,7 +81,7 @@ class Cuts:
     starts: Ints
     breaks: Ints
     weights: npt.NDArray[np.float32]
-    prompts: dict[int, list[tuple[int, int]]]
+    prompts: dict[int, list[Prompt]]
     images: list[tuple[int, int, int, str]]
     text: Callable[[int], str]
 
@@ -111,10 +112,15 @@ def of_rows(rows: Sequence[Row]) -> Cuts:
         starts,
         np.array([at + each for row, at in zip(rows, base, strict=True) for each in row.breaks], np.int64),
         np.array([weight for row in rows for weight in row.weights], np.float32),
-        {number: [(at + start, at + end) for start, end in row.prompts] for number, (row, at) in enumerate(zip(rows, base, strict=True))},
+        {number: moved(row.prompts, at) for number, (row, at) in enumerate(zip(rows, base, strict=True))},
         [(number, int(item_bounds[number]) + first, count, path) for number, row in enumerate(rows) for first, count, path in row.images],
         lambda number: rows[number].text,
     )
+
+
+def moved(prompts: Sequence[Prompt], by: int) -> list[Prompt]:
+    """Untrained texts in the bytes of a batch in which their render begins `by` bytes further on."""
+    return [Prompt(start + by, end + by, role) for start, end, role in prompts]
 
 
 def bounds(counts: Sequence[int] | Ints) -> Ints:
@@ -161,7 +167,7 @@ class Cutter:
             row.breaks.append(byte_of(position))
             row.weights.append(weight)
         byte_of = BytePositions(rendered.text)
-        row.prompts.extend((byte_of(start), byte_of(end)) for start, end in self.prompts_of(rendered))
+        row.prompts.extend(Prompt(byte_of(start), byte_of(end), role) for start, end, role in self.prompts_of(rendered))
         return row
 
     def controls(self, rendered: Rendered) -> list[tuple[int, int, int]]:
@@ -180,19 +186,19 @@ class Cutter:
         texts = sorted(self.control, key=lambda text: (-len(text), text))
         return re.compile("|".join(map(re.escape, texts))) if texts else None
 
-    def prompts_of(self, rendered: Rendered) -> list[tuple[int, int]]:
-        """Characters (start, end) of each untrained text, where truncation asks for them. Images, reasoning and tool calls are never shortened, nor is
+    def prompts_of(self, rendered: Rendered) -> list[Prompt]:
+        """Each untrained text by its characters, where truncation asks for them. Images, reasoning and tool calls are never shortened, nor is
         what the template wrote; texts of one turn that stand end to end are one."""
         spans = zip(rendered.spans, self.policy.weights(rendered.spans), strict=True) if self.prompts else ()
-        found: list[tuple[int, int, int]] = []
+        found: list[tuple[Prompt, int]] = []
         for span, weight in spans:
             if weight or span.role == SYSTEM or span.region.kind != TEXT:
                 continue
             start, end = span.start + span.lead, span.end - span.trail
-            if found and found[-1][1:] == (start, span.turn):
-                start = found.pop()[0]
-            found.append((start, end, span.turn))
-        return [(start, end) for start, end, _ in found]
+            if found and (found[-1][0].end, found[-1][1]) == (start, span.turn):
+                start = found.pop()[0].start
+            found.append((Prompt(start, end, span.role), span.turn))
+        return [prompt for prompt, _ in found]
 
 
 def _placeholder_items(

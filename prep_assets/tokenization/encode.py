@@ -11,22 +11,23 @@ is plain text. Weights are a step function over the bytes of the render; each to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.config.models import Keep
 from prep_assets.errors import Refused
 from prep_assets.templates.rendered import Rendered
 from prep_assets.tokenization.cuts import Cuts, Cutter, Ints, bounds, characters, of_rows
 from prep_assets.tokenization.engines import Engines
-from prep_assets.tokenization.images import NOTHING, Placed, after_cut, cut_through
+from prep_assets.tokenization.images import Placed, after_cut, cut_through
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.steps import trained
 from prep_assets.tokenization.tokens import Tokens, tokenize
-from prep_assets.tokenization.truncation import Truncation, kept_tokens
+from prep_assets.tokenization.truncation import Prompt, Truncation, kept_tokens
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets.tokenization.weighing import Faults, lossy, weigh
 
@@ -42,6 +43,7 @@ class Encoded:
         kept: positions in the batch of the `n` examples that are here, ascending.
         refused: position in the batch and reason of every other example.
         images: where the images of the `n` examples stand.
+        taken: int64[n], how many tokens truncation took from each.
     """
 
     ids: npt.NDArray[np.uint32]
@@ -49,7 +51,8 @@ class Encoded:
     offsets: npt.NDArray[np.int64]
     kept: npt.NDArray[np.int64]
     refused: tuple[tuple[int, Refused], ...]
-    images: Placed = NOTHING
+    images: Placed
+    taken: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +84,7 @@ class Encoder:
         trains: whether an example without a trained token is refused; prompts for rollouts have none.
         truncation: what happens to an example that is longer, see `truncation`; ``turns`` refuses here, the pipeline renders it anew.
         keep_stop: whether an answer that ``end`` cuts off has its last token replaced by the stop token.
+        keeps: what ``prompt`` leaves of untrained texts, by role.
     """
 
     vocabulary: Vocabulary
@@ -90,6 +94,7 @@ class Encoder:
     trains: bool = True
     truncation: Truncation = "drop"
     keep_stop: bool = False
+    keeps: Mapping[str, Keep] = field(default_factory=dict)
 
     def encode(self, batch: Sequence[Rendered]) -> Encoded:
         """Tokenize a batch. Every example is in the result or refused with a reason of stage ``tokenize``."""
@@ -124,6 +129,10 @@ class Encoder:
         shown = characters(rendered.text, tokens.starts[chosen], tokens.ends[chosen])
         return Places(tokens.ids[chosen], loss[chosen], *shown, (tokens.ids != written)[chosen])
 
+    def length(self, rendered: Rendered) -> int:
+        """How many tokens a whole render has."""
+        return len(tokenize(of_rows([self.cutter.row(rendered)]), self.vocabulary, self.engines).ids)
+
     @cached_property
     def cutter(self) -> Cutter:
         """What cuts renders for it."""
@@ -143,7 +152,7 @@ class Encoder:
         limit = self.max_seq_len
         for example in np.flatnonzero(np.diff(offsets) > limit).tolist():
             low, high = int(offsets[example]), int(offsets[example + 1])
-            keep = kept_tokens(high - low, limit, self.truncation, self._prompts(cuts, tokens, example, low, high))
+            keep = kept_tokens(high - low, limit, self.truncation, self._prompts(cuts, tokens, example, low, high), self.keeps)
             if keep is None:
                 detail = f"{high - low:,} tokens, max_seq_len is {limit:,}"
                 faults.setdefault(example, Refused("too_long", detail, stage="tokenize"))
@@ -154,11 +163,12 @@ class Encoder:
         return chosen
 
     @staticmethod
-    def _prompts(cuts: Cuts, tokens: Tokens, example: int, low: int, high: int) -> list[tuple[int, int]]:
-        """Tokens (start, end) of each untrained content of an example."""
+    def _prompts(cuts: Cuts, tokens: Tokens, example: int, low: int, high: int) -> list[Prompt]:
+        """Each untrained content of an example, by its tokens."""
         starts, ends = tokens.starts[low:high], tokens.ends[low:high]
         return [
-            (int(np.searchsorted(starts, start)), int(np.searchsorted(ends, end, "right"))) for start, end in cuts.prompts.get(example, ())
+            Prompt(int(np.searchsorted(starts, start)), int(np.searchsorted(ends, end, "right")), role)
+            for start, end, role in cuts.prompts.get(example, ())
         ]
 
     def _end_with_stop(self, ids: npt.NDArray[np.uint32], loss: npt.NDArray[np.float32], last: int, high: int) -> None:
@@ -192,7 +202,7 @@ class Encoder:
         if kept_offsets[-1] != len(ids):
             chosen = chosen & np.repeat(keep, np.diff(offsets))
             ids, loss = ids[chosen], loss[chosen]
-        return Encoded(ids, loss, kept_offsets, np.flatnonzero(keep), refused, left_images)
+        return Encoded(ids, loss, kept_offsets, np.flatnonzero(keep), refused, left_images, (np.diff(offsets) - lengths)[keep])
 
 
 def _sums(chosen: npt.NDArray[np.bool_], offsets: Ints) -> Ints:

@@ -37,6 +37,7 @@ class Form:
         breaks: for each change of the loss weight: how many texts end before it, bytes after these.
         weights: float32, the weight from there on.
         prompts: where each untrained content starts and ends, one after the other, as `breaks`; none where truncation does not ask for them.
+        prompt_roles: the role of each of these.
     """
 
     layout: Layout
@@ -48,6 +49,7 @@ class Form:
     breaks: Places
     weights: npt.NDArray[np.float32]
     prompts: Places
+    prompt_roles: tuple[str, ...]
 
     @classmethod
     def of(cls, layout: Layout, cutter: Cutter) -> Form:
@@ -71,7 +73,7 @@ class Form:
                 item_bytes.append(len(rendered.text[start:end].encode()))
             last = end
         changes = steps(rendered, cutter.policy)
-        prompts = [position for each in cutter.prompts_of(rendered) for position in each]
+        prompts = cutter.prompts_of(rendered)
         return cls(
             layout,
             np.array(items, np.int64),
@@ -81,7 +83,8 @@ class Form:
             not controls or controls[0][0] > 0,
             _places(layout, [position for position, _ in changes]),
             np.array([weight for _, weight in changes], np.float32),
-            _places(layout, prompts),
+            _places(layout, [position for start, end, _ in prompts for position in (start, end)]),
+            tuple(role for _, _, role in prompts),
         )
 
     def cut(self, texts: Sequence[Sequence[str]]) -> FormCuts:

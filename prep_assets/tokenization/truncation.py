@@ -3,20 +3,21 @@
 drop     none: the example is refused
 end      the first max_seq_len tokens
 start    the last max_seq_len tokens
-prompt   everything but the ends of the longest untrained texts (Cerebras Model Zoo's prompt-first shortening): system turns, reasoning, tool
+prompt   everything but a part of the longest untrained texts (Cerebras Model Zoo's prompt-first shortening): system turns, reasoning, tool
          calls and what the template writes stay whole; refused where that is not enough
 turns    whole rounds from the oldest, the system turn kept; needs a new render, so the pipeline does it (see `without_oldest_rounds`)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.config.models import Keep
 from prep_assets.samples import SYSTEM, USER, Sample
 
 Truncation = Literal["drop", "start", "end", "turns", "prompt"]
@@ -24,12 +25,21 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 
-def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[tuple[int, int]]) -> Bools | None:
+class Prompt(NamedTuple):
+    """An untrained text that may be shortened: where it starts and ends, and the role of its turn."""
+
+    start: int
+    end: int
+    role: str
+
+
+def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[Prompt], keeps: Mapping[str, Keep]) -> Bools | None:
     """Which tokens of an example stay, bool[length]; `None` where this mode cannot make it fit.
 
     Args:
         length: its tokens, more than `limit`.
-        prompts: token ranges (start, end) of its untrained texts.
+        prompts: its untrained texts, by tokens.
+        keeps: what is left of them, by role.
     """
     keep = np.ones(length, bool)
     if mode == "end":
@@ -37,18 +47,19 @@ def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[tup
     elif mode == "start":
         keep[: length - limit] = False
     elif mode == "prompt":
-        return _shorten(keep, length - limit, prompts)
+        return _shorten(keep, length - limit, prompts, keeps)
     else:
         return None
     return keep
 
 
-def _shorten(keep: Bools, excess: int, prompts: Sequence[tuple[int, int]]) -> Bools | None:
-    """Take `excess` tokens from the ends of the longest prompts; each keeps at least one token."""
-    for start, end in sorted(prompts, key=lambda prompt: (prompt[0] - prompt[1], prompt[0])):
-        taken = min(excess, end - start - 1)
+def _shorten(keep: Bools, excess: int, prompts: Sequence[Prompt], keeps: Mapping[str, Keep]) -> Bools | None:
+    """Take `excess` tokens from the longest prompts, one after the other; each keeps what its role says."""
+    for start, end, role in sorted(prompts, key=lambda prompt: (prompt.start - prompt.end, prompt.start)):
+        own = keeps.get(role, Keep())
+        taken = min(excess, end - start - own.least)
         if taken > 0:
-            keep[end - taken : end] = False
+            keep[slice(end - taken, end) if own.part == "start" else slice(start, start + taken)] = False
             excess -= taken
     return keep if excess == 0 else None
 

@@ -34,7 +34,7 @@ ROWS = [
 ]
 
 
-def reference(row: dict[str, Any], side: str) -> tuple[list[int], list[int]]:
+def reference(row: dict[str, Any], side: str, limit: int | None = LIMIT) -> tuple[list[int], list[int]]:
     """What train-llm-from-scratch makes of a side: each part encoded alone, the end of text after every turn, all cut on the right."""
     tokenizer = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     tokenizer.encode_special_tokens = True
@@ -45,7 +45,7 @@ def reference(row: dict[str, Any], side: str) -> tuple[list[int], list[int]]:
         header, content = (tokenizer.encode(part, add_special_tokens=False).ids for part in (f"<|{role}|>\n", text))
         ids += [*header, *content, end]
         mask += [0] * len(header) + [int(role == "assistant")] * (len(content) + 1)
-    return ids[:LIMIT], mask[:LIMIT]
+    return ids[:limit], mask[:limit]
 
 
 @pytest.mark.parametrize("storage", ["h5", "bin"])
@@ -61,7 +61,7 @@ def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path, storage: str)
         "equal_after_truncation",
         "nothing_to_train",
     ]
-    counts = tokens.manifest.counts
+    counts, gone = tokens.manifest.counts, 0
     assert counts["kept"] == 21 and 0 < counts["kept_test"] < 21
     for folder, name in (("", "preferences"), ("test", "preferences_test")):
         lines = list(open_lines(pairs.directory, name))
@@ -70,6 +70,8 @@ def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path, storage: str)
             for number, line in enumerate(store.row.tolist()):
                 found = store.record(number, "tokens").tolist(), store.record(number, "loss_mask").tolist()
                 assert found == reference(lines[line], side)
+                gone += len(reference(lines[line], side, None)[0]) - len(found[0])
+    assert counts["tokens_cut_away"] == gone > 0
     trials = [*selftest(workspace, tokens), *selftest(workspace, part_of(workspace, "preference_tokens", "d"))]
     assert all(trial.passed for trial in trials) and any(trial.tried for trial in trials if trial.mutation)
 

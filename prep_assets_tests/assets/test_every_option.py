@@ -138,6 +138,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
     jsonl(folder / "groups.jsonl", GROUPS)
     jsonl(folder / "ids.jsonl", [{"input_ids": [65, 66, 67], "labels": [-100, 66, 67]}])
+    jsonl(folder / "long_question.jsonl", [messages(LONG, "Yes.")])
     jsonl(folder / "thoughts.jsonl", [THOUGHT])
     jsonl(folder / "second_thoughts.jsonl", [{"messages": THOUGHT["messages"] * 2}])
     jsonl(folder / "calls.jsonl", [CALLS])
@@ -366,6 +367,7 @@ def of_images(family: str) -> dict[str, By | Doing | Elsewhere]:
     }
 
 
+LONG_QUESTION = {"domains.*.files": ["@long_question.jsonl"]}
 CUT = {"preprocessing.fim.rate": 1.0}
 MIXED = {"domains.b": {"files": ["@sft_more.jsonl"], "schema": "messages"}}
 SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
@@ -400,6 +402,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         "special_in_content": By("strip"),
         "truncation": By("end", {"preprocessing.max_seq_len": 30}),
         "truncation_keeps_stop": By(True, {"preprocessing.max_seq_len": 20, "truncation": "end"}),
+        "truncation_keeps": By({"user": {"part": "end"}}, {"preprocessing.max_seq_len": 30, "truncation": "prompt", **LONG_QUESTION}),
         "test_fraction": By(0.4),
         "packing.strategy": By("ffd"),
         "packing.row_len": By(256),

@@ -23,6 +23,8 @@ IDLE = [
     ("sft", "truncation: end\npreprocessing: {max_seq_len: null}", "truncation: 'end' means nothing here", "preprocessing.max_seq_len"),
     ("sft", "truncation_keeps_stop: true", "truncation_keeps_stop: True means nothing here", "set truncation: end"),
     ("sft", "truncation: turns\ntruncation_keeps_stop: true", "truncation_keeps_stop: True means nothing here", "set truncation: end"),
+    ("sft", "truncation_keeps: {user: {part: end}}", "truncation_keeps: {'user': Keep(", "set truncation: prompt"),
+    ("sft", "truncation: prompt\ntruncation_keeps: {system: {least: 2}}", "truncation_keeps.system: means nothing here", "Leave it out"),
     ("sft", "image_patches: 4", "image_patches: 4 means nothing here", "Set image_token"),
     ("sft", "preprocessing: {min_chars: 5}", "preprocessing.min_chars: unknown key", "it is an option of pretrain.yaml"),
     ("sft", "form: text", "form: unknown key", "it is an option of preference.yaml"),
@@ -83,6 +85,7 @@ def test_all_of_them_are_told_at_once(fault: Fault) -> None:
         "packing: {strategy: concat, tail: drop, overlong: raise}",
         "packing: {shuffle: false, seed: 42}",
         "truncation: end\ntruncation_keeps_stop: true",
+        "truncation: prompt\ntruncation_keeps: {user: {part: end, least: 64}, tool: {}}",
         "output: {storage_format: h5, max_tokens_per_shard: 9}",
         "packing: {weights: {a: 1}}",
     ],
@@ -100,6 +103,8 @@ def test_defaults_may_be_spelled_out_and_what_means_something_is_taken(load: Loa
 def test_a_role_that_no_turn_has_names_the_one_that_was_meant(fault: Fault, role: str, meant: str) -> None:
     """`mask: {asistant: train}` was accepted, and every record refused for having nothing to train."""
     assert f"mask.{role}: no turn has this role; did you mean {meant!r}?" in fault(SMALLEST + f"mask: {{{role}: train}}\n")
+    kept = f"truncation: prompt\ntruncation_keeps: {{{role}: {{least: 2}}}}\n"
+    assert f"truncation_keeps.{role}: no turn has this role; did you mean {meant!r}?" in fault(SMALLEST + kept)
     # nor does a function of one's own excuse a slip
     own = SMALLEST.replace("messages", "'my.module:rows'")
     assert f"did you mean {meant!r}?" in fault(own + f"mask: {{{role}: train}}\n")

@@ -107,6 +107,11 @@ def test_nothing_set_chooses_nothing(family: str) -> None:
     assert chosen(options(family)()) == {}
 
 
+def test_a_mapping_to_sections_is_set_as_the_file_has_it() -> None:
+    kept = {"truncation": "prompt", "truncation_keeps": {"user": {"part": "end", "least": 4}}}
+    assert chosen(options("sft")(**kept)) == kept
+
+
 def test_as_configured_is_the_same_as_not_set() -> None:
     assert chosen(options("sft")(engine=AS_CONFIGURED, packing={"tail": AS_CONFIGURED, "row_len": None})) == {}
 

@@ -29,6 +29,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "fim": models.Fim,
     "chat": models.Chat,
     "sft": models.Sft,
+    "keep": models.Keep,
     "packing": models.Packing,
     "preference": models.Preference,
     "rl": models.Rl,

@@ -257,7 +257,7 @@ BESIDE_OTHERS = (
         "preprocessing.fim",
         "template_options",
         "output.max_tokens_per_shard",
-        "truncation_keeps_stop",
+        "truncation_keeps",
         "split_sentences",
     ),
     "packing.overlong",

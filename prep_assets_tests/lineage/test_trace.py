@@ -231,6 +231,7 @@ def test_the_option_that_decided_is_named(
         {"truncation": "start"},
         {"truncation": "turns"},
         {"truncation": "prompt"},
+        {"truncation": "prompt", "truncation_keeps": {"user": {"part": "end"}}},
         {"train_on_eos": "all", "train_headers": True},
     ],
 )

@@ -202,6 +202,7 @@ OVERRIDES: list[dict[str, Any]] = [
     {"special_in_content": "allow"},
     *({"preprocessing": {"max_seq_len": 900}, "truncation": mode} for mode in ("drop", "end", "start", "turns", "prompt")),
     {"preprocessing": {"max_seq_len": 900}, "truncation": "end", "truncation_keeps_stop": True},
+    {"preprocessing": {"max_seq_len": 900}, "truncation": "prompt", "truncation_keeps": {"user": {"part": "end", "least": 20}}},
 ]
 SETS = {
     "glaive": ("llama_factory/glaive_toolcall_en_demo.json", "sharegpt"),

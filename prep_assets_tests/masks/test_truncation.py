@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.models import Keep
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
 from prep_assets.stores.tokens import open_tokens
+from prep_assets.tokenization.truncation import Prompt, kept_tokens
 from prep_assets_tests.assets.workspaces import build, jsonl, minimal, refusals, workspace_in
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks import chatml
@@ -100,6 +102,56 @@ def test_prompt_is_refused_where_the_questions_are_not_long_enough(bound: Bound)
     assert set(run(bound, [sample], max_seq_len=length(bound, sample) - 5, truncation="prompt").reasons) == {"too_long"}
 
 
+def test_prompt_by_role(bound: Bound) -> None:
+    """The longest text stays whole, for so its role says; the questions give up their starts, the longer one first, but for four tokens."""
+    sample = chat(LONG, LONG, "b" + " b" * 9, "Bye")
+    keeps = {"user": Keep(part="end", least=4), "assistant": Keep(least=40)}
+    policy = with_options(train_turns="last")
+    found = run(bound, [sample], policy, max_seq_len=length(bound, sample) - 19, truncation="prompt", keeps=keeps)
+    turns = [("user", " a" * 4), ("assistant", LONG), ("user", " b" * 7), ("assistant", "Bye")]
+    assert text(bound, found) == "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
+    assert found.encoded.taken.tolist() == [19]
+    too_far = run(bound, [sample], policy, max_seq_len=length(bound, sample) - 23, truncation="prompt", keeps=keeps)
+    assert set(too_far.reasons) == {"too_long"}
+
+
+def cerebras(texts: Sequence[list[int]], need: int, keeps: str, max_turn_length: int) -> list[list[int]] | None:
+    """Cerebras Model Zoo's first part of `truncate_to_msl`, by its description: the longest prompt first, down to max_turn_length, on the end
+    that keep_start or keep_end does not name. Its sum over all texts counts those that are shorter as less than nothing; here as nothing."""
+    left = [list(each) for each in texts]
+    for each in sorted(left, key=len, reverse=True):
+        while need and len(each) > max_turn_length:
+            each.pop(-1 if keeps == "keep_start" else 0)
+            need -= 1
+    return None if need else left
+
+
+TEXTS = st.lists(st.integers(0, 12), min_size=1, max_size=5)
+
+
+@settings(max_examples=examples(150))
+@given(TEXTS, st.integers(1, 30), st.sampled_from(["keep_start", "keep_end"]), st.integers(1, 8))
+def test_prompts_are_shortened_as_cerebras_means_it(lengths: list[int], need: int, mode: str, least: int) -> None:
+    numbers = iter(range(100))
+    texts = [[next(numbers) for _ in range(count)] for count in lengths]
+    assume(need < sum(lengths))
+    prompts = [Prompt(each[0], each[-1] + 1, "user") for each in texts if each]
+    keeps = {"user": Keep(part="start" if mode == "keep_start" else "end", least=least)}
+    kept = kept_tokens(sum(lengths), sum(lengths) - need, "prompt", prompts, keeps)
+    expected = cerebras(texts, need, mode, least)
+    found = None if kept is None else kept.nonzero()[0].tolist()
+    assert found == (None if expected is None else [token for each in expected for token in each])
+
+
+def test_a_text_that_is_short_already_takes_nothing_from_what_others_can_give(bound: Bound) -> None:
+    """Of texts of 17 and 2 tokens with six at least, 11 can go; Cerebras drops the example from 8 on."""
+    prompts = [Prompt(0, 17, "user"), Prompt(17, 19, "user")]
+    kept = kept_tokens(19, 8, "prompt", prompts, {"user": Keep(least=6)})
+    assert kept is not None
+    assert kept.nonzero()[0].tolist() == [0, 1, 2, 3, 4, 5, 17, 18]
+    assert kept_tokens(19, 7, "prompt", prompts, {"user": Keep(least=6)}) is None
+
+
 def test_turns(bound: Bound) -> None:
     sample = chat("One", LONG, "Two", LONG, "Three", "3", system="Count.")
     two_rounds = chat("Two", LONG, "Three", "3", system="Count.")
@@ -147,20 +199,26 @@ CHATS = st.builds(
 )
 
 
+KEEPS = st.dictionaries(
+    st.sampled_from([USER, ASSISTANT]), st.builds(Keep, part=st.sampled_from(["start", "end"]), least=st.integers(1, 5)), max_size=2
+)
+
+
 @settings(max_examples=examples(120), deadline=None)
-@given(CHATS, st.integers(1, 80), st.sampled_from(["drop", "end", "start", "turns", "prompt"]), st.booleans())
-def test_what_is_left(sample: Sample, limit: int, mode: str, keep_stop: bool) -> None:
+@given(CHATS, st.integers(1, 80), st.sampled_from(["drop", "end", "start", "turns", "prompt"]), st.booleans(), KEEPS)
+def test_what_is_left(sample: Sample, limit: int, mode: str, keep_stop: bool, keeps: Mapping[str, Keep]) -> None:
     bound = chatml.bound()
     whole = run(bound, [sample], trains=False)
     assume(whole.kept)
     ids, loss = whole.ids(0).tolist(), whole.loss(0).tolist()
-    found = run(bound, [sample], max_seq_len=limit, truncation=mode, keep_stop=keep_stop)
+    found = run(bound, [sample], max_seq_len=limit, truncation=mode, keep_stop=keep_stop, keeps=keeps)
     if not found.kept:
         assert _refusal_is_right(bound, sample, limit, mode, ids, loss, found)
         return
     left, weights = found.ids(0).tolist(), found.loss(0).tolist()
     assert len(left) <= limit or len(ids) <= limit
     assert any(weights)
+    assert found.encoded.taken.tolist() == [len(ids) - len(left)]
     if len(ids) <= limit:
         assert (left, weights) == (ids, loss)
     elif mode == "end":

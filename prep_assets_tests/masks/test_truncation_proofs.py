@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.models import Keep
 from prep_assets.proofs.identity import prove_identity
 from prep_assets.proofs.mask import prove_masks
 from prep_assets.proofs.trained_texts import MaskOptions, derive
@@ -18,7 +20,7 @@ from prep_assets_tests.effort import examples
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, run
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
-from prep_assets_tests.masks.test_truncation import CHATS, chat
+from prep_assets_tests.masks.test_truncation import CHATS, KEEPS, chat
 
 MODES = ["end", "start", "turns", "prompt"]
 LONG = "a" + " a" * 19
@@ -40,12 +42,15 @@ def verdicts(
 
 
 @settings(max_examples=examples(150))
-@given(CHATS, st.integers(4, 80), st.sampled_from(MODES), st.booleans())
-def test_what_is_left_is_proven(sample: Sample, limit: int, mode: str, keep_stop: bool) -> None:
+@given(CHATS, st.integers(4, 80), st.sampled_from(MODES), st.booleans(), KEEPS)
+def test_what_is_left_is_proven(sample: Sample, limit: int, mode: str, keep_stop: bool, keeps: Mapping[str, Keep]) -> None:
     bound = chatml.bound()
-    found = run(bound, [sample], max_seq_len=limit, truncation=mode, keep_stop=keep_stop)
+    found = run(bound, [sample], max_seq_len=limit, truncation=mode, keep_stop=keep_stop, keeps=keeps)
     assume(found.kept)
-    assert verdicts(bound, sample, Truncation(mode, limit, keep_stop), found.ids(0), found.loss(0)) == (True, True)
+    truncation = Truncation(mode, limit, keep_stop, {role: each.model_dump() for role, each in keeps.items()})
+    assert verdicts(bound, sample, truncation, found.ids(0), found.loss(0)) == (True, True)
+    left = left_of(sample, len(found.ids(0)), truncation, lambda each: derive(each, MaskOptions(), bound.template), bound.vocabulary)
+    assert left.taken == found.encoded.taken[0]
 
 
 @settings(max_examples=examples(100))
@@ -108,6 +113,18 @@ def test_a_shortened_prompt_that_lost_something_else(bound: Bound) -> None:
     for gone in (slice(0, 2), slice(header + 1, header + 3)):
         ids, mask = np.delete(whole.ids(0), gone), np.delete(whole.loss(0), gone)
         assert not verdicts(bound, sample, Truncation("prompt", limit), ids, mask)[1]
+
+
+@pytest.mark.parametrize("changed", [{"part": "start"}, {"least": 5}, {"least": 3}])
+def test_another_part_of_a_prompt_is_found(bound: Bound, changed: dict[str, Any]) -> None:
+    """The proof follows what the recipe says of each role: the other end, or a text more or less, is another row."""
+    sample = chat(LONG, "1", "b" + " b" * 14, "2")
+    keeps: dict[str, Any] = {"part": "end", "least": 4}
+    limit = len(run(bound, [sample]).ids(0)) - 20
+    found = run(bound, [sample], max_seq_len=limit, truncation="prompt", keeps={"user": Keep(**keeps)})
+    said, wrong = (Truncation("prompt", limit, keeps={"user": each}) for each in (keeps, {**keeps, **changed}))
+    assert verdicts(bound, sample, said, found.ids(0), found.loss(0)) == (True, True)
+    assert not verdicts(bound, sample, wrong, found.ids(0), found.loss(0))[1]
 
 
 PARTS = st.lists(st.sampled_from(["one two three four five", " 1 2\n3 4 ", "a b c", "\u00d9\U0003d66c"]), min_size=1, max_size=2)

@@ -60,7 +60,7 @@ def chat(*turns: Turn, **more: Any) -> Sample:
 def marked(derived: Derived) -> str:
     """The render with ``⟦ ⟧`` around what is trained (its weight before it, where that is not 1) and ``‹ ›`` around what truncation may shorten."""
     edges: dict[int, list[tuple[int, str]]] = {}
-    for start, end in derived.shortenable:
+    for start, end, _ in derived.shortenable:
         edges.setdefault(start, []).append((2, "‹"))
         edges.setdefault(end, []).append((1, "›"))
     for each in derived.expected:

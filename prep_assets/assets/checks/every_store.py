@@ -50,6 +50,15 @@ def _check_place(store: Store) -> None:
         raise StoreError(f"{where}: it is a store of {place.label}, in {directory.parent}")
 
 
+def counted(store: Store, proven: Verdict) -> Verdict:
+    """A verdict on conversations, which fails where truncation took other tokens than the manifest counts."""
+    said, found = (int(each.get("tokens_cut_away", 0)) for each in (store.manifest.counts, proven.numbers))
+    if not proven.passed or said == found:
+        return proven
+    detail = f"truncation took {found:,} tokens, the manifest counts {said:,}"
+    return Verdict(False, detail, proven.numbers, Worst("counts", detail))
+
+
 def together(verdicts: Iterable[Verdict]) -> Verdict:
     """Several verdicts as one: the first that fails, else their figures added up."""
     found = list(verdicts)

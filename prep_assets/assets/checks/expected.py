@@ -184,7 +184,8 @@ def sft_derivation(store: Store) -> PlainDerivation:
 def sft_truncation(store: Store) -> Truncation:
     """How long conversations are cut."""
     recipe = store.recipe
-    return Truncation(recipe["truncation"], recipe["preprocessing"]["max_seq_len"], recipe["truncation_keeps_stop"])
+    limit = recipe["preprocessing"]["max_seq_len"]
+    return Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
 
 
 def sft_left_of(store: Store, derivation: PlainDerivation) -> Callable[[Sample | PlainChat, int], Left]:

@@ -18,6 +18,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.block import Block
 from prep_assets.assets.writing.images import ImageFiles, shown_images, stored_image_id
 from prep_assets.assets.writing.in_order import in_order
+from prep_assets.assets.writing.oldest_rounds import without_too_many
 from prep_assets.assets.writing.plain_chats import PlainChats
 from prep_assets.assets.writing.tokenized_rows import TokenizedRows
 from prep_assets.config.models import Domain, Sft
@@ -35,7 +36,6 @@ from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.truncation import rounds, without_oldest_rounds
 
 
 @dataclass
@@ -107,16 +107,25 @@ class Conversations:
         """The examples of a block, and the tokens of those that are kept."""
         examples = self._examples(items)
         encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
-        if self.encoder.truncation == "turns" and any(refusal.reason == "too_long" for _, refusal in encoded.refused):
-            for position, refusal in encoded.refused:
-                if refusal.reason == "too_long":
-                    examples.put(position, self._shortened(examples.at[position], examples.renders[position]))
+        too_long = [position for position, refusal in encoded.refused if refusal.reason == "too_long"]
+        lengths: dict[int, int] = {}
+        if self.encoder.truncation == "turns" and too_long:
+            for position in too_long:
+                item = examples.at[position]
+                assert isinstance(item.example, Sample)
+                whole = examples.renders[position] or self._render(item.example)
+                lengths[id(item)] = self.encoder.length(whole)
+                examples.put(position, without_too_many(item.example, whole, self._render, self.encoder))
             encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
-        whole = self._refuse_records(examples.at, encoded)
-        if len(whole) != len(encoded.kept):
-            examples = examples.of(whole)
+        left = self._refuse_records(examples.at, encoded)
+        if len(left) != len(encoded.kept):
+            examples = examples.of(left)
             encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
         kept = [examples.at[position] for position in encoded.kept.tolist()]
+        if lengths:
+            now = np.diff(encoded.offsets)
+            whole_rounds = [lengths.get(id(item), length) for item, length in zip(kept, now.tolist(), strict=True)]
+            encoded = replace(encoded, taken=np.array(whole_rounds, np.int64) - now)
         shown = (
             sum(len(shown_images(item.example.turns)) for item in kept if isinstance(item.example, Sample)) if self.template.image else 0
         )
@@ -223,25 +232,6 @@ class Conversations:
     def _pattern(self) -> re.Pattern[str] | None:
         return control_pattern(self.encoder.vocabulary.control)
 
-    def _shortened(self, item: Item, whole: Rendered | None) -> Rendered:
-        """The render with as few of the oldest rounds left out as makes it fit; the whole one where nothing does."""
-        sample = item.example
-        assert isinstance(sample, Sample)
-        rendered = whole or self._render(sample)
-        few, many = 1, len(rounds(sample)) - 1
-        found = rendered
-        while few <= many:
-            count = (few + many) // 2
-            try:
-                shorter = self._render(without_oldest_rounds(sample, count))
-            except Refused:
-                return rendered
-            if not any(refusal.reason == "too_long" for _, refusal in self.encoder.encode([shorter]).refused):
-                found, many = shorter, count - 1
-            else:
-                few = count + 1
-        return found
-
 
 def policy(family: Sft) -> MaskPolicy:
     """The mask policy that the configuration asks for."""
@@ -266,6 +256,7 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
         family.preprocessing.max_seq_len,
         truncation=family.truncation,
         keep_stop=family.truncation_keeps_stop,
+        keeps=family.truncation_keeps,
     )
     template, reasoning, images = workspace.template(family), inline_reasoning(workspace, family), workspace.image_folder(domain)
     if domain.tokenized_by is not None:

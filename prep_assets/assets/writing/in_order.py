@@ -29,11 +29,12 @@ def in_order(items: Sequence[Item], texts: Part, brought: Part) -> Part:
     ids = np.concatenate([texts[1].ids[:0], *(each.ids[low:high] for each, low, high in spans)])
     loss = np.concatenate([texts[1].loss[:0], *(each.loss[low:high] for each, low, high in spans)])
     offsets = np.cumsum([0, *(high - low for _, low, high in spans)], dtype=np.int64)
+    taken = np.array([parts[part][1].taken[at] for _, part, at in found], np.int64)
     images = texts[1].images
     if len(images):
         numbers = np.array([new for new, (_, part, _) in enumerate(found) if part == 0], np.int64)
         images = replace(images, record=numbers[images.record])
-    return [parts[part][0][at] for _, part, at in found], Encoded(ids, loss, offsets, np.arange(len(found)), (), images)
+    return [parts[part][0][at] for _, part, at in found], Encoded(ids, loss, offsets, np.arange(len(found)), (), images, taken)
 
 
 def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:

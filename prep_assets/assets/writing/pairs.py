@@ -37,8 +37,8 @@ def answer_policy() -> MaskPolicy:
 
 def encode_pairs(
     workspace: Workspace, batch: list[dict[str, Any]], first: int, renderer: Proven, quarantine: Quarantine, *, name: str = "preferences"
-) -> tuple[list[int], dict[str, tuple[Any, Any, Any]]]:
-    """Pairs of which both sides are kept, and the arrays of each side.
+) -> tuple[list[int], dict[str, tuple[Any, Any, Any, int]]]:
+    """Pairs of which both sides are kept; ids, masks and lengths of each side, and how many tokens truncation took from it.
 
     Args:
         name: of their file, for quarantine.
@@ -87,8 +87,8 @@ def _refuse_equal(encoded: Mapping[str, tuple[list[int], Encoded]], refused: dic
             refused.setdefault(i, Refused("equal_after_truncation", detail, stage="tokenize"))
 
 
-def _chosen(at: list[int], encoded: Encoded, refused: dict[int, Refused]) -> tuple[Any, Any, Any]:
+def _chosen(at: list[int], encoded: Encoded, refused: dict[int, Refused]) -> tuple[Any, Any, Any, int]:
     keep = np.array([i not in refused for i in at], bool)
     lengths = np.diff(encoded.offsets)
     tokens = np.repeat(keep, lengths)
-    return encoded.ids[tokens], (encoded.loss[tokens] != 0).astype(np.uint8), lengths[keep]
+    return encoded.ids[tokens], (encoded.loss[tokens] != 0).astype(np.uint8), lengths[keep], int(encoded.taken[keep].sum())

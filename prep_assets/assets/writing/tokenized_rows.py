@@ -20,6 +20,7 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import ASSISTANT, USER, Sample, turn
 from prep_assets.templates.rendered import Rendered
 from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.images import NOTHING
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.truncation import kept_tokens
 
@@ -94,6 +95,7 @@ class TokenizedRows:
     def encode(self, samples: Sequence[Sample]) -> Encoded:
         """The ids and weights of samples that bring them. Every one is in the result or refused."""
         rows = [_arrays(sample) for sample in samples]
+        lengths = [len(ids) for ids, _ in rows]
         faults: dict[int, Refused] = {}
         for at, (ids, weights) in enumerate(rows):
             try:
@@ -113,7 +115,7 @@ class TokenizedRows:
                 faults[at] = fault
                 continue
             self.rows, self.retokenized, self.own_masks = self.rows + 1, self.retokenized + bool(other), self.own_masks + bool(own)
-        return _batch(rows, faults)
+        return _batch(rows, lengths, faults)
 
     def _check_ids(self, ids: Ids, weights: Weights) -> None:
         vocabulary = self.encoder.vocabulary
@@ -218,7 +220,7 @@ class TokenizedRows:
         limit, mode = self.encoder.max_seq_len, self.encoder.truncation
         if limit is None or len(ids) <= limit:
             return ids, weights
-        keep = kept_tokens(len(ids), limit, mode, ()) if mode in ("start", "end") else None
+        keep = kept_tokens(len(ids), limit, mode, (), {}) if mode in ("start", "end") else None
         if keep is None:
             raise _refused("too_long", f"{len(ids):,} tokens, max_seq_len is {limit:,}")
         if not weights[keep].any():
@@ -264,12 +266,13 @@ def _refused(reason: str, detail: str) -> Refused:
     return Refused(reason, detail, stage="tokenize")
 
 
-def _batch(rows: Sequence[Row], faults: dict[int, Refused]) -> Encoded:
+def _batch(rows: Sequence[Row], lengths: Sequence[int], faults: dict[int, Refused]) -> Encoded:
+    """What was kept of rows that were so long."""
     kept = [at for at in range(len(rows)) if at not in faults]
     ids = [rows[at][0].astype(np.uint32) for at in kept]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(each) for each in ids], dtype=np.int64)])
     none = np.zeros(0, np.uint32)
     weights = np.concatenate([np.zeros(0, np.float32), *(rows[at][1] for at in kept)])
-    return Encoded(
-        np.concatenate([none, *ids]), weights, offsets, np.array(kept, np.int64), tuple(sorted(faults.items(), key=lambda each: each[0]))
-    )
+    refused = tuple(sorted(faults.items(), key=lambda each: each[0]))
+    taken = np.array([lengths[at] for at in kept], np.int64) - np.diff(offsets)
+    return Encoded(np.concatenate([none, *ids]), weights, offsets, np.array(kept, np.int64), refused, NOTHING, taken)
