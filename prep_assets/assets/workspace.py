@@ -170,30 +170,29 @@ class Workspace:
 
     # -- sources ------------------------------------------------------------------------------------------------------------------------
 
-    def files(self, domain: Domain) -> tuple[SourceFile, ...]:
-        """The source files of a domain, sorted by name."""
+    def files(self, domain: Domain, *, fetch: bool = True) -> tuple[SourceFile, ...]:
+        """The source files of a domain, sorted by name. `fetch`: see `find_files`."""
         from prep_assets.records.files import find_files
 
-        return find_files(domain.files, self.configs, format=domain.format)
+        return find_files(domain.files, self.configs, format=domain.format, fetch=fetch)
 
-    def test_files(self, domain: Domain) -> tuple[SourceFile, ...]:
+    def test_files(self, domain: Domain, *, fetch: bool = True) -> tuple[SourceFile, ...]:
         """The held-out source files of a domain, sorted by name; often none."""
         from prep_assets.records.files import find_files
 
-        return find_files(domain.test_files, self.configs, format=domain.format) if domain.test_files else ()
+        return find_files(domain.test_files, self.configs, format=domain.format, fetch=fetch) if domain.test_files else ()
 
-    def benchmarks(self, family: Family) -> tuple[SourceFile, ...]:
+    def benchmarks(self, family: Family, *, fetch: bool = True) -> tuple[SourceFile, ...]:
         """The files of benchmarks that no record of a family may hold a passage of, sorted by name; often none."""
         from prep_assets.records.files import find_files
 
-        return find_files(family.decontaminate.files, self.configs) if family.decontaminate.files else ()
+        return find_files(family.decontaminate.files, self.configs, fetch=fetch) if family.decontaminate.files else ()
 
     def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
         """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
         if not files:
             return ()
-        cache = self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
-        known = _remembered(cache)
+        cache, known = self._pin_cache(files), self.remembered(files)
         from prep_assets.records.pin import Pin, pin_files
 
         pins = pin_files(files, known)
@@ -203,6 +202,13 @@ class Workspace:
             fresh.write_text(json.dumps([{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins]), "utf-8")
             fresh.replace(cache)
         return pins
+
+    def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
+        """What source files held when they were last pinned on this machine; none of them is looked at."""
+        return _remembered(self._pin_cache(files))
+
+    def _pin_cache(self, files: tuple[SourceFile, ...]) -> Path:
+        return self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
 
     def image_folder(self, domain: Domain) -> Path | None:
         """The folder of a domain's images; `None` where it has none."""

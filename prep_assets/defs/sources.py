@@ -17,10 +17,15 @@ from prep_assets.defs.site import Site, domains
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.files import SourceFile, fingerprint
 from prep_assets.records.folder import folder_sign
+from prep_assets.records.remote import is_remote
 from prep_assets.stores.manifest import digest
 
 LOST = ":lost"
 """Where the cursor remembers what is lost; no domain has such a name."""
+
+
+def silent(note: str) -> None:
+    """Notes that nobody wants to read."""
 
 
 def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
@@ -37,7 +42,7 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
         workspace = site.workspace.open()
         close_gone(context.instance)
         before = json.loads(context.cursor or "{}")
-        found = look(workspace, family, context.cursor, partitions=partitions)
+        found = look(workspace, family, context.cursor, partitions=partitions, tell=context.log.warning)
         events, gone = lost_stores(site, workspace, context.instance, family, set(before.get(LOST, ())))
         cursor = {**json.loads(found.cursor or "{}"), LOST: sorted(gone)}
         return found._replace(asset_events=[*events], cursor=json.dumps(cursor, sort_keys=True))
@@ -45,22 +50,30 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
     return watch
 
 
+def sign_of(file: SourceFile) -> str:
+    """A cheap sign of a file's change: what a list says of an object in a bucket, else what the file itself says."""
+    return file.listed or fingerprint(file)
+
+
 def look(
     workspace: Workspace,
     family: str,
     cursor: str | None,
-    sign: Callable[[SourceFile], str] = fingerprint,
+    sign: Callable[[SourceFile], str] = sign_of,
     partitions: Collection[str] | None = None,
+    tell: Callable[[str], None] = silent,
 ) -> dg.SensorResult:
     """Compare the source files with what the cursor remembers.
 
-    The cursor holds, for each domain, the content hash that was last asked to be built (``done``) and the files' signs at the last look
-    (``seen``). A domain is rebuilt when its files look the same on two looks in a row, so one that is being written waits, and when their
-    content differs from what was built, so a file that was only touched does not count.
+    The cursor holds, for each domain, the content that was last asked to be built (``done``), a hash of the files' signs at the last look
+    (``seen``), and how many looks in a row did not reach a source (``missed``). A domain is rebuilt when its files look the same on two looks
+    in a row, so one that is being written waits, and when their content differs from what was built, so a file that was only touched does not
+    count. A source that cannot be looked at changes nothing: it is named, and looked at again.
 
     Args:
         sign: cheap sign of a file's change; an empty one means that there is none, and the content is hashed at each look.
         partitions: the domains that the code location has loaded; another one waits until it is loaded again. `None`: all.
+        tell: is given what a look that asks for runs has to say of other domains.
     """
     before: dict[str, Any] = json.loads(cursor) if cursor else {}
     now: dict[str, Any] = {}
@@ -74,8 +87,13 @@ def look(
         try:
             now[name] = _look_at(workspace, configured, domain, known, sign)
         except PrepAssetsError as error:
-            notes.append(f"{name}: {error}")
-            now[name] = {**known, "seen": None}
+            missed = known.get("missed", 0) + 1
+            notes.append(
+                f"{name}: {error}"
+                + (f" (so at the last {missed} looks)" if missed > 1 else "")
+                + "; nothing is built, and the next look tries again"
+            )
+            now[name] = {**known, "seen": None, "missed": missed}
             continue
         if "settled" not in now[name]:
             notes.append(f"{name}: new or changed, waits for the next look")
@@ -87,6 +105,8 @@ def look(
     removed = sorted(name for name in before if name not in configured.domains and name != LOST)
     if removed:
         notes.append(f"{', '.join(removed)}: removed from the configuration; to delete the stores: prep-assets prune --removed")
+    for note in notes if requests else ():
+        tell(note)
     skip = None if requests else "; ".join(notes) or "no new or changed source files"
     return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(now, sort_keys=True))
 
@@ -96,18 +116,27 @@ def _look_at(
 ) -> dict[str, Any]:
     """What to remember of a domain. Its files and its images have ``settled`` when they look as they did the last time; only then are they
     hashed, once. The files of benchmarks count as files of every domain."""
-    files = (*workspace.files(domain), *workspace.test_files(domain))
-    benchmarks, images = workspace.benchmarks(family), workspace.image_folder(domain)
-    seen = {file.url: sign(file) for file in (*files, *benchmarks)}
-    if images is not None:
-        seen[str(images)] = folder_sign(images)
+    files, test_files = workspace.files(domain, fetch=False), workspace.test_files(domain, fetch=False)
+    benchmarks, images = workspace.benchmarks(family, fetch=False), workspace.image_folder(domain)
+    signs = {file.url: sign(file) for file in (*files, *test_files, *benchmarks)}
+    seen = digest([signs, folder_sign(images) if images is not None else None])
     memory = {"done": known.get("done"), "asked": known.get("asked", 0), "seen": seen}
     if known.get("seen") != seen:
         return memory
-    if known.get("settled") != seen or not all(seen.values()):
-        beside = [*(pin.identity for pin in workspace.pins(benchmarks)), *([workspace.image_pin(domain)] if images is not None else [])]
-        memory["done"] = digest([*(pin.identity for pin in workspace.pins(files)), *beside])
+    if known.get("settled") != seen or not all(signs.values()):
+        contents = [each for found in (files, test_files, benchmarks) for each in _contents(workspace, found, signs)]
+        memory["done"] = digest([*contents, *([workspace.image_pin(domain)] if images is not None else [])])
     return {**memory, "settled": seen}
+
+
+def _contents(workspace: Workspace, files: tuple[SourceFile, ...], signs: Mapping[str, str]) -> list[dict[str, str | int]]:
+    """What goes into a build's identity of each file. A remote file is not read for it, which may take hours: unless it was pinned with the sign
+    that it has now, the sign stands for its content, and the run that is asked for finds out."""
+    away = {file.url for file in files if is_remote(file.url) and signs[file.url]}
+    known = {(pin.name, pin.fingerprint): pin for pin in workspace.remembered(files)} if away else {}
+    here = {pin.name: pin for pin in workspace.pins(tuple(file for file in files if file.url not in away))}
+    pins = (known.get((file.name, signs[file.url])) if file.url in away else here[file.name] for file in files)
+    return [pin.identity if pin else {"name": file.name, "sign": signs[file.url]} for file, pin in zip(files, pins, strict=True)]
 
 
 def _is_pinned(workspace: Workspace, family: str, name: str, content: str) -> bool:

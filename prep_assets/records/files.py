@@ -18,7 +18,7 @@ from prep_assets.records.find import Found, find
 from prep_assets.records.formats import SUFFIXES, check_format, format_of
 from prep_assets.records.hub import find_on_hub, is_hub
 from prep_assets.records.naming import order, stable_names
-from prep_assets.records.remote import Listed, file_name, is_remote, open_remote, remote_size, remote_version, said, unreadable
+from prep_assets.records.remote import Listed, file_name, is_remote, open_remote, remote_sign, remote_size, said, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,14 @@ def record_id(file: SourceFile, row: int) -> str:
     return f"{file.name}:{row}"
 
 
-def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None) -> tuple[SourceFile, ...]:
+def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None, fetch: bool = True) -> tuple[SourceFile, ...]:
     """The files that `patterns` stand for, sorted by name, each once.
 
     Args:
-        patterns: files, globs, folders (searched recursively for known suffixes), fsspec URLs, `hub://owner/name@commit[/glob]`.
+        patterns: files, globs, folders (searched recursively for known suffixes), fsspec URLs, addresses on the hub (see `records.hub`).
         base: folder that relative patterns are looked up from.
         format: the format of all files; their suffixes decide where it is `None`. Compression always comes from the suffix.
+        fetch: whether a data set of the hub is downloaded; if not, one that is not here yet is one file with its address, to look at only.
 
     Raises:
         SourceError: a pattern without a file; a file that is empty or of unknown suffix.
@@ -69,7 +70,7 @@ def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None
         patterns = (patterns,)
     by_url: dict[str, tuple[str, Found]] = {}
     for pattern in patterns:
-        for one in find_on_hub(pattern) if is_hub(pattern) else find(pattern, base.absolute()):
+        for one in find_on_hub(pattern, fetch=fetch) if is_hub(pattern) else find(pattern, base.absolute()):
             if one.url not in by_url or one.group:
                 by_url[one.url] = (pattern, one)
     if not by_url:
@@ -102,8 +103,7 @@ def fingerprint(file: SourceFile) -> str:
     these, which means: hash again. It differs between machines, so that it never goes into a build's identity.
     """
     if is_remote(file.url):
-        version = remote_version(file.url)
-        return f"{remote_size(file.url)}:{version}" if version else ""
+        return remote_sign(file.url)
     status = _stat(file.url)
     return f"{status.st_size}:{status.st_mtime_ns}"
 
@@ -151,7 +151,7 @@ def _stat(path: str) -> os.stat_result:
 
 def _source_file(pattern: str, one: Found, name: str, format: str | None) -> SourceFile:
     suffix_format, compression = format_of(file_name(one.place))
-    if format is None and suffix_format is None:
+    if format is None and suffix_format is None and not is_hub(one.url):
         raise SourceError(f"{one.url} (of {pattern!r}): its suffix says nothing of its format. Known: {SUFFIXES}; or set `format`")
     listed = one.listed or Listed(one.url)
     size = listed.size if listed.size >= 0 else remote_size(one.url) if is_remote(one.url) else _stat(one.url).st_size

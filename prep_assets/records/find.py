@@ -52,7 +52,10 @@ def find(pattern: str, base: Path) -> list[Found]:
         return found
     path = Path(pattern.removeprefix("file://")).expanduser()
     here = Path(os.path.normpath(base / path))
-    found = _named(here) or _globbed(os.path.join(glob.escape(str(base)), path))  # noqa: PTH118  (pathlib would take the escapes for names)
+    try:
+        found = _named(here) or _globbed(os.path.join(glob.escape(str(base)), path))  # noqa: PTH118  (pathlib would take the escapes for names)
+    except OSError as error:
+        raise SourceError(f"{pattern!r}: cannot read {error.filename}: {error.strerror}. Mend it, or name other files") from error
     if not found:
         raise SourceError(_nothing(pattern, here, base))
     return found
@@ -70,7 +73,17 @@ def _named(path: Path) -> list[Found]:
 def _globbed(pattern: str) -> list[Found]:
     # pathlib's own glob takes hidden files in and leaves files under `**` out.
     paths = (Path(os.path.normpath(name)) for name in sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
+    _check_readable(pattern)
     return [Found(str(path), path.as_posix()) for path in paths if path.is_file() and is_data(path.name)]
+
+
+def _check_readable(pattern: str) -> None:
+    """Raise where a folder that may hold matches cannot be read: `glob` leaves it out, and its files would be taken for removed."""
+    above = os.path.dirname(pattern)  # noqa: PTH120
+    while glob.has_magic(above):
+        for folder in glob.iglob(f"{above}/", recursive=True):  # noqa: PTH207
+            os.scandir(folder).close()
+        above = os.path.dirname(above)  # noqa: PTH120
 
 
 def walk(folder: Path) -> Iterator[Found]:

@@ -40,14 +40,16 @@ def folder_sign(folder: Path) -> str:
     """A cheap sign of whether anything below `folder` may have changed: over names, sizes and times of change. It differs between machines.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: it cannot be read, or is empty.
     """
-    whole = hashlib.sha256()
+    whole, files = hashlib.sha256(), 0
     try:
         for name, status in _walk(folder, "", ()):
             whole.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode() + b"\n")
+            files += 1
     except OSError as error:
         raise SourceError(f"cannot read the folder of images {folder}: {error}. Mend it, or set image_dir to another one") from error
+    _check_any(folder, files)
     return whole.hexdigest()
 
 
@@ -58,7 +60,7 @@ def pin_folder(folder: Path, known: Path) -> FolderPin:
         known: file in which hashes are remembered between calls; deleting it only costs time.
 
     Raises:
-        SourceError: no such folder, a file that cannot be read, or one that changes while it is hashed.
+        SourceError: no such folder, an empty one, a file that cannot be read, or one that changes while it is hashed.
     """
     if not folder.is_dir():
         raise SourceError(f"no folder of images at {folder}. Make it, or set image_dir to another one")
@@ -79,7 +81,18 @@ def pin_folder(folder: Path, known: Path) -> FolderPin:
         raise SourceError(f"cannot read the folder of images {folder}: {error}. Mend it, or set image_dir to another one") from error
     finally:
         fresh.unlink(missing_ok=True)
+    _check_any(folder, files)
     return FolderPin(files, total, whole.hexdigest())
+
+
+def _check_any(folder: Path, files: int) -> None:
+    """Raises:
+    SourceError: an empty folder, as a drive leaves it that is not mounted. Its images are not taken for removed.
+    """
+    if not files:
+        raise SourceError(
+            f"the folder of images {folder} is empty. Mount its drive or bring the images back; or set image_dir to another one"
+        )
 
 
 def _walk(folder: Path, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, os.stat_result]]:

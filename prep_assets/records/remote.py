@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -77,9 +78,9 @@ def list_remote(url: str) -> list[Listed]:
         system, path = _file_system(url)
         system.invalidate_cache()  # a listing kept from before would hide what is new
         if "*" in url or ("[" in url and not is_http(url)):
-            found = {path: info for path, info in system.glob(path, detail=True).items() if info.get("type") != "directory"}
+            found = _matching(system, path)
         elif url.endswith("/") or (not is_http(url) and system.isdir(path)):
-            found = system.find(path, detail=True)
+            found = _below(system, path)
         else:
             found = {path: {}} if _exists(system, path, url) else {}
         return sorted(_listed(str(system.unstrip_protocol(path)), info) for path, info in found.items())
@@ -88,24 +89,64 @@ def list_remote(url: str) -> list[Listed]:
         raise unreadable(error, message) from error
 
 
+def _matching(system: Any, pattern: str) -> dict[str, Any]:
+    """The files that a glob stands for."""
+    from fsspec.utils import glob_translate
+
+    root = pattern[: pattern.rfind("/", 0, re.search(r"[*?[]", pattern).start()) + 1]  # type: ignore[union-attr]
+    depth = None if "**" in pattern else pattern.count("/", len(root)) + 1
+    meant = re.compile(glob_translate(pattern))
+    return {path: info for path, info in _below(system, root, depth).items() if meant.match(path)}
+
+
+def _below(system: Any, folder: str, depth: int | None = None) -> dict[str, Any]:
+    """Every file below a folder, at most so many levels down, with what the list says of it.
+
+    fsspec's own walk, and so its glob, leaves out each folder whose list fails: its files would be taken for removed. A system that lists
+    everything at once has no such walk.
+    """
+    if depth is None and _lists_at_once(system):
+        found: dict[str, Any] = system.find(folder, detail=True)
+        return found
+    found, waiting = {}, [(folder.rstrip("/"), 1)]
+    while waiting:
+        here, level = waiting.pop()
+        with suppress(FileNotFoundError):
+            for info in system.ls(here, detail=True):
+                if info["type"] != "directory":
+                    found[info["name"]] = info
+                elif info["name"].rstrip("/") != here and (depth is None or level < depth):
+                    waiting.append((info["name"].rstrip("/"), level + 1))
+    return found
+
+
+def _lists_at_once(system: Any) -> bool:
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractFileSystem
+
+    if isinstance(system, AsyncFileSystem):
+        return type(system)._find is not AsyncFileSystem._find
+    return type(system).find is not AbstractFileSystem.find
+
+
 def _listed(url: str, info: Mapping[str, Any]) -> Listed:
-    size, version = info.get("size"), _version(info)
-    return Listed(url, size, f"{size}:{version}" if version else "") if isinstance(size, int) and not is_http(url) else Listed(url)
+    size = info.get("size")
+    return Listed(url, size, _sign(info)) if isinstance(size, int) and not is_http(url) else Listed(url)
 
 
 def _exists(system: Any, path: str, url: str) -> bool:
     """Whether there is such a file.
 
-    fsspec's `exists` says no of an HTTP address whatever went wrong on the way: a certificate, a refused connection, a broken server.
+    fsspec's `exists` says no whatever went wrong on the way: a certificate, a refused connection, a broken server.
 
     Raises:
-        OSError: nobody can say, because the server does not answer properly.
+        Exception: nobody can say, because the server does not answer properly.
     """
-    if not is_http(url):
-        return bool(system.exists(path))
     try:
         system.info(path)
     except FileNotFoundError as error:
+        if not is_http(url):
+            return False
         cause = error.__cause__
         if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", None) in (404, 410):
             return False
@@ -125,13 +166,14 @@ def remote_size(url: str) -> int:
     return size
 
 
-def remote_version(url: str) -> str:
-    """What changes when the file changes (an ETag, a checksum, a time), or an empty string where the source gives none."""
-    return _version(_info(url))
+def remote_sign(url: str) -> str:
+    """What changes when the file changes: its size with an ETag, a checksum or a time. Empty where the source gives none of these."""
+    return _sign(_info(url))
 
 
-def _version(info: Mapping[str, Any]) -> str:
-    return next((f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key)), "")
+def _sign(info: Mapping[str, Any]) -> str:
+    size, version = info.get("size"), next((f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key)), "")
+    return f"{size}:{version}" if isinstance(size, int) and version else ""
 
 
 def open_remote(url: str) -> BinaryIO:

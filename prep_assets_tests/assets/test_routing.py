@@ -9,7 +9,7 @@ import pytest
 
 from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
-from prep_assets.errors import ConfigError, SourceError
+from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets_tests.assets.workspaces import make
 
@@ -124,3 +124,12 @@ def test_a_missing_image_is_a_quarantined_record(tmp_path: Path) -> None:
     assert store.quarantine is not None
     (refusal,) = read_quarantine(store.quarantine)
     assert refusal.id == "mixed.jsonl:1" and "gone.png" in refusal.detail
+
+
+def test_a_source_of_another_domain_that_is_not_reached_is_not_taken_for_missing(tmp_path: Path) -> None:
+    """It may hold rows of the same files, and without it the recipe would be another one."""
+    for place, raised in (("http://127.0.0.1:9/mixed.jsonl", SourceUnavailable), ("gone.jsonl", SourceError)):
+        workspace = _workspace(tmp_path, [*ROWS], TWO.replace("python: {files: [mixed.jsonl]", f"python: {{files: [{place}]"))
+        with pytest.raises(SourceError) as stopped:
+            make(workspace, ASSETS["sft_raw"], "math")
+        assert type(stopped.value) is raised

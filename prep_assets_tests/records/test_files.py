@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -176,3 +177,22 @@ def test_the_fingerprint_follows_size_and_time(tmp_path: Path) -> None:
     path.write_bytes(b"{ }")
     os.utime(path, ns=(0, 1_000))
     assert fingerprint(file) != first
+
+
+@pytest.mark.parametrize("pattern", ["set/**/*.jsonl", "set/*/a.jsonl", "set"])
+def test_a_folder_that_cannot_be_read_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    """Python's glob leaves it out, and what is in it would be taken for removed."""
+    for name in ("here", "locked"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        (tmp_path / "set" / name / "a.jsonl").write_text("{}\n")
+    assert len(find_files([pattern], tmp_path)) == 2
+    scandir, iterdir = os.scandir, Path.iterdir
+
+    def locked(path: object) -> None:
+        if str(path).rstrip("/").endswith("locked"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", lambda path=".": locked(path) or scandir(path))
+    monkeypatch.setattr(Path, "iterdir", lambda path: locked(path) or iterdir(path))
+    with pytest.raises(SourceError, match=r"cannot read .*locked.*: Permission denied"):
+        find_files([pattern], tmp_path)

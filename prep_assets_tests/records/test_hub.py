@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
-from prep_assets.errors import ConfigError, SourceError
+from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
 from prep_assets.records.files import find_files
 from prep_assets.records.hub import HubAddress, hub_address
 
@@ -32,10 +36,37 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     real = huggingface_hub.snapshot_download
 
     def offline(*args: object, **options: object) -> str:
-        return str(real(*args, **options, cache_dir=root.parent, local_files_only=True))
+        return str(real(*args, **{**options, "cache_dir": root.parent, "local_files_only": True}))
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     return root
+
+
+class Branches(BaseHTTPRequestHandler):
+    """The hub's answer to where a branch is."""
+
+    at: ClassVar[dict[str, str]] = {}
+
+    def do_GET(self) -> None:
+        branch = self.path.rpartition("/")[2]
+        found = self.at.get(branch, "404")
+        self.send_response(200 if len(found) == 40 else int(found))
+        self.end_headers()
+        self.wfile.write(json.dumps({"id": "owner/name", "sha": found}).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def branches(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """A hub on this machine: branch → the commit that it is at, or the status of the answer."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Branches) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(Branches, "at", {})
+        yield Branches.at
+        server.shutdown()
 
 
 def names(*patterns: str) -> list[str]:
@@ -96,3 +127,40 @@ def test_what_is_not_there_stops(hub: Path) -> None:
     other = COMMIT[::-1]
     with pytest.raises(SourceError, match=f"cannot fetch hub data set 'owner/name' at commit {other}.*HF_TOKEN"):
         names(f"hub://owner/name@{other}")
+
+
+def test_a_branch_that_is_followed_is_read_at_the_commit_that_the_hub_names(hub: Path, branches: dict[str, str]) -> None:
+    branches.update(main=COMMIT, **{"refs%2Fconvert%2Fparquet": COMMIT})
+    assert hub_address("hub://o/n@follow:refs%2Fconvert%2Fparquet/data") == HubAddress("o/n", None, "data", "refs/convert/parquet")
+    for branch in ("main", "refs%2Fconvert%2Fparquet"):
+        assert names(f"hub://owner/name@follow:{branch}/data") == ["train-0.jsonl", "train-1.jsonl"]
+    branches["main"] = COMMIT[::-1]
+    with pytest.raises(SourceError, match=f"at commit {COMMIT[::-1]}"):
+        names("hub://owner/name@follow:main")
+    with pytest.raises(ConfigError, match="To take whatever a branch holds, today and tomorrow, write @follow:main"):
+        hub_address("hub://owner/name@main")
+
+
+def test_a_hub_that_does_not_answer_is_no_old_commit_of_a_branch(
+    hub: Path, branches: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text(COMMIT)  # what the cache remembers
+    branches["main"] = "503"
+    with pytest.raises(SourceUnavailable, match=r"cannot look at branch 'main' of the hub data set 'owner/name'.*503"):
+        names("hub://owner/name@follow:main")
+    with pytest.raises(SourceError, match=r"404|Not Found") as gone:
+        names("hub://owner/name@follow:other")
+    assert not isinstance(gone.value, SourceUnavailable)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(SourceUnavailable, match="cannot look at branch 'main'"):
+        names("hub://owner/name@follow:main")
+
+
+def test_what_is_not_in_the_cache_is_looked_at_without_a_download(hub: Path, branches: dict[str, str]) -> None:
+    branches["main"] = COMMIT
+    [one, two] = find_files(["hub://owner/name@follow:main"], Path("/"), fetch=False)
+    assert Path(one.url).is_file() and (one.listed, two.name) == ("", "train-1.jsonl")
+    branches["main"] = COMMIT[::-1]
+    [pattern] = find_files(["hub://owner/name@follow:main"], Path("/"), fetch=False)
+    assert (pattern.url, pattern.listed) == ("hub://owner/name@follow:main", f"commit={COMMIT[::-1]}")

@@ -327,7 +327,7 @@ class Locked(fsspec.AbstractFileSystem):
     def isdir(self, path: str, **options: Any) -> bool:
         raise NoCredentialsError("Unable to locate credentials")
 
-    glob = info = exists = find = isdir
+    ls = info = find = isdir
 
 
 def test_a_file_system_without_credentials_stops_and_says_so() -> None:

@@ -25,6 +25,7 @@ class S3(ThreadingHTTPServer):
 
     Attributes:
         plan: decides on the fault of a request, by method, path and headers.
+        deny: requests with this in their address, query and all, are answered with 403.
         asked: how many requests there were, by method and path.
         ranges: the ranges that were asked for.
     """
@@ -43,6 +44,7 @@ class S3(ThreadingHTTPServer):
 
     def calm(self) -> None:
         """No faults, nothing counted."""
+        self.deny = ""
         self.plan = lambda method, path, headers: ""
         self.asked.clear()
         self.ranges.clear()
@@ -69,7 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked[self.command, path] += 1
         if wanted := self.headers.get("Range"):
             self.server.ranges.append(wanted)
-        fault = self.server.plan(self.command, path, self.headers)
+        denied = self.server.deny and self.server.deny in self.path
+        fault = "403" if denied else self.server.plan(self.command, path, self.headers)
         if fault in _CODES:
             self._answer(int(fault), [], _SLOW % _CODES[fault])
             return

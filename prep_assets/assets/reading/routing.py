@@ -13,7 +13,7 @@ from typing import Any
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain, Family
-from prep_assets.errors import ConfigError, SourceError, nearest
+from prep_assets.errors import ConfigError, SourceError, SourceUnavailable, nearest
 from prep_assets.records.blocks import Block
 from prep_assets.records.files import SourceFile
 from prep_assets.records.find import find
@@ -107,6 +107,8 @@ def _addresses(workspace: Workspace, patterns: Sequence[str]) -> frozenset[str]:
     for pattern in patterns:
         try:
             found.update(one.url for one in (find_on_hub(pattern) if is_hub(pattern) else find(pattern, workspace.configs.absolute())))
+        except SourceUnavailable:
+            raise  # what is not reached may be there, and then it has rows of these files
         except SourceError:
             continue  # nothing is there; the build of the domain that names it says so, the others need not stop
     return frozenset(found)
