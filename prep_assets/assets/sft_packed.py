@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ from prep_assets.stores.segmented import Segmented
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 TOKENS = "sft_tokens"
-ROW_BLOCK = 4096
-"""Rows that are materialized at a time."""
+BLOCK = 1 << 20
+"""Tokens of the rows that are made at a time, unless one row alone has more."""
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -149,13 +149,9 @@ def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np
 
 def _without_untrained_rows(plan: PackPlan, loss: Segmented, starts: npt.NDArray[np.int64]) -> tuple[PackPlan, int]:
     """The plan without rows that carry no loss (a long prompt can fill one), and how many tokens those held. They are in `dropped`."""
-    keep = np.concatenate(
-        [
-            (gather_rows(loss, starts, plan, slice(first, first + ROW_BLOCK), fill=0) != 0).any(axis=1)
-            for first in range(0, plan.rows, ROW_BLOCK)
-        ]
-        or [np.zeros(0, bool)]
-    )
+    keep = np.zeros(plan.rows, bool)
+    for rows in _blocks(plan):
+        keep[rows] = (gather_rows(loss, starts, plan, rows, fill=0) != 0).any(axis=1)
     if keep.all():
         return plan, 0
     member = keep[plan.row]
@@ -176,6 +172,12 @@ def _without_untrained_rows(plan: PackPlan, loss: Segmented, starts: npt.NDArray
     return kept, int(gone[:, 2].sum())
 
 
+def _blocks(plan: PackPlan) -> Iterator[slice]:
+    """All rows, some at a time."""
+    step = max(1, BLOCK // plan.row_len)
+    return (slice(first, min(first + step, plan.rows)) for first in range(0, plan.rows, step))
+
+
 def _write_rows(
     workspace: Workspace,
     table: str,
@@ -193,8 +195,7 @@ def _write_rows(
     options = {"dtype": ids_dtype(family, vocabulary), "loss_dtype": loss_dtype}
     shard = output.max_tokens_per_shard
     with PackedWriter(output.storage_format, payload, table, plan.rows, plan.row_len, **options, max_tokens_per_shard=shard) as writer:
-        for first in range(0, plan.rows, ROW_BLOCK):
-            rows = slice(first, min(first + ROW_BLOCK, plan.rows))
+        for rows in _blocks(plan):
             mask = gather_rows(loss, starts, plan, rows, fill=0)
             ids = gather_rows(tokens, starts, plan, rows, fill=pad)
             writer.append({"tokens": ids, "loss_mask": mask, "position_ids": position_ids(plan, rows, "doc_reset")})

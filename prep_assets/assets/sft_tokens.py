@@ -106,8 +106,10 @@ def _audit(workspace: Workspace, name: str, payload: Path) -> None:
     vocabulary, image = workspace.vocabulary(family), stored_image_id(workspace, family)
     for stream in splits(workspace, name):
         store = audit_stream(payload, stream, vocabulary, image)
-        if len(store) and not np.logical_or.reduceat(np.asarray(store.arrays["loss_mask"][:]) != 0, store.starts).all():
-            raise StoreError(f"{name}/{stream}: a record has no trained token")
+        for records, tokens in store.blocks():
+            mask, starts = np.asarray(store.arrays["loss_mask"][tokens]), store.starts_of(records) - tokens.start
+            if not np.logical_or.reduceat(mask != 0, starts).all():
+                raise StoreError(f"{name}/{stream}: a record has no trained token")
 
 
 def _write_streams(workspace: Workspace, name: str, payload: Path, quarantine_path: Path, loss_dtype: str) -> Draft:

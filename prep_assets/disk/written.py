@@ -110,6 +110,12 @@ class WrittenFile:
             os.close(self._handle)
         note(self.path, self._meant)
 
+    def abandon(self) -> None:
+        """Close the file, and note nothing of it."""
+        if not self.closed:
+            self.closed = True
+            os.close(self._handle)
+
     def _end(self) -> int:
         return max(self._meant.size, self.tell())
 
@@ -158,9 +164,3 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any, **form: Any) -> None:
     """A new file with ``json.dumps(value, **form)`` and a line feed."""
     write_text(path, json.dumps(value, **form) + "\n")
-
-
-def save_array(path: Path, values: npt.NDArray[Any]) -> None:
-    """A new ``.npy`` file, as ``numpy.save`` writes it."""
-    with WrittenFile(path) as file:
-        np.lib.format.write_array(file, np.asanyarray(values), allow_pickle=False)

@@ -159,7 +159,7 @@ def _stream(source: TokenStore) -> Iterator[Block]:
 
 def _packed(source: PackedStore) -> Iterator[Block]:
     row, offset, length = (np.asarray(source.documents[name]) for name in ("row", "row_offset", "length"))
-    for first, tokens, loss in source.blocks(max(1, BLOCK // source.row_len)):
+    for first, tokens, loss in source.blocks(BLOCK):
         low, high = np.searchsorted(row, [first, first + len(tokens)])
         here = slice(int(low), int(high))
         number = row[here] - first

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from prep_assets.proofs.verdict import Verdict, Worst
 
-ROWS = 4096
+BLOCK = 1 << 20
+"""Places that are looked at at a time."""
 
 
 def check_positions(positions: Any, documents: Mapping[str, npt.NDArray[Any]], row_len: int) -> Verdict:
@@ -21,8 +22,9 @@ def check_positions(positions: Any, documents: Mapping[str, npt.NDArray[Any]], r
         documents: fields of the pieces, ordered by row and place.
     """
     row, offset, length = (np.asarray(documents[field]) for field in ("row", "row_offset", "length"))
-    for first in range(0, len(positions), ROWS):
-        block = np.asarray(positions[first : first + ROWS])
+    step = max(1, BLOCK // row_len)
+    for first in range(0, len(positions), step):
+        block = np.asarray(positions[first : first + step])
         low, high = np.searchsorted(row, [first, first + len(block)])
         begin = ((row[low:high] - first) * row_len + offset[low:high]).astype(np.int64)
         wanted = np.zeros(block.size, np.int64)

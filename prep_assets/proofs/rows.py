@@ -11,7 +11,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
-BLOCK = 1 << 22
+BLOCK = 1 << 20
 
 
 def check_records(
@@ -24,27 +24,14 @@ def check_records(
     numbers = {"records": len(store), "tokens": store.tokens}
     if len(lengths) and lengths.min() < 1:
         return _failed(numbers, int(lengths.argmin()), f"{int(lengths.min())} tokens")
-    starts = store.starts
-    for low, high in _record_blocks(store.ends):
-        begin, end = int(starts[low]), int(store.ends[high - 1])
-        ids, at = np.asarray(store.arrays["tokens"][begin:end]), starts[low:high] - begin
+    for records, tokens in store.blocks(BLOCK):
+        low, ids, at = records.start, np.asarray(store.arrays["tokens"][tokens]), store.starts_of(records) - tokens.start
         fault = _ids_fault(ids, at, vocabulary_size) or _ends_fault(ids, at, eos_id, bos_id, ended)
         if fault is None and "loss_mask" in store.arrays:
-            fault = _mask_fault(np.asarray(store.arrays["loss_mask"][begin:end]), at)
+            fault = _mask_fault(np.asarray(store.arrays["loss_mask"][tokens]), at)
         if fault is not None:
             return _failed(numbers, low + fault[0], fault[1], store)
     return Verdict(True, f"{len(store):,} records, {store.tokens:,} tokens: lengths, ids and mask are sound", numbers)
-
-
-def _record_blocks(ends: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Ranges of records of about `BLOCK` tokens each."""
-    blocks, low = [], 0
-    while low < len(ends):
-        start = int(ends[low - 1]) if low else 0
-        high = max(low + 1, int(np.searchsorted(ends, start + BLOCK, "right")))
-        blocks.append((low, high))
-        low = high
-    return blocks
 
 
 def _ids_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], size: int) -> tuple[int, str] | None:

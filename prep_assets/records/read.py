@@ -24,7 +24,7 @@ def read_blocks(
     file: SourceFile,
     index: int,
     *,
-    block_bytes: int = 16 << 20,
+    block_bytes: int = 1 << 20,
     max_record_bytes: int = 32 << 20,
     txt: Literal["line", "file"] = "line",
     where: Mapping[str, Any] | None = None,

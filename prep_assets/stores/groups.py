@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.written import save_array, write_json
+from prep_assets.disk.arrays import ArrayFile
+from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.joining import append_store
@@ -77,7 +78,7 @@ class GroupWriter:
             name: record_writer(storage, directory, name, each, max_tokens_per_shard=max_tokens_per_shard) for name, each in dtypes.items()
         }
         self._index, self._sources = directory / f"{PROMPTS}.index", list(sources)
-        self._source: list[int] = []
+        self._source = ArrayFile(self._index / "source.npy", np.int32)
         self._stack = ExitStack()
 
     def __enter__(self) -> GroupWriter:
@@ -86,9 +87,12 @@ class GroupWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self._source.close()
+        else:
+            self._source.discard()
         self._stack.__exit__(kind, error, trace)
         if kind is None:
-            save_array(self._index / "source.npy", np.asarray(self._source, np.int32))
             write_json(self._index / "sources.json", self._sources)
 
     def append(self, groups: Sequence[Scored]) -> None:
@@ -102,13 +106,13 @@ class GroupWriter:
         self._write(PROMPTS, {"tokens": prompts}, files, rows)
         self._write(RESPONSES, answers, np.repeat(files, sizes), np.repeat(rows, sizes))
         self._write(REWARDS, {REWARDS: [group.rewards for group in groups]}, files, rows)
-        self._source += [group.source for group in groups]
+        self._source.append([group.source for group in groups])
 
     def append_store(self, groups: GroupStore, source: int) -> None:
         """Write all groups of a store, as those of the domain of this number."""
         for name, stream in ((PROMPTS, groups.prompts), (RESPONSES, groups.responses), (REWARDS, groups.rewards)):
             append_store(self._writers[name], stream)
-        self._source += [source] * len(groups)
+        self._source.append(np.full(len(groups), source))
 
     def _write(self, name: str, parts: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
         lengths = np.array([len(part) for part in next(iter(parts.values()))], np.int64)

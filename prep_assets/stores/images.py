@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.arrays import ArrayFile
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array
@@ -53,7 +54,7 @@ class ImageWriter:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._folder = directory / f"{name}.images"
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, ArrayFile] = {}
         self._lines: WrittenFile | None = None
 
     def append(self, block: ImageBlock, first: int) -> None:
@@ -62,13 +63,13 @@ class ImageWriter:
             return
         if self._lines is None:
             self._folder.mkdir()
-            self._columns = {field: _Column(self._folder / f"{field}.npy") for field in FIELDS}
+            self._columns = {field: ArrayFile(self._folder / f"{field}.npy", np.int64) for field in FIELDS}
             self._lines = WrittenFile(self._folder / LINES)
         lines = [json.dumps({"path": image.path, "sha256": image.sha256}).encode() + b"\n" for image in block.images]
         ends = self._lines.tell() + np.cumsum([len(line) for line in lines])
         self._lines.write(b"".join(lines))
         for field, values in zip(FIELDS, (block.record + first, block.start, block.length, ends), strict=True):
-            self._columns[field].append(np.asarray(values, np.int64))
+            self._columns[field].append(values)
 
     def close(self) -> None:
         """Finish the files."""
@@ -76,30 +77,6 @@ class ImageWriter:
             self._lines.close()
         for column in self._columns.values():
             column.close()
-
-
-class _Column:
-    """A ``.npy`` file that grows. NumPy leaves room in the header for a longer shape, so it is written again at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self._file, self._count = WrittenFile(path), 0
-        self._write_header()
-        self._begin = self._file.tell()
-
-    def _write_header(self) -> None:
-        about = {"descr": "<i8", "fortran_order": False, "shape": (self._count,)}
-        np.lib.format.write_array_header_1_0(self._file, about)
-
-    def append(self, values: Ints) -> None:
-        self._file.write_array(values.astype("<i8"))
-        self._count += len(values)
-
-    def close(self) -> None:
-        self._file.seek(0)
-        self._write_header()
-        if self._file.tell() != self._begin:
-            raise StoreError(f"{self._file.path}: the header of {self._count:,} entries has another size than that of none")
-        self._file.close()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from prep_assets.stores.images import ImageBlock
 from prep_assets.stores.tokens import RecordWriter, TokenStore
 
-BLOCK_TOKENS = 1 << 22
+BLOCK_TOKENS = 1 << 20
 """Tokens that are copied at a time, unless one record alone has more."""
 
 
@@ -53,10 +53,9 @@ def _runs(lengths: npt.NDArray[np.int64]) -> Iterator[slice]:
 
 def append_store(writer: RecordWriter, store: TokenStore) -> None:
     """Append all records of a stream, with where they came from and the images in them."""
-    ends, starts, images = np.asarray(store.ends), store.starts, store.images
-    for records in _runs(ends - starts):
+    images = store.images
+    for records, tokens in store.blocks(BLOCK_TOKENS):
         first, stop = records.start, records.stop
-        tokens = slice(int(starts[first]), int(ends[stop - 1]))
         some = images.of(first, stop)
         block = ImageBlock(
             np.asarray(images.record[some]) - first,
@@ -66,7 +65,7 @@ def append_store(writer: RecordWriter, store: TokenStore) -> None:
         )
         writer.append(
             {key: np.asarray(array[tokens]) for key, array in store.arrays.items()},
-            (ends - starts)[records],
+            np.diff(store.ends[records], prepend=tokens.start),
             store.file[records].tolist(),
             store.row[records].tolist(),
             block if len(block.images) else None,

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from prep_assets.disk.written import WrittenFile, save_array, write_json
+from prep_assets.disk.arrays import save_array
+from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array
 

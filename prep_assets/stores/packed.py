@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.arrays import save_array
 from prep_assets.disk.h5 import FixedH5
-from prep_assets.disk.written import save_array, write_json
+from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.bin_rows import bin_rows
 from prep_assets.stores.guards import Guards, load_array
@@ -146,8 +147,9 @@ class PackedStore:
         low, high = np.searchsorted(self.documents["row"], [row, row + 1])
         return slice(int(low), int(high))
 
-    def blocks(self, rows: int = 4096) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]]:
-        """First row number, tokens and loss mask of successive blocks."""
+    def blocks(self, tokens: int = 1 << 20) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]]:
+        """First row number, tokens and loss mask of successive blocks of about so many tokens."""
+        rows = max(1, tokens // self.row_len)
         for start in range(0, len(self), rows):
             yield start, np.asarray(self.tokens[start : start + rows]), np.asarray(self.loss_mask[start : start + rows])
 

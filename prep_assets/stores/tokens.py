@@ -11,7 +11,7 @@ there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,8 +20,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.arrays import ArrayFile
 from prep_assets.disk.h5 import GrowingH5
-from prep_assets.disk.written import save_array
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
@@ -36,6 +36,7 @@ BIN_NAMES = {"tokens": "sequence"}
 Block = Mapping[str, npt.NDArray[Any]]
 H5_CHUNK = 1 << 16
 """Elements in a chunk of a flat HDF5 dataset."""
+INDEX_FIELDS = {"ends": np.int64, "file": np.int32, "row": np.int64}
 H5_PIECE = 4_000_000
 """Elements by which the datasets of a file grow."""
 
@@ -108,59 +109,59 @@ class H5Writer:
     def __init__(self, path: Path, dtypes: Mapping[str, str]) -> None:
         self._dtypes = dict(dtypes)
         self._file = GrowingH5(path, self._dtypes, H5_CHUNK)
-        self._pending: list[Block] = []
-        self._waiting = 0
+        self._piece = {key: np.empty(H5_PIECE, dtype) for key, dtype in dtypes.items()}
+        self._held = 0
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
         _check_block(block, self._dtypes, lengths)
-        self._pending.append(block)
-        self._waiting += int(lengths.sum())
-        if self._waiting >= H5_PIECE:
-            self._write(self._waiting - self._waiting % H5_PIECE)
+        at, count = 0, int(lengths.sum())
+        while at < count:
+            step = min(H5_PIECE - self._held, count - at)
+            for key, piece in self._piece.items():
+                piece[self._held : self._held + step] = block[key][at : at + step]
+            at, self._held = at + step, self._held + step
+            if self._held == H5_PIECE:
+                self._write()
 
     def close(self) -> None:
         try:
-            self._write(self._waiting)
+            if self._held:
+                self._write()
         finally:
             self._file.close()
 
-    def _write(self, count: int) -> None:
-        joined = {key: np.concatenate([block[key] for block in self._pending] or [np.zeros(0, self._dtypes[key])]) for key in self._dtypes}
-        for at in range(0, count, H5_PIECE):
-            for key, array in joined.items():
-                self._file.append(key, array[at : min(at + H5_PIECE, count)])
-        # a copy, so that the rest does not hold all of what is written
-        self._pending, self._waiting = [{key: array[count:].copy() for key, array in joined.items()}], self._waiting - count
+    def _write(self) -> None:
+        for key, piece in self._piece.items():
+            self._file.append(key, piece[: self._held])
+        self._held = 0
 
 
 class RecordWriter:
-    """Writes records to a token stream, buffered to large blocks, and their index beside it.
+    """Writes records to a token stream, and their index beside it.
 
     Use it as a context manager; a stream that was left by an exception has no index and cannot be opened.
     """
 
-    def __init__(self, writer: TokenWriter, index: Path, *, block_tokens: int = 4_000_000) -> None:
-        self._writer, self._index, self._block = writer, index, block_tokens
-        self._images, self._records = ImageWriter(index.parent, index.name.removesuffix(".index")), 0
-        self._pending: list[Block] = []
-        self._written = 0
-        self._lengths: list[npt.NDArray[np.int64]] = []
-        self._files: list[npt.NDArray[np.int32]] = []
-        self._rows: list[npt.NDArray[np.int64]] = []
+    def __init__(self, writer: TokenWriter, index: Path) -> None:
+        self._writer, self._index = writer, index
+        self._images, self._records, self._tokens = ImageWriter(index.parent, index.name.removesuffix(".index")), 0, 0
+        index.mkdir()
+        self._columns = {name: ArrayFile(index / f"{name}.npy", dtype) for name, dtype in INDEX_FIELDS.items()}
 
     def __enter__(self) -> RecordWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self._flush()
-        self._writer.close()
-        self._images.close()
-        if kind is None:
-            self._index.mkdir()
-            save_array(self._index / "ends.npy", np.cumsum(_joined(self._lengths, np.int64)))
-            save_array(self._index / "file.npy", _joined(self._files, np.int32))
-            save_array(self._index / "row.npy", _joined(self._rows, np.int64))
+        sound = False
+        try:
+            self._writer.close()
+            self._images.close()
+            sound = kind is None
+        finally:
+            for column in self._columns.values():
+                column.close() if sound else column.discard()
+            if not sound:
+                self._index.rmdir()
 
     def append(
         self, block: Block, lengths: npt.NDArray[np.int64], file: Sequence[int], row: Sequence[int], images: ImageBlock | None = None
@@ -168,19 +169,12 @@ class RecordWriter:
         """Append records: their per-token arrays, their lengths, the file number and row that each came from, and the images in them."""
         if images is not None:
             self._images.append(images, self._records)
-        self._records += len(lengths)
-        self._pending.append(block)
-        self._lengths.append(np.asarray(lengths, np.int64))
-        self._files.append(np.asarray(file, np.int32))
-        self._rows.append(np.asarray(row, np.int64))
-        if sum(len(next(iter(pending.values()))) for pending in self._pending) >= self._block:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._pending:
-            joined = {key: np.concatenate([block[key] for block in self._pending]) for key in self._pending[0]}
-            self._writer.append(joined, np.concatenate(self._lengths[self._written :]))
-        self._pending, self._written = [], len(self._lengths)
+        self._writer.append(block, lengths)
+        ends = self._tokens + np.cumsum(lengths, dtype=np.int64)
+        self._records, self._tokens = self._records + len(ends), int(ends[-1]) if len(ends) else self._tokens
+        added = {"ends": ends, "file": np.asarray(file), "row": np.asarray(row)}
+        for name, column in self._columns.items():
+            column.append(added[name])
 
 
 @dataclass(frozen=True)
@@ -212,6 +206,20 @@ class TokenStore:
     def starts(self) -> npt.NDArray[np.int64]:
         """int64[n], where each record starts."""
         return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]]) if len(self.ends) else self.ends
+
+    def blocks(self, size: int = 1 << 20) -> Iterator[tuple[slice, slice]]:
+        """Successive records, and their tokens: about `size` at a time, unless one record alone has more."""
+        first = start = 0
+        while first < len(self):
+            stop = max(first + 1, int(np.searchsorted(self.ends, start + size, "right")))
+            end = int(self.ends[stop - 1])
+            yield slice(first, stop), slice(start, end)
+            first, start = stop, end
+
+    def starts_of(self, records: slice) -> npt.NDArray[np.int64]:
+        """Where each of some successive records starts."""
+        first = records.start
+        return np.concatenate([self.ends[first - 1 : first] if first else np.zeros(1, np.int64), self.ends[first : records.stop - 1]])
 
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
         """One record's array."""
@@ -288,7 +296,3 @@ def _check_block(block: Block, dtypes: Mapping[str, str], lengths: npt.NDArray[n
     found = {key: len(block[key]) for key in dtypes}
     if set(found.values()) != {int(lengths.sum())}:
         raise StoreError(f"per-token arrays do not fit their records: lengths {found}, records add up to {int(lengths.sum()):,}")
-
-
-def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type) -> npt.NDArray[Any]:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)

@@ -15,7 +15,7 @@ RIGHT = np.array([[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]], n
 
 @pytest.mark.parametrize("rows", [1, 2, 4096])
 def test_right_positions(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(positions, "ROWS", rows)
+    monkeypatch.setattr(positions, "BLOCK", rows * 6)
     assert check_positions(RIGHT, DOCUMENTS, 6).passed
 
 
@@ -24,7 +24,7 @@ def test_right_positions(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     ("row", "place", "value", "right"), [(0, 3, 3, 0), (0, 4, 0, 1), (0, 2, 0, 2), (0, 5, 2, 0), (1, 1, 1, 0), (2, 5, 4, 5)]
 )
 def test_a_wrong_position(monkeypatch: pytest.MonkeyPatch, rows: int, row: int, place: int, value: int, right: int) -> None:
-    monkeypatch.setattr(positions, "ROWS", rows)
+    monkeypatch.setattr(positions, "BLOCK", rows * 6)
     wrong = RIGHT.copy()
     wrong[row, place] = value
     says = f"position id {value} at place {place}, its piece begins {right} before"
@@ -33,7 +33,7 @@ def test_a_wrong_position(monkeypatch: pytest.MonkeyPatch, rows: int, row: int, 
 
 
 def test_a_table_is_read_in_blocks() -> None:
-    assert positions.ROWS == 4096
+    assert positions.BLOCK == 1 << 20
     assert check_positions(np.zeros((0, 6), np.int32), {field: np.zeros(0, np.int64) for field in DOCUMENTS}, 6).passed
 
 

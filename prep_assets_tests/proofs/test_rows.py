@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.proofs.packed_mask import check_pieces
-from prep_assets.proofs.rows import _border_fault, _record_blocks, check_packed, check_records
+from prep_assets.proofs.rows import _border_fault, check_packed, check_records
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -150,15 +150,6 @@ def test_an_empty_record_is_named() -> None:
     numbers = {"records": 3, "tokens": 2}
     assert verdict == Verdict(False, "record 1: 0 tokens", numbers, Worst("record 1", "0 tokens"))
     assert check_records(store([5]), vocabulary_size=SIZE).passed
-
-
-@pytest.mark.parametrize(("block", "parts"), [(1, 5), (4, 3), (5, 2), (100, 1)])
-def test_blocks_hold_whole_records(block: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.proofs.rows.BLOCK", block)
-    ends = np.cumsum([2, 2, 1, 3, 2])
-    blocks = _record_blocks(ends)
-    assert [at for low, high in blocks for at in range(low, high)] == [0, 1, 2, 3, 4] and len(blocks) == parts
-    assert all(high == low + 1 or ends[high - 1] - (ends[low - 1] if low else 0) <= block for low, high in blocks)
 
 
 TOKENS = [[5, 6, 7], [8, 9], [5, 5, 5, 5]]

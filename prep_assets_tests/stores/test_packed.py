@@ -80,7 +80,7 @@ def test_rows_come_back(rows: int, row_len: int, sizes: list[int], storage: Stor
 @pytest.mark.parametrize("storage", STORAGE)
 def test_blocks_cover_every_row_once(tmp_path: Path, storage: StorageFormat) -> None:
     written = write(tmp_path, storage, 5, 4)
-    blocks = list(open_packed(tmp_path, "sft_packed").blocks(2))
+    blocks = list(open_packed(tmp_path, "sft_packed").blocks(2 * 4))
     assert [start for start, _, _ in blocks] == [0, 2, 4]
     assert np.array_equal(np.concatenate([tokens for _, tokens, _ in blocks]), written["tokens"])
     assert np.array_equal(np.concatenate([loss for _, _, loss in blocks]), written["loss_mask"])

@@ -19,6 +19,7 @@ from prep_assets.errors import StoreError
 from prep_assets.stores import tokens
 from prep_assets.stores.tokens import BinWriter, H5Writer, RecordWriter, StorageFormat, open_tokens, record_writer
 from prep_assets_tests.effort import examples
+from prep_assets_tests.peak import peak
 from prep_assets_tests.stores.payload import list_payload
 
 DTYPES = {"tokens": "int32", "loss_mask": "uint8"}
@@ -54,15 +55,13 @@ def cut(records: Records, sizes: Sequence[int]) -> list[Records]:
     return [*batches, records[at:]]
 
 
-def write(
-    directory: Path, storage: StorageFormat, records: Records, *, sizes: Sequence[int] = (), limit: int = 10**9, block: int = 10**9
-) -> None:
+def write(directory: Path, storage: StorageFormat, records: Records, *, sizes: Sequence[int] = (), limit: int = 10**9) -> None:
     made: BinWriter | H5Writer
     made = (
         H5Writer(directory / "train.h5", DTYPES) if storage == "h5" else BinWriter(directory / "train", DTYPES, max_tokens_per_shard=limit)
     )
     row = 0
-    with RecordWriter(made, directory / "train.index", block_tokens=block) as writer:
+    with RecordWriter(made, directory / "train.index") as writer:
         for batch in cut(records, sizes):
             block_of = {"tokens": np.array(flat(batch), np.uint32), "loss_mask": np.array(flat(mask_of(batch)), np.float32)}
             numbers = range(row, row + len(batch))
@@ -77,10 +76,10 @@ def shards(directory: Path) -> list[npt.NDArray[Any]]:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40), st.sampled_from(STORAGE))
-def test_records_come_back(records: Records, sizes: list[int], limit: int, block: int, storage: StorageFormat) -> None:
+@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.sampled_from(STORAGE))
+def test_records_come_back(records: Records, sizes: list[int], limit: int, storage: StorageFormat) -> None:
     with folder() as directory:
-        write(directory, storage, records, sizes=sizes, limit=limit, block=block)
+        write(directory, storage, records, sizes=sizes, limit=limit)
         store = open_tokens(directory, "train")
         assert len(store) == len(records)
         assert store.tokens == sum(map(len, records))
@@ -94,10 +93,10 @@ def test_records_come_back(records: Records, sizes: list[int], limit: int, block
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40))
-def test_shards_hold_whole_records_up_to_the_limit(records: Records, sizes: list[int], limit: int, block: int) -> None:
+@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30))
+def test_shards_hold_whole_records_up_to_the_limit(records: Records, sizes: list[int], limit: int) -> None:
     with folder() as directory:
-        write(directory, "bin", records, sizes=sizes, limit=limit, block=block)
+        write(directory, "bin", records, sizes=sizes, limit=limit)
         found = shards(directory)
         ends = np.cumsum([len(record) for record in records]).tolist()
         assert {0, *ends} >= set(np.cumsum([len(shard) for shard in found]).tolist())
@@ -108,10 +107,10 @@ def test_shards_hold_whole_records_up_to_the_limit(records: Records, sizes: list
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30), st.integers(1, 40))
-def test_shards_do_not_depend_on_how_records_come(records: Records, sizes: list[int], limit: int, block: int) -> None:
+@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30))
+def test_shards_do_not_depend_on_how_records_come(records: Records, sizes: list[int], limit: int) -> None:
     with folder() as one, folder() as other:
-        write(one, "bin", records, sizes=sizes, limit=limit, block=block)
+        write(one, "bin", records, sizes=sizes, limit=limit)
         write(other, "bin", records, limit=limit)
         assert [shard.tolist() for shard in shards(one)] == [shard.tolist() for shard in shards(other)]
 
@@ -136,7 +135,7 @@ def test_meta_json_is_astrais_to_the_byte(tmp_path: Path) -> None:
 def test_an_h5_file_is_flat_and_uncompressed(tmp_path: Path) -> None:
     import h5py
 
-    write(tmp_path, "h5", [[1, 2, 3], [4, 5]], block=1)
+    write(tmp_path, "h5", [[1, 2, 3], [4, 5]])
     with h5py.File(tmp_path / "train.h5", "r") as file:
         assert sorted(file) == ["loss_mask", "tokens"]
         assert file["tokens"][:].tolist() == [1, 2, 3, 4, 5]
@@ -156,7 +155,7 @@ def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents, st
     records = [[number, *range(number % 50)] for number in range(3000)]
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        write(tmp_path / name, storage, records, sizes=(100, 1000), limit=20_000, block=5_000)
+        write(tmp_path / name, storage, records, sizes=(100, 1000), limit=20_000)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
@@ -254,7 +253,6 @@ def test_equal_records_give_equal_files_whatever_the_blocks_that_they_come_in(
         folder = tmp_path / str(step)
         folder.mkdir()
         with record_writer(storage, folder, "s", DTYPES) as writer:
-            monkeypatch.setattr(writer, "_block", 300)
             for first in range(0, 119, step):
                 some = lengths[first : first + step]
                 part = slice(int(ends[first] - lengths[first]), int(ends[min(first + step, 119) - 1]))
@@ -262,3 +260,30 @@ def test_equal_records_give_equal_files_whatever_the_blocks_that_they_come_in(
         found.add(json.dumps(list_payload(folder)))
         assert np.array_equal(open_tokens(folder, "s").arrays["tokens"][:], ids)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(("size", "parts"), [(1, 5), (4, 3), (5, 2), (100, 1)])
+def test_blocks_hold_whole_records(tmp_path: Path, size: int, parts: int) -> None:
+    write(tmp_path, "bin", [[1] * length for length in (2, 2, 1, 3, 2)])
+    store = open_tokens(tmp_path, "train")
+    blocks = list(store.blocks(size))
+    assert [at for records, _ in blocks for at in range(records.start, records.stop)] == [0, 1, 2, 3, 4] and len(blocks) == parts
+    assert all(records.stop == records.start + 1 or tokens.stop - tokens.start <= size for records, tokens in blocks)
+    assert [store.starts_of(records).tolist() for records, _ in blocks] == [store.starts[records].tolist() for records, _ in blocks]
+    assert [tokens.start for _, tokens in blocks] == [int(store.starts[records.start]) for records, _ in blocks]
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_memory_does_not_grow_with_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: StorageFormat) -> None:
+    """Lengths, files and rows of all records waited in memory for the end of the stream, and blocks for each other."""
+    monkeypatch.setattr(tokens, "H5_PIECE", 40_000)
+    block, ones = {"tokens": np.ones(20_000, np.uint32), "loss_mask": np.ones(20_000, np.float32)}, np.ones(20_000, np.int64)
+
+    def stream(name: str, blocks: int) -> None:
+        with record_writer(storage, tmp_path, name, DTYPES) as writer:
+            for _ in range(blocks):
+                writer.append(block, ones, ones, ones)  # type: ignore[arg-type]
+
+    stream("warm", 1)
+    one, other = peak(lambda: stream("one", 10)), peak(lambda: stream("other", 160))
+    assert other < one + (6 << 20), (one, other)  # its six files gather a MiB each; the columns of 3.2 million records take 64 MB

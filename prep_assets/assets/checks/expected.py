@@ -57,7 +57,7 @@ def source_records(store: Store, name: str, stream: TokenStore, *, several: bool
     at = 0
     for index, file in enumerate(files):
         others = np.flatnonzero(stream.file[at:] != index)
-        wanted = iter(stream.row[at : at + int(others[0]) if len(others) else None].tolist())
+        wanted = numbers_of(stream.row[at : at + int(others[0]) if len(others) else None])
         row = next(wanted, None)
         if row is None:
             continue
@@ -72,6 +72,11 @@ def source_records(store: Store, name: str, stream: TokenStore, *, several: bool
         raise StoreError(
             f"record {at:,} of the store is row {int(stream.row[at])} of file {int(stream.file[at])}, which is not in the source"
         )
+
+
+def numbers_of(column: npt.NDArray[Any], some: int = 1 << 14) -> Iterator[int]:
+    """The elements of a long column, a few at a time in memory."""
+    return (number for first in range(0, len(column), some) for number in column[first : first + some].tolist())
 
 
 def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
@@ -135,8 +140,11 @@ def sft_examples(store: Store, stream: TokenStore, only: Sequence[int] | None = 
     domain = domain_of(store.family, store.partition)
     convert, read = converter(domain, Sample), sft_reading(store)
     expanded = recipe["expand"] == "turns"
-    chosen = np.arange(len(stream)) if only is None else _with_siblings(stream, only)
-    wanted = replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
+    chosen: Sequence[int] | npt.NDArray[np.int64] = range(len(stream))
+    wanted = stream
+    if only is not None:
+        chosen = _with_siblings(stream, only)
+        wanted = replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
     rows = source_records(store, store.partition, wanted, several=expanded)
     for identity, listed in groupby(rows, key=itemgetter(1)):
         records = [(int(chosen[number]), each, record) for number, each, record in listed]

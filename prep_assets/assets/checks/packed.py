@@ -63,7 +63,7 @@ def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]
 
 def _trained(stores: Sequence[TokenStore]) -> Trained:
     def trained(source: int, record: int, start: int, end: int) -> int:
-        begin = int(stores[source].starts[record])
+        begin = int(stores[source].ends[record - 1]) if record else 0
         return int(np.count_nonzero(stores[source].arrays["loss_mask"][begin + start : begin + end]))
 
     return trained

@@ -58,7 +58,7 @@ def _proven(store: Store, stream: TokenStore) -> tuple[MaskProof, IdentityProof]
     plain = PlainBlocks(derivation, masks, identities, (*vocabulary.control, *tags))
     lengths = np.diff(stream.ends, prepend=0)
     for block in _blocks(lengths, sft_examples(store, stream)):
-        tokens = slice(int(stream.starts[block[0][0]]), int(stream.ends[block[-1][0]]))
+        tokens = slice(int(stream.ends[block[0][0]] - lengths[block[0][0]]), int(stream.ends[block[-1][0]]))
         ids, mask = (np.asarray(stream.arrays[key][tokens]) for key in ("tokens", "loss_mask"))
         sizes = lengths[block[0][0] : block[-1][0] + 1]
         chats = [_columns(example) if leaves_whole(size) else None for (*_, example), size in zip(block, sizes, strict=True)]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from prep_assets.assets.reading.examples import exact_digest
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out
-from prep_assets.disk.written import save_array
+from prep_assets.disk.arrays import save_array
 from prep_assets.errors import Refused
 from prep_assets.records.files import record_id
 from prep_assets.records.where import MISSED

@@ -19,7 +19,7 @@ from prep_assets.schemas.text import TextField
 from prep_assets.templates.conversation import NONCHARACTER
 from prep_assets.templates.rendering import render
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 2 << 20
 """Bytes of source in a block. It changes nothing in a store."""
 
 

@@ -16,7 +16,7 @@ from prep_assets.stores.images import image_fault
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-BLOCK = 1 << 22
+BLOCK = 1 << 20
 """Tokens in a block when a whole stream is read through."""
 
 
