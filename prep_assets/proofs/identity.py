@@ -91,7 +91,7 @@ class IdentityProof:
             expected = next(again) if row.left is None else row.left
             self.tokenized += 1
             if not np.array_equal(row.ids, expected):
-                self.worst = Worst(row.id, _difference(row.ids, expected, self.vocabulary), tuple(row.ids.tolist()))
+                self.worst = _worst(row, expected, self.vocabulary)
                 return
 
     def verdict(self) -> Verdict:
@@ -140,10 +140,11 @@ def expected_ids(rows: Sequence[Conversation], vocabulary: Vocabulary, reference
         yield np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 
-def _difference(found: npt.NDArray[Any], expected: npt.NDArray[Any], vocabulary: Vocabulary) -> str:
-    shorter = min(len(found), len(expected))
-    differing = np.flatnonzero(found[:shorter] != expected[:shorter])
+def _worst(row: Conversation, expected: npt.NDArray[Any], vocabulary: Vocabulary) -> Worst:
+    shorter = min(len(row.ids), len(expected))
+    differing = np.flatnonzero(row.ids[:shorter] != expected[:shorter])
     at = int(differing[0]) if len(differing) else shorter
-    near = [vocabulary.decode(ids[max(0, at - 5) : at + 5]) for ids in (found, expected)]
-    lengths = f"{len(found):,} ids, the reference tokenizer gives {len(expected):,}"
-    return f"{lengths}; from token {at:,} on they differ: …{near[0]!r}…, the render has …{near[1]!r}…"
+    stored, render = (vocabulary.decode(ids[max(0, at - 5) : at + 5]) for ids in (row.ids, expected))
+    lengths = f"{len(row.ids):,} ids, the reference tokenizer gives {len(expected):,}"
+    note = f"{lengths}; from token {at:,} on they differ: …{stored!r}…, the render has …{render!r}…"
+    return Worst(row.id, note, tuple(row.ids.tolist()), at=min(at, len(row.ids) - 1), derivations=((stored, render),))

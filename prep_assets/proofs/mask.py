@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Literal
 
 import numpy as np
@@ -18,14 +18,11 @@ import numpy.typing as npt
 from prep_assets.proofs.token_bytes import ByteTable
 from prep_assets.proofs.trained_texts import Expected
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.wrong_token import BROKEN, first_wrong
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Cut = Literal["none", "start", "end"]
 """Where truncation took tokens away, perhaps amid a text."""
-
-
-BROKEN = "\ufffd"
-"""What a decoder shows for a part of a character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +84,11 @@ class MaskProof:
             if is_exact:
                 self.stops.update(expected.stop for expected in row.expected if expected.stop)
                 continue
-            fault = _compare(row, runs, [next(decoded) for _ in runs], self.vocabulary, self.stops)
+            texts = [next(decoded) for _ in runs]
+            fault = _compare(row, runs, texts, self.vocabulary, self.stops)
             if fault is not None:
                 self.failed += 1
-                self.worst = self.worst or Worst(row.id, fault, tuple(row.ids.tolist()), tuple(row.mask.astype(float).tolist()))
+                self.worst = self.worst or _worst(row, fault, runs, texts, self.vocabulary)
 
     def verdict(self) -> Verdict:
         """What came of all rows."""
@@ -100,6 +98,18 @@ class MaskProof:
             return Verdict(True, said, numbers)
         said = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"
         return Verdict(False, said, numbers, self.worst)
+
+
+def _worst(row: Row, fault: str, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary) -> Worst:
+    expected = [each.text for each in row.expected]
+    return Worst(
+        row.id,
+        fault,
+        tuple(row.ids.tolist()),
+        tuple(row.mask.astype(float).tolist()),
+        first_wrong(row.ids, runs, decoded, expected, vocabulary),
+        tuple(zip_longest(decoded, expected, fillvalue="")),
+    )
 
 
 def _ends(stops: set[str]) -> str:

@@ -38,7 +38,7 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
                 expected = np.asarray(store.arrays[key][start : start + length])
                 if not np.array_equal(found, expected):
                     place = at + int((found != expected).argmax())
-                    return _failed(packed, row, f"{key} differs from {domain} record {record:,} at place {place} of the row", checked)
+                    return _failed(packed, row, f"{key} differs from {domain} record {record:,} at place {place} of the row", checked, place)
             checked += length
     if once and _used_twice(documents):
         return Verdict(
@@ -56,11 +56,12 @@ def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
     return bool((same & (start[1:] < (start + length)[:-1])).any())
 
 
-def _failed(packed: PackedStore, row: int, what: str, checked: int) -> Verdict:
+def _failed(packed: PackedStore, row: int, what: str, checked: int, at: int = -1) -> Verdict:
     worst = Worst(
         f"row {row:,}",
         what,
         tuple(np.asarray(packed.tokens[row]).tolist()),
         tuple(np.asarray(packed.loss_mask[row]).astype(float).tolist()),
+        at,
     )
     return Verdict(False, f"row {row:,}: {what}", {"tokens_checked": checked}, worst)

@@ -15,12 +15,16 @@ class Worst:
         note: what is wrong with it: expected and found.
         ids: its token ids; empty where it has none.
         weights: their loss weights.
+        at: the first of its tokens that is wrong; -1 where that is not known.
+        derivations: both derivations, stretch by stretch: what is stored, and what the source says.
     """
 
     where: str
     note: str
     ids: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
+    at: int = -1
+    derivations: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def test_a_row_that_is_not(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch,
     verdict = prove_identity([row(ids), row(wrong, "b:7"), row(ids)], shipped)
     near = [shipped.decode(each[:7]) for each in (wrong, ids)]
     note = f"{len(ids)} ids, the reference tokenizer gives {len(ids)}; from token 2 on they differ: …{near[0]!r}…, the render has …{near[1]!r}…"
-    worst = Worst("b:7", note, tuple(wrong))
+    worst = Worst("b:7", note, tuple(wrong), at=2, derivations=((near[0], near[1]),))
     assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b:7: {note}", worst)
     assert verdict.numbers["rows_tokenized_again"] == 2
 

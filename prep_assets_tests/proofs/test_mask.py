@@ -9,7 +9,7 @@ import pytest
 
 from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.proofs.stretches import Expected
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict
 from prep_assets_tests.proofs.words import vocabulary
 
 TOKENS = ("<e>", "<s>", "user", "bot", "\n", "Hi", " there", "Hel", "lo", ".", "\ufffd", " ")
@@ -69,10 +69,26 @@ def test_several_stop_tokens() -> None:
 )
 def test_wrong_masks(given: Row, says: str) -> None:
     verdict = prove_masks([RIGHT, given, RIGHT, given], WORDS)
-    worst = Worst("a:0", says, tuple(given.ids.tolist()), tuple(given.mask.astype(float).tolist()))
+    worst = verdict.worst
+    assert worst is not None and (worst.where, worst.note) == ("a:0", says)
+    assert (worst.ids, worst.weights) == (tuple(given.ids.tolist()), tuple(given.mask.astype(float).tolist()))
     trained = 8 + 2 * int((given.mask != 0).sum())
     numbers = {"rows_checked": 4, "rows_failed": 2, "trained_tokens": trained}
     assert verdict == Verdict(False, f"2 of 4 rows train the wrong tokens; first a:0: {says}", numbers, worst)
+
+
+@pytest.mark.parametrize(
+    ("given", "at", "derivations"),
+    [
+        (row(range(10, 13)), 13, (("Hello.", "Hello.<e>"),)),
+        (row(range(11, 14)), 10, (("lo.<e>", "Hello.<e>"),)),
+        (row(range(0)), -1, (("", "Hello.<e>"),)),
+        (row({3: 1, 4: 1, 10: 1, 11: 1, 12: 1, 13: 1}), 3, (("Hi there", "Hello.<e>"), ("Hello.<e>", ""))),
+    ],
+)
+def test_the_worst_row_has_both_derivations_and_the_token_at_which_they_part(given: Row, at: int, derivations: Any) -> None:
+    worst = prove_masks([RIGHT, given], WORDS).worst
+    assert worst is not None and (worst.at, worst.derivations) == (at, derivations)
 
 
 def test_white_space_of_the_text_itself_is_trained() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -37,7 +38,8 @@ def test_a_sound_table() -> None:
 def test_pieces_that_are_not_their_records(changes: dict[str, list[Any]], row: int, what: str, checked: int) -> None:
     packed = table(**changes)
     ids, weights = packed.tokens[row].tolist(), packed.loss_mask[row].astype(float).tolist()
-    worst = Worst(f"row {row}", what, tuple(ids), tuple(weights))
+    place = re.search(r"at place (\d+)", what)
+    worst = Worst(f"row {row}", what, tuple(ids), tuple(weights), int(place[1]) if place else -1)
     assert proven(**changes) == Verdict(False, f"row {row}: {what}", {"tokens_checked": checked}, worst)
 
 
