@@ -85,10 +85,16 @@ def built(workspace: Workspace) -> dict[str, list[Published]]:
     Raises:
         StoreError: there is none.
     """
+    stores = every_store(workspace)
+    if not stores:
+        raise StoreError(f"no store in {workspace.where}. Build with:\n  prep-assets build --all")
+    return stores
+
+
+def every_store(workspace: Workspace) -> dict[str, list[Published]]:
+    """The same, where there may be none."""
     found = {asset.name: [workspace.published(asset.name, each) for each in asset.partitions(workspace)] for asset in configured(workspace)}
     stores = {name: [each for each in every if each is not None] for name, every in found.items()}
-    if not any(stores.values()):
-        raise StoreError(f"no store in {workspace.where}. Build with:\n  prep-assets build --all")
     return {name: every for name, every in stores.items() if every}
 
 

@@ -57,7 +57,7 @@ def report(
     path = out or PAGES / f"{asset}{f'-{partition}' if partition else ''}.html"
     path = path / f"{asset}.html" if path.is_dir() else path
     with reading(stores[0]):
-        write_page(path, page(workspace, stores, rows=rows))
+        write_page(path, page(workspace, stores, rows=rows, candidate=candidate))
     for name in missing:
         err().print(f"not built, and not on the page: {name}", style="yellow", soft_wrap=True)
     _said(path)

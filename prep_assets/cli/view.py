@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prep_assets.cli.console import err
-from prep_assets.cli.find import built
+from prep_assets.cli.find import every_store
+from prep_assets.errors import ConfigError
+from prep_assets.reports.address import PORT
+
+if TYPE_CHECKING:
+    from prep_assets.assets.workspace import Workspace
+
+COLUMNS = 140
+"""Width of a trace on its page."""
 
 
 def view(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Where it listens, on this machine only; 0 takes a free one.")
-    ] = 8899,
+    ] = PORT,
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows a page holds at most.")] = 1000,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
@@ -21,8 +30,7 @@ def view(
     from prep_assets.assets.workspace import Workspace
     from prep_assets.reports.server import HOST, server
 
-    built(Workspace.open())  # where there is no store, say so at once
-    serving = server(Workspace.open, built, port, rows=rows)
+    serving = server(Workspace.open, every_store, port, rows=rows, trace=_trace)
     address = f"http://{HOST}:{serving.server_port}/"
     typer.echo(address)
     err().print("Ctrl-C stops it", style="dim")
@@ -32,3 +40,21 @@ def view(
         serving.serve_forever()
     finally:
         serving.server_close()
+
+
+def _trace(workspace: Workspace, asset: str, partition: str, asked: Mapping[str, str]) -> str:
+    """What `prep-assets trace` prints, as text."""
+    import io
+
+    from rich.console import Console
+
+    from prep_assets.cli.trace import show_trace
+    from prep_assets.lineage.trace import trace
+
+    numbers = {key: asked.get(key, "0" if key == "row" else "") for key in ("row", "token")}
+    if any(value and not value.isdecimal() for value in numbers.values()):
+        raise ConfigError(f"a row and a token are numbers, counted from 0: {numbers}")
+    found = trace(workspace, asset, int(numbers["row"]), partition=partition or None, stream=asked.get("stream") or None)
+    console = Console(file=io.StringIO(), record=True, width=COLUMNS)
+    show_trace(console, workspace, found, int(numbers["token"]) if numbers["token"] else None)
+    return console.export_text()

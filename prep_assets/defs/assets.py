@@ -64,7 +64,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: dg.Static
         asset,
         description=asset.description,
         code_version=code_version(workspace, asset),
-        metadata={"dagster/column_schema": dg.TableSchema(columns)} if columns else {},
+        metadata={"columns": dg.TableSchema(columns)} if columns else {},
         automation_condition=_automation(asset),
         skippable=asset.partitioned,
         freshness_policy=_freshness(workspace, asset),

@@ -9,8 +9,9 @@ import dagster as dg
 
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
+from prep_assets.defs.check_metadata import check_metadata
 from prep_assets.defs.gone import close_gone, sign
-from prep_assets.defs.metadata import check_metadata, data_version, store_metadata
+from prep_assets.defs.metadata import data_version, store_metadata
 from prep_assets.defs.options import chosen, publishes
 from prep_assets.defs.provenance import checked_materialization, provenance_tags
 from prep_assets.defs.site import Site

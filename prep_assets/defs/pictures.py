@@ -16,40 +16,45 @@ if TYPE_CHECKING:
     from prep_assets.assets.previews.row import Preview
 
 INLINE_CHARACTERS = 960
+LINE_CHARACTERS = 64
 TITLE_CHARACTERS = 240
 SVG_TOKENS = 320
-TRAINED, MASKED = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f")
+TRAINED, MASKED, WRONG = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f"), ("#cf222e", "#ffffff")
 
 
-def diff_block(preview: Preview) -> str:
-    """Markdown: runs of trained tokens as ``+`` lines (green), masked ones as plain lines; cut to what the asset page shows inline."""
+def diff_block(preview: Preview, wrong: int = -1) -> str:
+    """Markdown: trained tokens on ``+`` lines (green), masked ones on plain lines, a wrong one on a ``-`` line (red); cut to what the asset page
+    shows inline. A line ends where the text's own does, and where it grows long."""
     lines: list[str] = []
     title = _title(preview)
     room = INLINE_CHARACTERS - len(title)
     starts = {at for at, _ in preview.origins}
-    previous: bool | None = None
+    previous, ended = "", False
     for i, text in enumerate(preview.tokens):
-        trained, shown = bool(preview.weights and preview.weights[i]), _one_line(text)
-        begins = trained != previous or i in starts
+        sign = "- " if i == wrong else "+ " if preview.weights and preview.weights[i] else "  "
+        shown = _one_line(text)
+        begins = sign != previous or i in starts or ended or len(lines[-1]) + len(shown) > LINE_CHARACTERS
         room -= len(shown) + 3 * begins
         if room < 0:
             lines.append("  …")
             break
         if begins:
-            lines.append("+ " if trained else "  ")
-            previous = trained
+            lines.append(sign)
+        previous, ended = sign, shown.endswith("⏎")
         lines[-1] += shown
     body = "\n".join(lines)
     return f"{title}\n\n```diff\n{body}\n```"
 
 
-def picture(preview: Preview) -> str:
-    """Markdown with an embedded SVG: each token a box, green where it is trained; a bar where a document begins."""
+def picture(preview: Preview, wrong: int = -1) -> str:
+    """Markdown with an embedded SVG: each token a box, green where it is trained, red where it is wrong; a bar where a document begins."""
     shown = f" (first {SVG_TOKENS})" if len(preview.tokens) > SVG_TOKENS else ""
-    return f"{_title(preview)}{shown}: green is trained, grey is masked, a bar begins a document\n\n![row]({_svg(preview)})"
+    bars = ", a bar begins a document" if preview.origins else ""
+    red = ", red is wrong" if wrong >= 0 else ""
+    return f"{_title(preview)}{shown}: green is trained, grey is masked{red}{bars}\n\n![row]({_svg(preview, wrong)})"
 
 
-def _svg(preview: Preview) -> str:
+def _svg(preview: Preview, wrong: int) -> str:
     x, y, width, height = 6, 6, 760, 22
     starts = {at for at, _ in preview.origins}
     parts = []
@@ -58,7 +63,7 @@ def _svg(preview: Preview) -> str:
         box = 8 * len(label) + 10
         if x + box > width:
             x, y = 6, y + height + 6
-        fill, ink = TRAINED if preview.weights and preview.weights[i] else MASKED
+        fill, ink = WRONG if i == wrong else TRAINED if preview.weights and preview.weights[i] else MASKED
         if i in starts:
             parts.append(f'<rect x="{x - 3}" y="{y - 2}" width="2" height="{height + 4}" fill="#cf222e"/>')
         parts.append(f'<rect x="{x}" y="{y}" width="{box}" height="{height}" rx="3" fill="{fill}"/>')

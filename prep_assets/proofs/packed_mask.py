@@ -38,7 +38,9 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
                 expected = np.asarray(store.arrays[key][start : start + length])
                 if not np.array_equal(found, expected):
                     place = at + int((found != expected).argmax())
-                    return _failed(packed, row, f"{key} differs from {domain} record {record:,} at place {place} of the row", checked, place)
+                    return _failed(
+                        packed, row, f"{key} differs from {domain} record {record:,} at place {place} of the row", checked, place
+                    )
             checked += length
     if once and _used_twice(documents):
         return Verdict(

@@ -17,9 +17,7 @@ _LABEL, _ROW = 170, 26
 def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Markup:
     """How many rows have which length. Bins are equally wide; of lengths that differ more than fifty times, equally wide on a log scale."""
     low, high = int(lengths.min()), int(lengths.max())
-    wide = high > 50 * max(1, low)
-    edges = np.geomspace(max(1, low), high + 1, BINS + 1) if wide else np.linspace(low, high + 1, min(BINS, high - low + 1) + 1)
-    counts, _ = np.histogram(np.maximum(lengths, 1 if wide else lengths), edges)
+    counts, edges, wide = binned(lengths, BINS)
     top, step = int(counts.max()), WIDTH / len(counts)
     bars = [
         Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
@@ -40,6 +38,15 @@ def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Markup:
     said = f"Histogram of lengths from {low:,} to {high:,} {unit}{scale}; the fullest bin holds {top:,}"
     axis = Markup(f'<line class="axis" x1="0" x2="{WIDTH}" y1="{HEIGHT + 20}" y2="{HEIGHT + 20}"/>')
     return _svg([*bars, axis, *ticks, _text(0, 12, f"{top:,}", "start")], WIDTH, HEIGHT + 46, said)
+
+
+def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], bool]:
+    """How many lengths are in each of at most `bins` bins, the edges of these, and whether they are wide on a log scale."""
+    low, high = int(lengths.min()), int(lengths.max())
+    wide = high > 50 * max(1, low)
+    edges = np.geomspace(max(1, low), high + 1, bins + 1) if wide else np.linspace(low, high + 1, min(bins, high - low + 1) + 1)
+    counts, _ = np.histogram(np.maximum(lengths, 1 if wide else lengths), edges)
+    return counts, edges, wide
 
 
 def mixture(shares: Mapping[str, float], asked: Mapping[str, float]) -> Markup:
@@ -70,14 +77,6 @@ def waterfall(steps: Sequence[tuple[str, str, int]]) -> Markup:
         parts.append(_text(x + size + 8, y + 15, f"−{count:,}" if kind == "refused" else f"{count:,}", "start"))
     said = "; ".join(f"{label}: {count:,}" for _, label, count in steps)
     return _svg(parts, WIDTH, 8 + _ROW * len(steps), f"Records: {said}")
-
-
-def standalone(picture: Markup) -> str:
-    """A picture as a file of its own, in the colours of a light page."""
-    style = "<style>text{font:13px sans-serif;fill:#24292f}.bar,.read{fill:#0969da}.kept{fill:#2da44e}.refused,.asked{fill:#cf222e}</style>"
-    head, _, rest = str(picture).partition(">")
-    width, height = head.split('viewBox="0 0 ')[1].split('"')[0].split()
-    return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{style}{rest}'
 
 
 def _bar(kind: str, x: float, y: float, width: float, height: int = 20) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError
+from prep_assets.records.quarantine import Refusal, read_quarantine
 from prep_assets.reports.rows import Stream
 from prep_assets.stores.published import Published
 
@@ -82,6 +83,26 @@ def made_from(workspace: Workspace, stores: Sequence[Published]) -> list[tuple[A
     for published in stores:
         visit(published)
     return [(asset_named(name, workspace), list(each.values())) for name, each in found.items()]
+
+
+def refusals(chain: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, Refusal]]:
+    """Every record that was refused on the way, with the store that refused it."""
+    for _, stores in chain:
+        for published in stores:
+            if published.quarantine:
+                for refusal in read_quarantine(published.quarantine):
+                    yield label(published), refusal
+
+
+def refused_by_reason(chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, int]:
+    """How many records were refused on the way, by reason."""
+    return _added_up(published.manifest.counts.get("refused", {}) for _, stores in chain for published in stores)
+
+
+def label(published: Published) -> str:
+    """How pages call a store."""
+    manifest = published.manifest
+    return f"{manifest.asset}[{manifest.partition}]" if manifest.partition else manifest.asset
 
 
 def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:

@@ -140,12 +140,18 @@ const browse = async () => {
   };
   const label = (row, weights, at) => weights === null ? row.i[at] : weights[at] ? row.i[at] : -100;
   const said = (row, weights, at) => "place " + at + ", id " + row.i[at] + (weights === null ? "" : ", weight " + weights[at] + ", label " + label(row, weights, at));
-  const tokens = (row, weights, start, end) => {
+  /* a link to the trace of a row or of one token where a server answers it, the command elsewhere */
+  const traced = (at, token, text) => {
+    const { traced: address, trace: command } = streams[index.stream[at]], row = index.number[at];
+    if (address) return make("a", { href: address + "&row=" + row + (token === null ? "" : "&token=" + token) }, text);
+    return token === null && command ? make("code", {}, command + " --row " + row) : token === null ? null : text;
+  };
+  const tokens = (row, weights, start, end, which) => {
     const head = make("tr", {}, ...["place", "token", "id", "weight", "label", "must predict"].map(name => make("th", { scope: "col" }, name)));
     const body = make("tbody");
     for (let at = start; at < end; at++) {
       const next = at + 1 < row.i.length ? label(row, weights, at + 1) : -100;
-      body.append(make("tr", { class: weights !== null && weights[at] ? "on" : null }, make("td", { class: "n" }, number(at)),
+      body.append(make("tr", { class: weights !== null && weights[at] ? "on" : null }, make("td", { class: "n" }, traced(which, at, number(at))),
         make("td", { dir: "auto" }, make("code", {}, (vocabulary[row.i[at]] ?? "").replaceAll("⏎\n", "⏎"))), make("td", { class: "n" }, String(row.i[at])),
         make("td", { class: "n" }, weights === null ? "" : String(weights[at])), make("td", { class: "n" }, String(label(row, weights, at))), make("td", { class: "n" }, String(next))));
     }
@@ -168,7 +174,7 @@ const browse = async () => {
   const show = async at => {
     const row = await rowAt(at), weights = weightsOf(row), panel = $("row");
     if (order[chosen] !== at) return;
-    const parts = [make("h3", {}, title(at)), make("p", { class: "dim" }, figures(at) + " · " + number(row.p.length) + (row.p.length === 1 ? " document" : " documents"))];
+    const parts = [make("h3", {}, title(at)), make("p", { class: "dim" }, figures(at) + " · " + number(row.p.length) + (row.p.length === 1 ? " document" : " documents"), " ", traced(at, null, "Trace this row"))];
     if (row.t !== undefined) {
       parts.push(make("div", { class: "doc" }, make("h4", {}, row.p[0][1]), make("p", { class: "flow line", dir: "auto" }, row.t)));
     } else {
@@ -178,7 +184,7 @@ const browse = async () => {
         const end = piece + 1 < row.p.length ? row.p[piece + 1][0] : row.i.length;
         const about = (note ? note + " · " : "") + number(end - start) + " tokens" + (offset ? ", from its token " + number(offset) : "");
         parts.push(make("section", { class: "doc", "aria-label": name }, make("h4", {}, make("span", { dir: "auto" }, name), make("span", { class: "dim" }, about)),
-          (asTokens ? tokens : flow)(row, weights, start, end), both ? proof(both) : null));
+          (asTokens ? tokens : flow)(row, weights, start, end, at), both ? proof(both) : null));
       });
       if (row.i.length < index.length[at]) parts.push(make("p", { class: "dim" }, "… and " + number(index.length[at] - row.i.length) + " tokens more"));
     }

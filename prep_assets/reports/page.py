@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from prep_assets import __version__
 from prep_assets.reports.chunks import packed
@@ -82,6 +82,12 @@ def render(page: Page) -> str:
     )
 
 
+def trace_page(title: str, shown: str) -> str:
+    """The page of a trace, which is a text whose characters can all be seen."""
+    template = _environment().get_template("trace.html.jinja")
+    return template.render(title=title, shown=escape(shown), style=Markup(_file("page.css")), version=__version__)
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """An asset in the list of the first page."""
@@ -98,7 +104,7 @@ class Line:
 
 def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
     """The page that lists assets and links theirs; `link` is given the name of each."""
-    lines = [_line(name, stores, link) for name, stores in assets.items()]
+    lines = [_line(name, stores, link) for name, stores in assets.items() if stores]
     return _environment().get_template("index.html.jinja").render(lines=lines, style=Markup(_file("page.css")), version=__version__)
 
 

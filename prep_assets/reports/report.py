@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import numpy as np
 from markupsafe import Markup
@@ -13,10 +14,10 @@ from markupsafe import Markup
 from prep_assets import __version__
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
-from prep_assets.records.quarantine import read_quarantine
 from prep_assets.reports import charts
+from prep_assets.reports.address import TRACES
 from prep_assets.reports.chunks import Shown, index, row_chunks, vocabulary_of
-from prep_assets.reports.facts import accounting, family_of, is_export, lineage, made_from, measure, shares, total_counts
+from prep_assets.reports.facts import accounting, family_of, is_export, label, lineage, made_from, measure, refusals, shares, total_counts
 from prep_assets.reports.filter import Filter, matching
 from prep_assets.reports.opened import Names, streams
 from prep_assets.reports.page import Page, render
@@ -43,13 +44,16 @@ class _Opened:
     names: Names
 
 
-def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROWS, served: Filter | None = None) -> str:
+def report(
+    workspace: Workspace, stores: Sequence[Published], *, rows: int = ROWS, served: Filter | None = None, candidate: bool = False
+) -> str:
     """The page of one asset's stores, as HTML.
 
     Args:
         stores: at least one, all of one asset.
         rows: how many rows it holds at most.
         served: a server answers what the page asks for, and this is what it was asked for; rows are of the whole store then.
+        candidate: the stores are not published, so nothing can trace their rows.
 
     Raises:
         StoreError: a payload cannot be read.
@@ -63,13 +67,7 @@ def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROW
     found = _proofs(workspace, opened, shown, vocabulary, notes)
     chain = made_from(workspace, stores)
     steps = accounting(chain)
-    refused = [
-        (_label(each), refusal)
-        for _, members in chain
-        for each in members
-        if each.quarantine
-        for refusal in read_quarantine(each.quarantine)
-    ]
+    refused = list(refusals(chain))
     lengths = [int(stream.lengths[each.row.number]) for each in shown for stream in [every[each.stream][1]]]
     trained = [_trained(every[each.stream][1], each.row.number) for each in shown]
     chunks = list(row_chunks(shown, found))
@@ -79,14 +77,14 @@ def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROW
             title=f"{asset}[{only}]" if only else asset,
             summary=_summary(stores),
             figures=_figures(stores, every),
-            checks=[(_label(each), name, *result) for each in stores for name, result in (each.results or {}).items()],
+            checks=[(label(each), name, *result) for each in stores for name, result in (each.results or {}).items()],
             measured=measure([stream for _, stream in every]),
             pictures=list(_pictures(stores, every)),
             steps=steps,
             waterfall=charts.waterfall(steps),
             stages=lineage(chain),
             files=[(name, entry["bytes"], entry["sha256"]) for each in stores for name, entry in each.manifest.files.items()],
-            recipe=[(_label(each), json.dumps(each.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for each in stores],
+            recipe=[(label(each), json.dumps(each.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for each in stores],
             commands=_commands(asset, only),
             shown=len(shown),
             total=sum(len(stream.lengths) for _, stream in every),
@@ -95,7 +93,14 @@ def report(workspace: Workspace, stores: Sequence[Published], *, rows: int = ROW
             notes=notes,
             data={
                 "index": columns,
-                "streams": [{"name": one_line(_stream_name(each, stream)), "unit": stream.unit} for each, stream in every],
+                "streams": [
+                    {
+                        "name": one_line(_stream_name(each, stream)),
+                        "unit": stream.unit,
+                        **({} if candidate else _trace(each.published, stream.name, served=served is not None)),
+                    }
+                    for each, stream in every
+                ],
                 "vocabulary": vocabulary_of(shown, vocabulary),
                 "refused": [
                     [
@@ -170,16 +175,22 @@ def _trained(stream: Stream, number: int) -> int | None:
     return None if stream.trained is None else int(stream.trained[number])
 
 
+def _trace(published: Published, stream: str, *, served: bool) -> dict[str, str]:
+    """How a row of a stream is traced: the address that a server answers to, which the page adds the row to, or the command."""
+    manifest = published.manifest
+    if served:
+        return {
+            "traced": TRACES + quote("/".join(filter(None, (manifest.asset, manifest.partition)))) + "?" + urlencode({"stream": stream})
+        }
+    partition = f" -p {manifest.partition}" if manifest.partition else ""
+    return {"trace": f"prep-assets trace {manifest.asset}{partition} --stream {stream}"}
+
+
 def _stream_name(opened: _Opened, stream: Stream) -> str:
     manifest = opened.published.manifest
     if stream.name.startswith(manifest.asset) or stream.name.startswith(f"{manifest.partition}_"):
         return stream.name
     return f"{manifest.partition} {stream.name}" if manifest.partition else stream.name
-
-
-def _label(published: Published) -> str:
-    manifest = published.manifest
-    return f"{manifest.asset}[{manifest.partition}]" if manifest.partition else manifest.asset
 
 
 def _summary(stores: Sequence[Published]) -> str:

@@ -6,22 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from prep_assets.assets.graph import asset_named
 from prep_assets.assets.workspace import Workspace
-from prep_assets.errors import PrepAssetsError
+from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.reports.address import CANDIDATES, HOST, STORES, TRACES
+from prep_assets.reports.facts import label
 from prep_assets.reports.filter import Filter
-from prep_assets.reports.page import first_page
+from prep_assets.reports.page import first_page, trace_page
 from prep_assets.reports.report import report
 from prep_assets.stores.published import Published
 
-HOST = "127.0.0.1"
-PREFIX = "/stores/"
 Stores = Callable[[Workspace], Mapping[str, Sequence[Published]]]
 """What can be shown at this moment: the stores of each asset."""
+Trace = Callable[[Workspace, str, str, Mapping[str, str]], str]
+"""The trace of a row or a token, as text: given an asset, a partition, and ``row``, ``token`` and ``stream`` as they were asked for."""
 
 
-def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *, rows: int) -> ThreadingHTTPServer:
+def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *, rows: int, trace: Trace) -> ThreadingHTTPServer:
     """A server that is ready to run; `port` 0 takes one that is free.
 
     Raises:
@@ -46,7 +49,7 @@ def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *
                 return HTTPStatus.FORBIDDEN, f"this server answers to {HOST} and localhost"
             try:
                 workspace = open_workspace()
-                return _answer(workspace, stores(workspace), self.path, rows)
+                return _answer(workspace, stores(workspace), urlsplit(self.path), rows, trace)
             except (PrepAssetsError, OSError, ValueError, LookupError) as error:  # a store may be damaged, or replaced while it is read
                 return HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
 
@@ -59,13 +62,28 @@ def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *
         raise PrepAssetsError(f"cannot listen on {HOST}:{port}: {error}. Choose another: --port N") from error
 
 
-def _answer(workspace: Workspace, stores: Mapping[str, Sequence[Published]], address: str, rows: int) -> tuple[HTTPStatus, str]:
-    parts = urlsplit(address)
-    if parts.path == "/":
-        return HTTPStatus.OK, first_page(stores, PREFIX + "{}")
-    name = unquote(parts.path.removeprefix(PREFIX))
-    if not parts.path.startswith(PREFIX) or name not in stores:
-        return HTTPStatus.NOT_FOUND, f"no store at {parts.path}"
-    asked = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    wanted = Filter(asked.get("find", "").strip(), "id" if asked.get("in") == "id" else "text", asked.get("domain", "").strip())
-    return HTTPStatus.OK, report(workspace, stores[name], rows=rows, served=wanted)
+def _answer(
+    workspace: Workspace, stores: Mapping[str, Sequence[Published]], address: SplitResult, rows: int, trace: Trace
+) -> tuple[HTTPStatus, str]:
+    if address.path == "/":
+        return HTTPStatus.OK, first_page(stores, STORES + "{}")
+    prefix = next((each for each in (STORES, CANDIDATES, TRACES) if address.path.startswith(each)), "")
+    asset, _, partition = unquote(address.path.removeprefix(prefix)).partition("/")
+    every = (_candidates(workspace, asset) if prefix == CANDIDATES else stores.get(asset, ())) if prefix else ()
+    chosen = [each for each in every if partition in ("", each.manifest.partition)]
+    if not chosen:
+        return HTTPStatus.NOT_FOUND, f"no store at {address.path}" + (", so none fails its checks" if prefix == CANDIDATES else "")
+    asked = {key: values[-1].strip() for key, values in parse_qs(address.query).items()}
+    if prefix == TRACES:
+        return HTTPStatus.OK, trace_page(label(chosen[0]), trace(workspace, asset, partition, asked))
+    wanted = Filter(asked.get("find", ""), "id" if asked.get("in") == "id" else "text", asked.get("domain", ""))
+    return HTTPStatus.OK, report(workspace, chosen, rows=rows, served=wanted, candidate=prefix == CANDIDATES)
+
+
+def _candidates(workspace: Workspace, name: str) -> list[Published]:
+    """Stores that were built and are not published, because a check fails."""
+    try:
+        places = [workspace.place(name, each) for each in asset_named(name, workspace).partitions(workspace)]
+    except ConfigError:
+        return []
+    return [each for each in (place.candidate() for place in places) if each is not None]

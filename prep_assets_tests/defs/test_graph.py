@@ -113,7 +113,7 @@ def test_asset_page_has_everything_to_show(name: str) -> None:
     assert ("-" in found.code_version) == bool(ASSETS[name].options)
     assert found.tags["prep_assets/family"] == GRAPH[name][0]
     if name != "sft_template":  # the one that is no table
-        columns = found.metadata["dagster/column_schema"].columns
+        columns = found.metadata["columns"].columns
         assert columns and all(column.type and column.description for column in columns)
 
 

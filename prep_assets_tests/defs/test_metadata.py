@@ -54,7 +54,7 @@ def test_the_row_count_of_the_packed_table_is_its_number_of_rows(everything: Eve
         tokens, mask = file["tokens"][:], file["loss_mask"][:]
     assert metadata["dagster/row_count"] == metadata["rows"] == len(tokens)
     assert metadata["trained_tokens"] == int((mask != 0).sum())
-    assert metadata["trained_fraction"] == pytest.approx((mask != 0).sum() / metadata["tokens"])
+    assert metadata["trained_share"] == round((mask != 0).sum() / metadata["tokens"], 4)
 
 
 @pytest.mark.parametrize("asset", TOKENS)
@@ -99,6 +99,10 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
     assert metadata["refused_records"] == 3 and metadata["dagster/row_count"] == 1
     assert sum(metadata["refused_by_reason"].value.values()) == 3
     quarantine = Path(metadata["quarantine"].value)
+    assert [record.data["record"] for record in metadata["refused"].records] == ["rows.jsonl:1", "rows.jsonl:2", "rows.jsonl:3"]
+    assert metadata["refused"].records[0].data["payload"] == '{"instruction": "", "output": ""}'
+    packed = store_metadata(workspace, build(workspace, "sft_packed"))
+    assert packed["refused_records"] == 3 and packed["refused"].records[0].data["store"] == "sft_tokens[one]"
     assert [refusal.id for refusal in read_quarantine(quarantine)] == ["rows.jsonl:1", "rows.jsonl:2", "rows.jsonl:3"]
 
 

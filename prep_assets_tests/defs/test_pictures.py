@@ -67,7 +67,19 @@ def test_without_a_mask_nothing_is_green() -> None:
 
 
 def test_white_space_and_control_characters_can_be_seen() -> None:
-    assert block(diff_block(preview(["a\n", "\tb\r", "\x00\x1b", "\x85\u202e", "`"], [1] * 5))) == ["+ a⏎⇥b␍␀␛⟨85⟩⟨202e⟩ˋ"]
+    assert block(diff_block(preview(["a", "\tb\r", "\x00\x1b", "\x85\u202e", "`\n"], [1] * 5))) == ["+ a⇥b␍␀␛⟨85⟩⟨202e⟩ˋ⏎"]
+
+
+def test_a_line_ends_where_that_of_the_text_does_and_where_it_grows_long() -> None:
+    assert block(diff_block(preview(["a", "\n", "b", "\n\n", "c"], [1] * 5))) == ["+ a⏎", "+ b⏎⏎", "+ c"]
+    assert block(diff_block(preview(["word "] * 20, [0] * 20))) == ["  " + "word " * 12, "  " + "word " * 8]
+
+
+def test_a_wrong_token_is_on_a_red_line_of_its_own() -> None:
+    shown = preview(["a", "b", "c", "d"], [1, 1, 1, 0])
+    assert block(diff_block(shown, 1)) == ["+ a", "- b", "+ c", "  d"]
+    boxes = [element.get("fill") for element in svg(picture(shown, 1)).iter(f"{SVG}rect") if element.get("rx")]
+    assert boxes[0] == boxes[2] and len(set(boxes)) == 3
 
 
 def test_a_long_row_is_cut_to_what_the_page_shows_inline() -> None:

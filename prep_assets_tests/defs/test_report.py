@@ -11,13 +11,15 @@ import pytest
 
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
-from prep_assets.defs.metadata import check_metadata, store_metadata
+from prep_assets.config.models import FAMILIES
+from prep_assets.defs.check_metadata import check_metadata
+from prep_assets.defs.metadata import report_link, store_metadata
 from prep_assets.defs.report import report_asset
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import build_all
-from prep_assets_tests.reports.hostile import Read, hostile_workspace
+from prep_assets_tests.reports.hostile import Read, hostile_workspace, unseen
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +44,36 @@ def test_the_asset_writes_a_page_for_each_store(built: tuple[Workspace, dict[str
 def test_what_people_look_at_comes_first(built: tuple[Workspace, dict[str, Published]]) -> None:
     workspace, stores = built
     metadata = store_metadata(workspace, stores["sft_packed"])
-    assert list(metadata)[:3] == ["preview", "trained_share", "refused_records"]
+    assert list(metadata)[:5] == ["trained_share", "refused_records", "refused", "refused_by_reason", "report"]
+    assert list(metadata)[5:7] == ["preview", "preview_row"]
     assert not any(key.startswith("share_") for key in metadata)
     [line] = metadata["by_domain"].records
     assert (line.data["domain"], line.data["tokens"]) == ("evil", stores["sft_packed"].manifest.counts["tokens"])
     assert "data:image/svg+xml;base64," in metadata["lengths"].value
     refused = store_metadata(workspace, stores["sft_tokens"])
-    assert list(refused)[2:5] == ["refused_records", "refused_by_reason", "quarantine"]
+    assert list(refused)[1:5] == ["refused_records", "refused", "refused_by_reason", "quarantine"]
+    assert not unseen("".join(str(value) for record in refused["refused"].records for value in record.data.values()))
 
 
-def test_a_failing_check_names_the_command_that_looks_closer(built: tuple[Workspace, dict[str, Published]]) -> None:
+def test_a_failing_check_shows_the_wrong_token_and_both_derivations(built: tuple[Workspace, dict[str, Published]]) -> None:
     workspace, _ = built
-    worst = Worst("rows.jsonl:1", "trained 'x', the source says 'y'", (1, 2), (0.0, 1.0))
+    ids = tuple(range(5, 105))
+    same = ("equal<e>", "equal<e>")
+    worst = Worst("rows.jsonl:1", "trained 'x', the source says 'y'", ids, (0.0, 1.0) * 50, 61, (same, ("x", "y\u202e"), ("", "z")))
     found = check_metadata(workspace, EVERY["sft_tokens"], Verdict(False, "1 of 2", {"rows_checked": 2}, worst), "evil")
-    assert found["look_closer"] == "prep-assets report sft_tokens -p evil --candidate"
+    vocabulary = workspace.vocabulary(workspace.family(FAMILIES["sft"]))
+    assert found["wrong_token"] == f"token 61 of 100: {vocabulary.decode([66])!r}, id 66, loss weight 1"
+    lines = found["worst_row"].value.split("\n")
+    assert [line for line in lines if line.startswith("- ")] == [f"- {vocabulary.decode([66])}"]
+    assert [record.data for record in found["derivations"].records] == [
+        {"stored": "x", "from the source": "y⟨u+202e⟩", "": "differs"},
+        {"stored": "", "from the source": "z", "": "differs"},
+    ]
+    assert "`prep-assets report sft_tokens -p evil --candidate`" in found["look_closer"].value
+    assert "(http://127.0.0.1:8899/candidates/sft_tokens/evil)" in found["look_closer"].value
     assert check_metadata(workspace, EVERY["sft_tokens"], Verdict(True, "", {"rows_checked": 2}), "evil") == {"rows_checked": 2}
+
+
+def test_pages_may_be_served_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_ASSETS_VIEW_URL", "https://pages.example.com/team/")
+    assert report_link("sft_tokens", "a b").startswith("[open](https://pages.example.com/team/stores/sft_tokens/a%20b) while")

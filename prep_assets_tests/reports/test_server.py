@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,17 +12,23 @@ import pytest
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
-from prep_assets.reports.server import HOST, server
+from prep_assets.reports.address import HOST, page_address
+from prep_assets.reports.server import server
+from prep_assets.stores.pointers import point
 from prep_assets.stores.published import Published
 from prep_assets_tests.reports.hostile import Read
 
 Hostile = tuple[Workspace, dict[str, Published]]
 
 
+def _trace(workspace: Workspace, asset: str, partition: str, asked: Mapping[str, str]) -> str:
+    return f"{asset} {partition} {dict(asked)} <b>\nline two"
+
+
 @pytest.fixture
 def port(hostile: Hostile) -> Iterator[int]:
     workspace, stores = hostile
-    serving = server(lambda: workspace, lambda _: {name: [store] for name, store in stores.items()}, 0, rows=5)
+    serving = server(lambda: workspace, lambda _: {name: [store] for name, store in stores.items()}, 0, rows=5, trace=_trace)
     thread = threading.Thread(target=serving.serve_forever, daemon=True)
     thread.start()
     yield serving.server_port
@@ -61,7 +67,49 @@ def test_what_is_asked_for_stays_text(port: int) -> None:
     assert Read(_get(port, f"/stores/sft_tokens?find={quote(asked)}")[1]).tags == plain.tags
 
 
-@pytest.mark.parametrize("address", ["/stores/other", "/stores/../../etc/passwd", "/stores/%2e%2e/x", "//evil/x", "/x"])
+def test_one_store_of_an_asset(port: int, hostile: Hostile) -> None:
+    partition = hostile[1]["sft_tokens"].manifest.partition
+    address = page_address("sft_tokens", partition).partition(":8899")[2]
+    assert (_get(port, address)[0], len(Read(_get(port, address)[1]).rows())) == (200, 5)
+
+
+def test_a_store_that_waits_for_its_checks_has_a_page_without_traces(port: int, hostile: Hostile) -> None:
+    address = page_address("sft_packed", candidate=True).partition(":8899")[2]
+    assert _get(port, address) == (404, "no store at /candidates/sft_packed, so none fails its checks")
+    workspace, stores = hostile
+    store = stores["sft_packed"].directory.resolve()
+    point(workspace.place("sft_packed").directory, "candidate", store)
+    try:
+        status, page = _get(port, address)
+    finally:
+        (workspace.place("sft_packed").directory / "candidate").unlink()
+    assert status == 200
+    assert "traced" not in Read(page).held("streams")[0] and "trace" not in Read(page).held("streams")[0]
+
+
+def test_a_trace_is_asked_for_by_row_and_token_and_stays_text(port: int) -> None:
+    traced = Read(_get(port, "/stores/sft_packed")[1]).held("streams")[0]["traced"]
+    status, page = _get(port, f"{traced}&row=3&token=40")
+    assert status == 200
+    assert (
+        "sft_packed  {&#39;stream&#39;: &#39;sft_packed&#39;, &#39;row&#39;: &#39;3&#39;, &#39;token&#39;: &#39;40&#39;} &lt;b&gt;\nline two"
+        in page
+    )
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/stores/other",
+        "/candidates/other",
+        "/traces/other",
+        "/stores/sft_tokens/other",
+        "/stores/../../etc/passwd",
+        "/stores/%2e%2e/x",
+        "//evil/x",
+        "/x",
+    ],
+)
 def test_nothing_else_is_there(port: int, address: str) -> None:
     assert _get(port, address)[0] == 404
 
@@ -74,14 +122,14 @@ def test_only_reading_and_only_this_machine(port: int) -> None:
 
 def test_a_port_that_is_taken(port: int, hostile: Hostile) -> None:
     with pytest.raises(PrepAssetsError, match="--port"):
-        server(lambda: hostile[0], lambda _: {}, port, rows=1)
+        server(lambda: hostile[0], lambda _: {}, port, rows=1, trace=_trace)
 
 
 def test_a_damaged_store_is_said(tmp_path: Path) -> None:
     def broken() -> Workspace:
         raise ValueError("damaged")
 
-    serving = server(broken, lambda _: {}, 0, rows=1)
+    serving = server(broken, lambda _: {}, 0, rows=1, trace=_trace)
     threading.Thread(target=serving.handle_request, daemon=True).start()
     assert _get(serving.server_port, "/") == (500, "ValueError: damaged")
     serving.server_close()
