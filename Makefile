@@ -121,8 +121,9 @@ SIZES ?= 1 4 16
 bench: setup
 	@$(BIN)/python benchmarks/run.py --sizes $(SIZES) $(if $(ONLY),--only $(ONLY)) $(if $(TEXT),--text $(TEXT)) $(if $(CHATS),--chats $(CHATS)) $(if $(PEERS),--peers $(PEERS))
 
+# Dagster's pages, and beside them those of `prep-assets view`, which its asset pages link
 ui: setup
-	@$(BIN)/dagster dev
+	@$(BIN)/prep-assets view & trap "kill $$! 2>/dev/null" EXIT INT TERM; $(BIN)/dagster dev
 
 clean:
 	rm -rf $(VENV) $(CLUSTER) data .dagster .tmp_dagster_home_*

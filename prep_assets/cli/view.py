@@ -10,7 +10,7 @@ import typer
 from prep_assets.cli.console import err
 from prep_assets.cli.find import every_store
 from prep_assets.errors import ConfigError
-from prep_assets.reports.address import PORT
+from prep_assets.reports.address import HOST, PORT
 
 if TYPE_CHECKING:
     from prep_assets.assets.workspace import Workspace
@@ -28,7 +28,7 @@ def view(
 ) -> None:
     """Serve the pages of `report` for all stores, with a search over whole stores, until Ctrl-C. It writes nothing."""
     from prep_assets.assets.workspace import Workspace
-    from prep_assets.reports.server import HOST, server
+    from prep_assets.reports.server import server
 
     serving = server(Workspace.open, every_store, port, rows=rows, trace=_trace)
     address = f"http://{HOST}:{serving.server_port}/"

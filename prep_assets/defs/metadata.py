@@ -55,7 +55,7 @@ def report_link(asset: str, partition: str, *, candidate: bool = False) -> str:
     from prep_assets.reports.address import page_address
 
     command = f"prep-assets report {_which(asset, partition)}{' --candidate' if candidate else ''}"
-    return f"[open]({page_address(asset, partition, candidate=candidate)}) while `prep-assets view` runs, or `{command}`"
+    return f"[open]({page_address(asset, partition, candidate=candidate)}) while `prep-assets view` runs; or\n`{command}`"
 
 
 def _which(asset: str, partition: str) -> str:
@@ -112,9 +112,11 @@ def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:
     measured = [each for each in measure(opened) if each.documents]
     if not measured:
         return {}
+    several = len(opened) > 1
     records = [
-        dg.TableRecord({"domain": each.domain, "stream": each.stream, "documents": each.documents, each.unit: each.total,
-                        "trained share": round(each.share, 4) if each.share is not None else "", "median": each.median, "longest": each.longest})
+        dg.TableRecord({"domain": each.domain, **({"stream": each.stream} if several else {}), each.unit: each.total,
+                        "trained": f"{each.share:.1%}" if each.share is not None else "", "documents": each.documents, "median": each.median,
+                        "longest": each.longest})
         for each in measured[:SHOWN_DOMAINS]
     ]  # fmt: skip
     lengths = np.concatenate([part.lengths for stream in opened for part in stream.parts()])

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from prep_assets.assets.previews.row import Preview
 
 INLINE_CHARACTERS = 960
-LINE_CHARACTERS = 64
+LINE_CHARACTERS = 44
+"""What a window of 1,440 pixels shows of a line."""
 TITLE_CHARACTERS = 240
 SVG_TOKENS = 320
 TRAINED, MASKED, WRONG = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f"), ("#cf222e", "#ffffff")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from prep_assets.defs.pictures import embedded
 from prep_assets.reports.charts import binned
 
-WIDTH, ROW, BAR, FIGURES = 420, 24, 200, 220
+WIDTH, ROW, BAR, FIGURES = 336, 24, 144, 220
 NAME_CHARACTERS = 24
 HEIGHT, BINS = 60, 28
 FILL, INK, ASKED = "#218bff", "#818b98", "#cf222e"
@@ -52,7 +52,7 @@ def lengths_picture(lengths: npt.NDArray[np.int64], unit: str) -> str:
     )
     parts = [f'<path fill="{FILL}" d="{bars}"/>', _group(INK, [ends])]
     scale = ", log scale" if wide else ""
-    said = f"{len(lengths):,} documents by {unit}{scale}; median {int(np.median(lengths)):,}, highest bar {top:,}"
+    said = f"{len(lengths):,} documents, median {int(np.median(lengths)):,} {unit}{scale}"
     return f"{said}\n\n![lengths]({embedded(parts, WIDTH, HEIGHT + 18)})"
 
 

@@ -72,7 +72,7 @@ def test_white_space_and_control_characters_can_be_seen() -> None:
 
 def test_a_line_ends_where_that_of_the_text_does_and_where_it_grows_long() -> None:
     assert block(diff_block(preview(["a", "\n", "b", "\n\n", "c"], [1] * 5))) == ["+ a⏎", "+ b⏎⏎", "+ c"]
-    assert block(diff_block(preview(["word "] * 20, [0] * 20))) == ["  " + "word " * 12, "  " + "word " * 8]
+    assert block(diff_block(preview(["word "] * 20, [0] * 20))) == ["  " + "word " * 8, "  " + "word " * 8, "  " + "word " * 4]
 
 
 def test_a_wrong_token_is_on_a_red_line_of_its_own() -> None:

@@ -76,4 +76,4 @@ def test_a_failing_check_shows_the_wrong_token_and_both_derivations(built: tuple
 
 def test_pages_may_be_served_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREP_ASSETS_VIEW_URL", "https://pages.example.com/team/")
-    assert report_link("sft_tokens", "a b").startswith("[open](https://pages.example.com/team/stores/sft_tokens/a%20b) while")
+    assert report_link("sft_tokens", "a b").startswith("[open](https://pages.example.com/team/stores/sft_tokens/a%20b) while ")
