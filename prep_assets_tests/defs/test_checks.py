@@ -80,9 +80,11 @@ def test_a_failed_check_shows_the_worst_row_with_its_tokens(
     assert evaluation.severity == dg.AssetCheckSeverity.ERROR and evaluation.blocking
     metadata = plain(evaluation.metadata)
     assert len(metadata["worst_row"]) < 1000
-    # the first token of every conversation opens a message; it is now trained, so it stands on a green line of its own
+    # the first token of every conversation opens a message; it is now trained, so it stands on a red line of its own
     [first, *_] = metadata["worst_row"].split("```diff\n")[1].splitlines()
-    assert first == "+ <|im_start|>"
+    assert first == "- <|im_start|>"
+    assert metadata["wrong_token"].startswith("token 0 of ") and metadata["wrong_token"].endswith(", loss weight 1")
+    assert metadata["derivations"][0]["stored"] == "<|im_start|>" and metadata["derivations"][0]["from the source"] != "<|im_start|>"
     assert metadata["worst_row_tokens"].count("data:image/svg+xml;base64,") == 1
 
 
