@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import Refused
@@ -67,6 +68,11 @@ class Chat:
     text: str
     prompted: bool = False
     _renders: dict[tuple[int, bool], tuple[str, Places] | None] = field(default_factory=dict)
+
+    @cached_property
+    def with_blanks(self) -> frozenset[int]:
+        """Turns that have a region of white space alone, which leaves no mark."""
+        return frozenset(piece.turn for piece in self.found if piece.text and not piece.leaves)
 
     def until(self, turns: int, *, prompted: bool) -> tuple[str, Places] | None:
         """The render of the first `turns` turns and the places of its marks; `None` where the template refuses them."""

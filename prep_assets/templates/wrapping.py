@@ -58,8 +58,8 @@ def _whole(
     own = tuple(spans)
     if spans[0].region.kind != IMAGE:
         start = min(chat.template.borders.start(chat, before, block), spans[0].end)
-        blanks = any(piece.turn == block.turn and piece.text and not piece.leaves for piece in chat.found)
-        if not (blanks and chat.text[start : spans[0].start].isspace()):  # which may be that of a region of white space, which has no span
+        # white space may be that of a region of nothing else, which has no span
+        if not (chat.text[start : spans[0].start].isspace() and block.turn in chat.with_blanks):
             spans[0] = replace(spans[0], start=start)
     for i in range(len(spans) - 1):
         spans[i], spans[i + 1] = _share(chat.text, spans[i], spans[i + 1])
