@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tokenizers import Tokenizer
 
-from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.graph import ASSETS, EVERY, assets_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.astrai.load import load_pipeline
 from prep_assets.astrai.migrate import migrated
@@ -83,6 +83,7 @@ def ids(text: str) -> list[int]:
 
 ASKED = [ids(f"<|im_start|>user\nWhat is {n}?<|im_end|>\n<|im_start|>assistant\n") for n in range(6)]
 SAID = [ids(f"It is {n}.<|im_end|>") for n in range(6)]
+PAIRS, PROBLEMS = ("helpful", "harmless", "code"), ("sums", "words")
 LOCAL: dict[str, list[dict[str, Any]]] = {
     "pile": [{"text": f"A document about {n}."} for n in range(6)],
     **dict.fromkeys(("alpaca", "instruction", "output"), ALPACA),
@@ -108,6 +109,11 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     ],
     "nlg": [{"context": a, "completion": b} for a, b in zip(ASKED, SAID, strict=True)],
     "training": [{"question": f"Q{n}?", "context_positive": f"Yes {n}.", "context_negative": f"No {n}."} for n in range(6)],
+    **{
+        kind: [{"prompt": f"Q{n} of {kind}?", "chosen": f"Yes {n}.", "rejected": "No.", "source": kind} for n in range(6)] for kind in PAIRS
+    },
+    **{kind: [{"prompt": f"Q{n} of {kind}?", "gold": f"{n}", "source": kind} for n in range(6)] for kind in PROBLEMS},
+    "scored": [{"prompt": f"Q{n}?", "responses": [f"{n}", "No."], "rewards": [1, 0]} for n in range(6)],
     "questions": [{"id": n, "ques": f"Q{n}?"} for n in range(6)],
     "contexts": [{"id": n, "ctx": f"Text {n}."} for n in range(6)],
 }
@@ -218,17 +224,31 @@ def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> 
     (workspace.configs / "images").mkdir(exist_ok=True)
     for row in LLAVA:
         (workspace.configs / "images" / str(row["image"])).write_bytes(b"no pixel of it is looked at")
-    last = ASSETS[LAST[family]]
-    for partition in last.partitions(workspace):
-        for above, each, _ in out_of_date(workspace, last, partition):
-            make(workspace, above, each)
-        store = make(workspace, last, partition)
-        assert store.manifest.counts.get("tokens", store.manifest.counts.get("kept", 0)) > 0
-        store.verify()
+    groups = any(domain.schema_name == "group" for domain in workspace.family(FAMILIES[family]).domains.values())
+    for last in (ASSETS[LAST[family]], *([EVERY["rl_groups"]] if groups else [])):
+        for partition in last.partitions(workspace):
+            for above, each, _ in out_of_date(workspace, last, partition):
+                make(workspace, above, each)
+            store = make(workspace, last, partition)
+            assert store.manifest.counts.get("tokens", store.manifest.counts.get("kept", 0)) > 0
+            store.verify()
     for name_of, domain in workspace.family(FAMILIES[family]).domains.items():
         raw = workspace.published(f"{family}_raw", name_of)
         assert raw is not None
         assert raw.manifest.counts["kept"] == 6 * (1 + bool(domain.test_files))
+
+
+@pytest.mark.parametrize("family", ["preference", "rl"])
+def test_the_partitions_that_a_recipe_by_domain_names_are_those_of_its_assets(family: str) -> None:
+    workspace = Workspace(RECIPES / "by-domain", RECIPES)
+    named = re.search(r"#   partitions: (.+?)  +merged: (.+)", (RECIPES / "by-domain" / f"{family}.yaml").read_text("utf-8"))
+    assert named is not None
+    partitioned, merged = (each.split(", ") for each in named.groups())
+    found = {name: list(asset.partitions(workspace)) for name, asset in assets_of(workspace).items()}
+    assert {name for name, asset in assets_of(workspace).items() if asset.family == family and asset.partitioned} == set(partitioned)
+    assert all(found[name] == [""] for name in merged)
+    domains = {"preference": [*PAIRS], "rl": [*PROBLEMS, "scored"]}[family]
+    assert sorted({each for name in partitioned for each in found[name]}) == sorted(domains)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -56,6 +56,7 @@ WORDS = {
 }
 FORMS = {
     "modelink/pretrain",
+    "by-domain",
     *("r50k_base.tiktoken", "BertWordPieceLowerCase", "BertWordPieceCase", "GPT2BPETokenizer", "PretrainedFromHF"),
     "package.module:function",
     "FILE.json#NAME",
