@@ -187,6 +187,12 @@ def test_exports_are_assets_with_their_checks(store: tuple[Workspace, Published]
             "line 2 lacks scores",
         ),
         (
+            [{"query": "a", "pos": ["b"], "neg": ["c"]}, {"query": "d", "pos": ["e"], "neg": ["f"], "prompt": "Find: "}],
+            "flag_embedding",
+            {},
+            "line 2 has an instruction, others do not agree",
+        ),
+        (
             [{"query": "a", "pos": ["b"], "neg": ["c", "d"]}, {"query": "e", "pos": ["f"], "neg": ["g"]}],
             "sentence_transformers",
             {},

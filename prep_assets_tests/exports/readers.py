@@ -69,6 +69,12 @@ def streaming() -> Any:
     return reader("streaming.base")
 
 
+def flag_embedding(name: str) -> Any:
+    """A module of FlagEmbedding's training. Its ``__init__.py`` imports all its models for inference."""
+    bypass("FlagEmbedding")
+    return reader(f"FlagEmbedding.abc.finetune.embedder.{name}")
+
+
 def olmo() -> Any:
     """OLMo-core's data sets. ``cached_path`` fetches files from clouds, by Google's client among others; a local path stays what it is."""
     if importlib.util.find_spec("olmo_core") is not None:
