@@ -14,6 +14,7 @@ from prep_assets.cli.certify import certify
 from prep_assets.cli.console import complain, err
 from prep_assets.cli.dataset_info import dataset_info
 from prep_assets.cli.demo import demo
+from prep_assets.cli.describe import describe
 from prep_assets.cli.diff import diff
 from prep_assets.cli.doctor import doctor
 from prep_assets.cli.export import export
@@ -25,6 +26,7 @@ from prep_assets.cli.migrate import migrate
 from prep_assets.cli.path import path
 from prep_assets.cli.preprocess import preprocess
 from prep_assets.cli.prune import prune
+from prep_assets.cli.push import push, release
 from prep_assets.cli.quarantine import quarantine
 from prep_assets.cli.report import report
 from prep_assets.cli.schemas import schemas
@@ -102,6 +104,9 @@ commands = (
     path,
     export,
     launch_snippet,
+    describe,
+    release,
+    push,
     quarantine,
     report,
     view,

@@ -61,6 +61,8 @@ Action = Literal["train", "mask"]
 Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"]
 Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value)]
 """YAML's true and false are meant by their words."""
+Licence = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)]
+"""An identifier in small letters, as the Hugging Face Hub writes them."""
 
 
 class Model(BaseModel):
@@ -109,6 +111,9 @@ class Domain(Model):
         default=None,
         description="Which tokenizer made the token ids that rows bring: its folder, relative to this config file, or sha256:HEX of its "
         "tokenizer.json. It is compared with the family's.",
+    )
+    licence: Licence | None = Field(
+        default=None, description="Its licence, as the Hugging Face Hub calls it: mit, cc-by-4.0, other. null: unknown. It changes no byte."
     )
 
     @property
@@ -287,6 +292,9 @@ class Family(Model):
         description="How many processes work on a store at a time; auto: as many as there are processors, and memory for. It changes no byte.",
     )
     cluster: Cluster = Cluster()
+    licence: Licence | None = Field(
+        default=None, description="Licence of what is published of the family. null: those of its domains. It changes no byte."
+    )
 
     @model_validator(mode="after")
     def _every_option_means_something(self) -> Self:

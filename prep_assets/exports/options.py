@@ -20,3 +20,5 @@ TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 """A token id, which every format holds in int32 or less."""
 FileName = Annotated[str, AfterValidator(_plain)]
 """A name that stays in the folder of the export."""
+Split = Annotated[str, Field(pattern=r"^\w+$")]
+"""A split's name, as Hugging Face `datasets` accepts it: letters, digits and _."""

@@ -30,12 +30,29 @@ def tables(rows: Rows, path: Path) -> Iterator[Any]:
     """
     import pyarrow as pa
 
-    schema = _schema(rows, path)
+    schema = schema_of(rows, path)
     for batch in _batches(rows()):
         yield pa.Table.from_pylist(batch, schema)
 
 
-def _schema(rows: Rows, path: Path) -> Any:
+def storable(schema: Any) -> Any:
+    """The schema itself, which Parquet can hold.
+
+    Raises:
+        ConfigError: an object that has no key in any line, which Parquet cannot hold.
+    """
+    waiting = [(field.name, field.type) for field in schema]
+    for name, kind in waiting:
+        if kind.num_fields == 0 and str(kind).startswith("struct"):
+            raise ConfigError(
+                f"{name!r} is an object without keys in every line, which Parquet cannot hold. Leave it out of the sources, or export to hf_arrow"
+            )
+        waiting += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
+    return schema
+
+
+def schema_of(rows: Rows, path: Path) -> Any:
+    """The schema of `tables`."""
     import pyarrow as pa
 
     kinds: dict[str, tuple[str, int]] = {}

@@ -32,6 +32,8 @@ OTHER: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("cerebras", "pad_id"): [{"pad_id": 7}],
     ("cerebras", "samples_per_file"): [{"samples_per_file": 20}],
     ("cerebras", "max_num_img"): [{"max_num_img": 3}],
+    ("hf_parquet", "split"): [{"split": "held"}],
+    ("hf_parquet", "rows_per_file"): [{"rows_per_file": 4}],
     ("hf_arrow", "layout"): [{"layout": name} for name in ("axolotl", "llama_factory", "open_instruct")],
     ("hf_arrow", "split"): [{"split": "held"}],
     ("hf_arrow", "pad_id"): [{"pad_id": 7}, {"pad_id": 7, "layout": "llama_factory"}],

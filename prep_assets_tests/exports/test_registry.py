@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}}
 OF_TOKENS = [name for name, each in exports().items() if set(each.takes) != {Lines}]
 """Formats that hold tokens; the others are tried with lines."""
 READ_BY_DATASETS = pytest.param("hf_arrow", marks=pytest.mark.readers)
-BLOCKWISE = [READ_BY_DATASETS, "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds"]
+BLOCKWISE = [READ_BY_DATASETS, "hf_parquet", "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds"]
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -37,9 +37,7 @@ def test_equal_bytes_for_any_folder(name: str, table: Table, text: Stream, tmp_p
     assert contents(first) == contents(second) != {}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("hf_arrow", marks=pytest.mark.readers), "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds"]
-)
+@pytest.mark.parametrize("name", BLOCKWISE)
 def test_blocks_do_not_show(name: str, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows are read at a time, a reader finds the same data; where no format has blocks of its own, the same bytes."""
     whole = contents(export(table.folder, name, tmp_path / "a"))

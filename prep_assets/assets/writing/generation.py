@@ -14,7 +14,7 @@ from prep_assets.config.models import FAMILIES, Chat
 from prep_assets.disk.written import write_json
 
 NAME = "generation_config.json"
-FORMATS = ("hf_arrow",)
+FORMATS = ("hf_arrow", "hf_parquet")
 TOKENS = ("sft_tokens", "sft_packed", "preference_tokens", "preference_tokens_by_domain")
 """Assets whose tokens a chat template wrote, with answers and their stop tokens in them."""
 

@@ -56,7 +56,7 @@ def hf_arrow(
     elif image_dir is not None:
         raise ConfigError(f"export 'hf_arrow', option 'image_dir' = {image_dir!r} means nothing: the source has no images. Leave it out")
     else:
-        found = _tables(source, progress, layout, pad_id)
+        found = hf_tables(source, progress, layout, pad_id)
     if layout == "llama_factory":
         save_splits(out, split, found)
     else:
@@ -72,9 +72,10 @@ def _with_images(source: PackedStore | TokenStore, progress: Progress, layout: L
     return _blocks(rows(source), count(source), progress, lambda block: hf_columns.llama_factory_images(block, source.images, image_dir))
 
 
-def _tables(
-    source: PackedStore | TokenStore | Pairs | GroupStore | Lines, progress: Progress, layout: Layout, pad_id: int
+def hf_tables(
+    source: PackedStore | TokenStore | Pairs | GroupStore | Lines, progress: Progress, layout: Layout = "trl", pad_id: int = 0
 ) -> Iterator[Any]:
+    """Arrow tables of one schema, with the columns that `layout` reads."""
     if isinstance(source, Lines):
         if layout != "trl":
             raise ConfigError(f"layout {layout!r} has no text data set; use layout 'trl', or give the JSONL file to the trainer")

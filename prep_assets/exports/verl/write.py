@@ -15,7 +15,7 @@ from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
 from prep_assets.exports.options import FileName
 from prep_assets.exports.registry import Progress, exporter
-from prep_assets.exports.tables import tables
+from prep_assets.exports.tables import storable, tables
 from prep_assets.stores.lines import Lines
 
 ABILITY = "math"
@@ -61,7 +61,7 @@ def verl(
         for table in tables(rows, source.path):
             if writer is None:
                 file = opened.enter_context(WrittenFile(out / f"{split}.parquet"))
-                writer = opened.enter_context(pq.ParquetWriter(file, _storable(table.schema), compression="zstd"))
+                writer = opened.enter_context(pq.ParquetWriter(file, storable(table.schema), compression="zstd"))
             writer.write_table(table)
             done += len(table)
             progress(done, len(source))
@@ -86,22 +86,6 @@ def _check_rl(row: dict[str, Any], line: int, path: Path) -> None:
         )
     if isinstance(row["gold"], bool) or not isinstance(row["gold"], str | int | float):
         raise ConfigError(f"{path} line {line:,}: the gold is {row['gold']!r:.80}, verl compares text or numbers")
-
-
-def _storable(schema: Any) -> Any:
-    """The schema itself.
-
-    Raises:
-        ConfigError: an object that has no key in any line, which Parquet cannot hold.
-    """
-    waiting = [(field.name, field.type) for field in schema]
-    for name, kind in waiting:
-        if kind.num_fields == 0 and str(kind).startswith("struct"):
-            raise ConfigError(
-                f"{name!r} is an object without keys in every line, which Parquet cannot hold. Leave it out of the sources, or export to hf_arrow"
-            )
-        waiting += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
-    return schema
 
 
 def _source_of(row: dict[str, Any], data_source: str | Mapping[str, str] | None, line: int, path: Path) -> str:

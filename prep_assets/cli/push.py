@@ -1,0 +1,84 @@
+"""`prep-assets release` and `prep-assets push`: an export for others, in a folder or on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from prep_assets.cli.console import counted, near, out, size, table
+from prep_assets.cli.find import AssetName, Partition, one_partition
+from prep_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from prep_assets.neighbours.release import Release
+
+
+def release(
+    asset: AssetName,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to: a new folder, or an empty one.")],
+    partition: Partition = None,
+) -> None:
+    """Copy an export into a folder with a data set card, Croissant and its manifest: what datasets.load_dataset opens, and push uploads."""
+    from prep_assets.exports.whole import check_folder
+    from prep_assets.neighbours.release import write_release
+
+    check_folder(folder)
+    found = _release(asset, partition)
+    write_release(found, folder)
+    console = out()
+    console.print(f"{near(folder.resolve())}: {counted(len(found.files), 'file')}, {_size(found)}", soft_wrap=True)
+    console.print(f'from datasets import load_dataset\ndataset = load_dataset("{folder.resolve()}")', soft_wrap=True, markup=False)
+
+
+def push(
+    source: Annotated[str, typer.Argument(metavar="EXPORT", help="An asset, e.g. sft_export_hub, or a folder that `release` wrote.")],
+    repository: Annotated[str, typer.Argument(metavar="REPO", help="The data set on the Hub, owner/name; made where there is none.")],
+    partition: Partition = None,
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+    unknown_licence: Annotated[bool, typer.Option("--unknown-licence", help="Push although the licence is not known.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files, and ask nobody anything.")] = False,
+) -> None:
+    """Upload an export to the Hugging Face Hub as one commit, if its files are what its manifest says and nobody changed the repository
+    meanwhile. The token is that of `hf auth login`, or HF_TOKEN."""
+    from prep_assets.neighbours.card import UNKNOWN
+    from prep_assets.neighbours.hub import licence_of, push
+    from prep_assets.neighbours.release import release_in
+
+    found = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
+    licence, console = licence_of(found), out()
+    if dry_run:
+        _list(found)
+        console.print(f"licence: {licence}", soft_wrap=True)
+        return
+    if licence == UNKNOWN and not unknown_licence:
+        raise ConfigError(
+            f"{found.where}: the licence is not known, so nobody may use what is published. Say it in the configuration (licence: of each "
+            "domain, or of the family), or add --unknown-licence"
+        )
+    done = push(found, repository, private=private)
+    for name in done.removed:
+        console.print(f"removed {name}, of an earlier push", soft_wrap=True, markup=False)
+    console.print(f"{repository} holds {found.where}: {counted(len(found.files), 'file')}, {_size(found)}", soft_wrap=True, markup=False)
+    console.print(done.url, soft_wrap=True, markup=False)
+
+
+def _release(asset: str, partition: str | None) -> Release:
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.neighbours.release import release_of
+
+    workspace = Workspace.open()
+    found, each = one_partition(workspace, asset, partition)
+    return release_of(workspace, found.name, each)
+
+
+def _size(found: Release) -> str:
+    return size(sum(found.size(name) for name in found.files))
+
+
+def _list(found: Release) -> None:
+    shown = table("file", "size", "sha256", numbers=("size",), title=f"{found.where}: what would be uploaded")
+    for name in found.files:
+        shown.add_row(name, size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16])
+    out().print(shown)

@@ -1,0 +1,1 @@
+"""packed Parquet: the files are described in `write.py`."""

@@ -1,0 +1,178 @@
+"""What a store is, in plain values: all that its neighbours are told, whatever words they want it in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from prep_assets.assets.commands import build_command
+from prep_assets.assets.graph import EVERY, asset_named
+from prep_assets.assets.reading.pinned import read_sources
+from prep_assets.assets.stage import Asset
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import FAMILIES, Domain
+from prep_assets.errors import StoreError
+from prep_assets.lineage.opened import Opened, is_export
+from prep_assets.neighbours.tables import Column, Table, tables_of
+from prep_assets.reports.facts import accounting, made_from
+from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.published import Published
+
+Chain = Sequence[tuple[Asset, Sequence[Published]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that records come from."""
+
+    domain: str
+    name: str
+    bytes: int
+    sha256: str
+    rows: int
+    held_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A published store that is what its configuration and its sources give.
+
+    Attributes:
+        name: asset and domain, ``sft_tokens[gsm8k]``; `asset` is the former alone.
+        summary: what the asset is, in a line.
+        where: the folder of this version, or its address in a bucket.
+        hashes: of the content, the build, the configuration, and of every tokenizer and template on the way.
+        made_from: store → content hash, of those that it is made from directly or not; `upstream` are the assets that it is directly made from.
+        sources: files of the sources, by domain.
+        addresses: domain → where these are on the net; folders of this machine are nobody's business.
+        licences: domain → licence, empty where it is unknown.
+        licence: those of the whole; empty where that of a part of it is unknown.
+        counts, metrics: as its manifest has them.
+        refused: store and reason → records refused on the way.
+        files: payload file → bytes and sha256.
+        tables: which of these files hold rows that other tools can read.
+        columns: of the first table, or those that the asset promises.
+        proofs: asset → checks that hold in each of its stores, of this one and those that it is made from.
+        command: builds it again.
+    """
+
+    name: str
+    asset: str
+    summary: str
+    where: str
+    hashes: Mapping[str, str]
+    made_from: Mapping[str, str]
+    upstream: tuple[str, ...]
+    sources: tuple[Source, ...]
+    addresses: Mapping[str, tuple[str, ...]]
+    licences: Mapping[str, str]
+    licence: tuple[str, ...]
+    counts: Mapping[str, int]
+    metrics: Mapping[str, float]
+    refused: Mapping[str, int]
+    files: Mapping[str, tuple[int, str]]
+    tables: tuple[Table, ...]
+    columns: tuple[Column, ...]
+    proofs: Mapping[str, tuple[str, ...]]
+    command: str
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 over names and hashes of its files."""
+        return self.hashes["content"]
+
+    @property
+    def bytes(self) -> int:
+        """Size of its files."""
+        return sum(size for size, _ in self.files.values())
+
+
+def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Description, Published]:
+    """The current store of an asset, and what there is to say of it.
+
+    Raises:
+        StoreError: there is none; it is out of date, so that its sources are no longer those it was made from; or its checks do not hold.
+    """
+    workspace = workspace.plain
+    published = Opened(workspace).published(asset, partition)
+    found, label = asset_named(asset, workspace), workspace.place(asset, partition).label
+    if unproven := [check.name for check in found.checks if check.name not in _held(found, [published])]:
+        raise StoreError(f"{label}: {', '.join(unproven)} is not known to hold. Check it:\n  prep-assets verify {asset}")
+    chain, manifest = made_from(workspace, [published]), published.manifest
+    sources = tuple(_sources(chain))
+    family = workspace.family(FAMILIES[found.family])
+    domains = dict.fromkeys(source.domain for source in sources)
+    licences = {domain: family.domains[domain].licence or "" for domain in domains}
+    known = tuple(dict.fromkeys(licences.values()))
+    tables = tables_of(published.directory, manifest.files)
+    description = Description(
+        name=label,
+        asset=asset,
+        summary=_summary(found, manifest.recipe),
+        where=published.where,
+        hashes=hashes_of(manifest, (each.manifest.recipe for _, stores in chain for each in stores)),
+        made_from={_label(each): each.manifest.content_hash for _, stores in chain for each in stores if each is not published},
+        upstream=found.upstream,
+        sources=sources,
+        addresses={name: tuple(_public(family.domains[name])) for name in domains},
+        licences=licences,
+        licence=(family.licence,) if family.licence else () if "" in known else known,
+        counts={name: count for name, count in manifest.counts.items() if isinstance(count, int)},
+        metrics=dict(manifest.metrics),
+        refused={step: count for kind, step, count in accounting(chain) if kind == "refused"},
+        files={name: (entry["bytes"], entry["sha256"]) for name, entry in sorted(manifest.files.items())},
+        tables=tables,
+        columns=tables[0].columns if tables else tuple(Column(name, kind, said) for name, kind, said in found.columns),
+        proofs={each.name: held for each, stores in chain if (held := _held(each, stores))},
+        command=build_command(asset, partition),
+    )
+    return description, published
+
+
+def _label(published: Published) -> str:
+    manifest = published.manifest
+    return f"{manifest.asset}[{manifest.partition}]" if manifest.partition else manifest.asset
+
+
+def _summary(asset: Asset, recipe: Mapping[str, Any]) -> str:
+    """First line of its description; of an export that of the store whose rows it has."""
+    if not is_export(asset.name):
+        return asset.description.split("\n", 1)[0]
+    return f"{EVERY[recipe['from']].description.split(chr(10), 1)[0]} As {recipe['format']}."
+
+
+def _held(asset: Asset, stores: Sequence[Published]) -> tuple[str, ...]:
+    every = [each.results or {} for each in stores]
+    return tuple(check.name for check in asset.checks if all(check.name in each and each[check.name].passed for each in every))
+
+
+def _sources(chain: Chain) -> Iterator[Source]:
+    for asset, stores in chain:
+        for published in stores if asset.name == f"{asset.family}_raw" else ():
+            listed = read_sources(published)
+            for which in ("files", "test_files"):
+                for entry in listed[which]:
+                    size, rows = int(entry["size"]), int(entry["rows"])
+                    yield Source(published.manifest.partition, entry["name"], size, entry["sha256"], rows, which == "test_files")
+
+
+def _public(domain: Domain) -> Iterator[str]:
+    """Addresses without names, passwords and signatures in them."""
+    for address in (*domain.files, *domain.test_files):
+        if "://" in address:
+            parts = urlsplit(address)
+            yield urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+def hashes_of(manifest: Manifest, recipes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Hashes of a store, and of what rendered and tokenized its records, as recipes name it; several are one after another."""
+    found: dict[str, dict[str, None]] = {"tokenizer": {}, "template": {}}
+    for recipe in recipes:
+        for name, values in found.items():
+            said: Any = recipe.get(name)
+            if said := said.get("sha256") if isinstance(said, Mapping) else said:
+                values[str(said)] = None
+    own = {"content": manifest.content_hash, "build_key": manifest.build_key, "configuration": manifest.config_key}
+    return {**own, **{name: " ".join(values) for name, values in found.items() if values}}
