@@ -52,6 +52,8 @@ class Region:
         loss_weight: weight of its tokens in the loss; `None` leaves it to the mask policy of the turn's role.
         attend: whether its tokens are attended to.
         drop: whether it is left out before rendering (LLaVA's first phase drops the prompt's text).
+        size: width and height of an image in pixels, as its row or its file says; `None` where nobody does.
+        placeholder: what stands for an image in the render, where that depends on its size; ``""`` where all images have the same.
     """
 
     kind: str
@@ -59,6 +61,8 @@ class Region:
     loss_weight: float | None = None
     attend: bool = True
     drop: bool = False
+    size: tuple[int, int] | None = None
+    placeholder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

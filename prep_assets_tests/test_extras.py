@@ -45,6 +45,7 @@ PROVES = {
     ),
     "http": ("import aiohttp", ("dagster", "torch")),
     "s3": ("from prep_assets.stores import bucket", ("dagster", "torch")),
+    "images": ("import PIL", ("dagster", "torch")),
     "tiktoken": ("import tiktoken", ("dagster", "torch")),
     "sentencepiece": ("import sentencepiece", ("dagster", "torch")),
     "mistral": ("import mistral_common", ("dagster", "torch")),

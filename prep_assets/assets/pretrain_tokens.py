@@ -36,7 +36,6 @@ from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.assets.writing.in_shards import Streams
 from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
-from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError, Refused, StoreError
 from prep_assets.records.quarantine import Quarantine
@@ -76,7 +75,8 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
         **({} if family.append_eod else {"append_eod": False}),
         **({"split_sentences": cutter.identity} if (cutter := sentences_of(family.split_sentences)) else {}),
         "test_fraction": family.test_fraction,
-        **({"image": image_placeholder(family)} if family.image_token else {}),
+        **({"image": workspace.image_placeholder(family)} if family.image_token else {}),
+        **({"image_rule": rule.model_dump()} if (rule := workspace.image_rule(family)) else {}),
     }
 
 
@@ -123,7 +123,7 @@ def _audit(workspace: Workspace, name: str, payload: Path) -> None:
     family = workspace.family(Pretrain)
     vocabulary, image = workspace.vocabulary(family), stored_image_id(workspace, family)
     for stream in streams(workspace, name):
-        store = audit_stream(payload, stream, vocabulary, image)
+        store = audit_stream(payload, stream, vocabulary, image, workspace.image_rule(family))
         last = np.asarray(store.ends) - 1
         if (
             family.append_eod

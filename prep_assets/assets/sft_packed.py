@@ -70,12 +70,12 @@ def _write(workspace: Workspace, _: str, payload: Path, quarantine: Path) -> Dra
 
 
 def _audit(workspace: Workspace, _: str, payload: Path) -> None:
-    image = stored_image_id(workspace, workspace.family(Sft))
+    image, rule = stored_image_id(workspace, workspace.family(Sft)), workspace.image_rule(workspace.family(Sft))
     for table in _tables(workspace):
         for start, _rows, mask in open_packed(payload, table).blocks():
             if not (mask != 0).any(axis=1).all():
                 raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
-        if image is not None and not (verdict := check_images(open_packed(payload, table), image)).passed:
+        if image is not None and not (verdict := check_images(open_packed(payload, table), image, rule)).passed:
             raise StoreError(f"{table}: {verdict.summary}")
 
 

@@ -80,6 +80,7 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
         "schema": reading_recipe(domain_of(family, name)),
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
+        **({"image_rule": rule.model_dump()} if (rule := workspace.image_rule(family)) else {}),
         **reasoning_recipe(family),
         "preprocessing": family.preprocessing.model_dump(),
         "test_fraction": family.test_fraction,
@@ -105,7 +106,7 @@ def _audit(workspace: Workspace, name: str, payload: Path) -> None:
     family = workspace.family(Sft)
     vocabulary, image = workspace.vocabulary(family), stored_image_id(workspace, family)
     for stream in splits(workspace, name):
-        store = audit_stream(payload, stream, vocabulary, image)
+        store = audit_stream(payload, stream, vocabulary, image, workspace.image_rule(family))
         for records, tokens in store.blocks():
             mask, starts = np.asarray(store.arrays["loss_mask"][tokens]), store.starts_of(records) - tokens.start
             if not np.logical_or.reduceat(mask != 0, starts).all():
@@ -147,7 +148,7 @@ def encode_chats(
             to_dev = np.array([held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
         for split, writer in enumerate(writers):
             arrays = {"tokens": encoded.ids, "loss_mask": encoded.loss}
-            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.files)
+            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files)
         first = firsts(kept)
         counts["kept"] += int(first.sum())
         counts["kept_dev"] += int((to_dev & first).sum())

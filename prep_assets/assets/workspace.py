@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from prep_assets.config.image_rules import FromProcessor, ImageRule
 from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.loading import config_dir, load_family, parse, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
@@ -254,11 +255,29 @@ class Workspace:
 
         return open_tokenizer(family, self.configs, self.stores / ".hashes")
 
+    def image_rule(self, family: Family) -> ImageRule | None:
+        """How many tokens stand for an image of the family; `None` where `image_patches` says it.
+
+        Raises:
+            ConfigError: the files of a processor that it names do not say it.
+        """
+        asked = getattr(family, "image_tokens", None)
+        if not isinstance(asked, FromProcessor):
+            return asked
+        from prep_assets.tokenization.load import folder_of
+        from prep_assets.tokenization.processor_files import rule_beside
+
+        return rule_beside(folder_of(family.tokenizer, base=self.configs, revision=family.tokenizer_revision))
+
+    def image_placeholder(self, family: Family) -> str:
+        """What stands in a text for an image; ``""`` where the family refuses images."""
+        return image_placeholder(family, self.image_rule(family))
+
     def template(self, family: Chat) -> ChatTemplate:
         """The family's chat template."""
         from prep_assets.templates.chat_template import load_template
 
-        image = image_placeholder(family)
+        image = self.image_placeholder(family)
         return load_template(
             family.template, self._tokenizer(family).vocabulary, base=self.configs, options=family.template_options, image=image
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from prep_assets.config.image_rules import Fixed, ImageRule
 from prep_assets.config.models import Family, Pretrain, Sft
 from prep_assets.errors import ConfigError
 
@@ -20,6 +21,10 @@ def image_token(family: Family) -> str | None:
     return family.image_token or older
 
 
-def image_placeholder(family: Family) -> str:
-    """What stands in a text for an image: its token, once for each patch; ``""`` where the family refuses images."""
-    return (image_token(family) or "") * (family.image_patches if isinstance(family, Pretrain | Sft) else 1)
+def image_placeholder(family: Family, rule: ImageRule | None) -> str:
+    """What stands in a text for an image: its token, once for each patch; where a `rule` says how many, the one token that the template itself
+    writes. ``""`` where the family refuses images."""
+    token = image_token(family) or ""
+    if rule is not None:
+        return rule.mark or token if isinstance(rule, Fixed) else token
+    return token * (family.image_patches if isinstance(family, Pretrain | Sft) else 1)

@@ -101,7 +101,15 @@ RULES = (
         "reasoning: inline reads no tags. Leave them out, or set reasoning: auto",
     ),
     Rule("decontaminate.words", lambda family: not family.decontaminate.files, "no benchmark is looked for. Set decontaminate.files"),
-    Rule("image_patches", lambda family: not _takes_images(family), "records with images are refused. Set image_token"),
+    *(
+        Rule(name, lambda family: not _takes_images(family), "records with images are refused. Set image_token")
+        for name in ("image_patches", "image_tokens")
+    ),
+    Rule(
+        "image_patches",
+        lambda family: getattr(family, "image_tokens", None) is not None,
+        "image_tokens says how many tokens stand for an image. Leave one of the two out",
+    ),
     *(
         Rule(path, lambda family: _holds_texts_alone(family), "a contrastive store holds lines of text and no tokens. Leave it out")
         for path in ("output.storage_format", "output.dtype", "output.max_tokens_per_shard", "pad_vocab_to", "engine")

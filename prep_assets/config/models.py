@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
+from prep_assets.config.base import LONGEST, MOST, MOST_EPOCHS, MOST_PATCHES, MOST_SEED, MOST_WORKERS, Model
+from prep_assets.config.image_rules import ImageTokens
 from prep_assets.config.meaning import faults
 from prep_assets.config.reasoning_tags import REASONING_TAGS
 
@@ -47,14 +39,6 @@ def _export_name(name: str) -> str:
     return name
 
 
-def _is_numeric(hint: Any) -> bool:
-    """Whether a field holds a number, or a mapping to numbers, or null."""
-    return hint in (int, float) or any(_is_numeric(each) for each in get_args(hint))
-
-
-MOST, LONGEST = 10**12, 1 << 24
-"""The largest number of things that a number may ask for; of tokens that are held at a time."""
-MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED = 4096, 10_000, 65_536, 2**63 - 1
 DomainName = Annotated[str, AfterValidator(_domain_name)]
 ExportName = Annotated[str, AfterValidator(_export_name)]
 Action = Literal["train", "mask"]
@@ -63,20 +47,6 @@ Bos = Annotated[Literal["auto", "true", "false"], BeforeValidator(lambda value: 
 """YAML's true and false are meant by their words."""
 Licence = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)]
 """An identifier in small letters, as the Hugging Face Hub writes them."""
-
-
-class Model(BaseModel):
-    """Frozen, and strict about keys; true and false are no numbers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        found = value.values() if isinstance(value, Mapping) else (value,)
-        if any(isinstance(each, bool) for each in found) and _is_numeric(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError("needs a number; true and false are none")
-        return value
 
 
 class Domain(Model):
@@ -311,6 +281,11 @@ class Images(Model):
         default=None, description="Control token of the tokenizer that stands for an image; null: records with images are refused."
     )
     image_patches: int = Field(default=1, ge=1, le=MOST_PATCHES, description="How many of these tokens stand for one image.")
+    image_tokens: ImageTokens | None = Field(
+        default=None,
+        description="The rule of the model's processor for how many tokens stand for an image, by its resolution, e.g. {rule: processor}: as the "
+        "preprocessor_config.json beside the tokenizer says. null: image_patches.",
+    )
 
 
 class Pretrain(Images, Family):

@@ -18,8 +18,9 @@ from prep_assets.config.models import FAMILIES
 
 AS_CONFIGURED = "as_configured"
 PUBLISH = "publish"
-NOT_FOR_ONE_RUN = ("domains", "refresh", "exports")
-"""Domains are partitions, the schedule is a definition and exports are assets: all are fixed when the code location loads."""
+NOT_FOR_ONE_RUN = ("domains", "refresh", "exports", "image_tokens")
+"""Domains are partitions, the schedule is a definition and exports are assets: all are fixed when the code location loads. How many tokens an image
+has is a matter of the model."""
 
 
 @cache

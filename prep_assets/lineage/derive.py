@@ -18,7 +18,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.contrast_rows import contrast_row
 from prep_assets.assets.writing.conversations import conversations_of
 from prep_assets.assets.writing.groups import Tokenize
-from prep_assets.assets.writing.images import ImageFiles
+from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.pairs import SIDES, pair_renderer, rendered_pair
@@ -69,7 +69,7 @@ def documents(workspace: Workspace, name: str) -> Derive:
     family = workspace.family(Pretrain)
     domain, vocabulary = domain_of(family, name), workspace.vocabulary(family)
     convert, encoder = converter(domain, Sample), Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
-    rendering = MaskedDocuments(untemplated(workspace, family), ImageFiles(workspace.image_folder(domain)), family)
+    rendering = MaskedDocuments(untemplated(workspace, family), ImageParts.of_domain(workspace, family, domain), family)
     sentences = sentences_of(family.split_sentences)
     ends, fim = ends_of(vocabulary, family.bos, family.append_eod), family.preprocessing.fim
 

@@ -6,7 +6,7 @@ White space is left out of the comparison, because a token may begin with a spac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -33,16 +33,16 @@ class MaskedDocument:
     ended: bool = True
 
 
-def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabulary, image: int | None) -> Verdict:
+def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabulary, images: Collection[int]) -> Verdict:
     """Compare every document.
 
     Args:
-        image: id of the image token; `None` where there can be no images.
+        images: ids of the tokens that stand for images and around them; none where there can be no images.
     """
     checked = untrained = 0
     for document in documents:
         shown = [region for turn in document.sample.turns for region in turn.regions if not region.drop and region.text]
-        expected, found = _expected(shown, vocabulary), _found(document, vocabulary, image)
+        expected, found = _expected(shown, vocabulary), _found(document, vocabulary, images)
         ending = next((_weight(region) for region in reversed(shown) if region.kind != IMAGE), 1.0)
         problem = ""
         if expected != found:
@@ -73,10 +73,10 @@ def _expected(shown: Sequence[Region], vocabulary: Vocabulary) -> list[Run]:
     return [run if run == PICTURE or normalizer is None else (run[0], _solid(normalizer.normalize_str(run[1]))) for run in whole]
 
 
-def _found(document: MaskedDocument, vocabulary: Vocabulary, image: int | None) -> list[Run]:
+def _found(document: MaskedDocument, vocabulary: Vocabulary, images: Collection[int]) -> list[Run]:
     whole = len(document.ids) - document.ended
     ids, weights = document.ids[:whole], document.mask[:whole].astype(np.float32)
-    pictures = np.zeros(len(ids), bool) if image is None else ids == image
+    pictures = np.isin(ids, list(images))
     begins = np.flatnonzero(np.append(True, (np.diff(weights) != 0) | (np.diff(pictures.astype(np.int8)) != 0))[: len(ids)])
     ends = np.append(begins, len(ids))[1:]
     return _joined(

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.config.image_rules import Fixed, ImageRule, tokens_around
+from prep_assets.proofs.image_tokens import expected_text
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.images import Image, Images, image_fault
 from prep_assets.stores.packed import PackedStore
@@ -17,23 +19,51 @@ Place = tuple[int, int, int]
 """Row, place of the first token in it, number of tokens."""
 
 
-def check_images(store: TokenStore | PackedStore, token: int) -> Verdict:
+def check_images(store: TokenStore | PackedStore, token: int, rule: ImageRule | None = None) -> Verdict:
     """The images of a token stream or of a packed table, over all of its tokens.
 
     Args:
         token: id of the image token.
+        rule: how many tokens an image has; `None`: as many as the store says.
     """
+    mixed = rule is not None and bool(tokens_around(rule))
     if isinstance(store, TokenStore):
-        fault = image_fault(store.images, store.arrays, store.starts, np.diff(store.ends, prepend=0), token)
+        arrays, starts = store.arrays, store.starts
+        fault = image_fault(store.images, arrays, starts, np.diff(store.ends, prepend=0), token, mixed=mixed)
     else:
         used = np.zeros(len(store), np.int64)
         np.maximum.at(used, store.documents["row"], np.asarray(store.documents["row_offset"]) + np.asarray(store.documents["length"]))
         arrays = {"tokens": _EndToEnd(store.tokens, used), "loss_mask": _EndToEnd(store.loss_mask, used)}
-        fault = image_fault(store.images, arrays, np.arange(len(store)) * store.row_len, used, token)
+        starts = np.arange(len(store)) * store.row_len
+        fault = image_fault(store.images, arrays, starts, used, token, mixed=mixed)
+    if fault is None and rule is not None and len(store.images):
+        fault = _miscounted(store.images, arrays["tokens"], starts, token, rule)
     numbers = {"images": len(store.images)}
     if fault is not None:
         return Verdict(False, fault, numbers, Worst("images", fault))
     return Verdict(True, f"{len(store.images):,} images stand where the image token does, untrained", numbers)
+
+
+def _miscounted(images: Images, tokens: Any, starts: Any, token: int, rule: ImageRule, block: int = 1 << 12) -> str | None:
+    """The first image that has another number of image tokens than its resolution gives."""
+    known: dict[Any, int] = {}
+    begins = starts[np.asarray(images.record)] + np.asarray(images.start)
+    ends = begins + np.asarray(images.length)
+    for first in range(0, len(images), block):
+        numbers = np.arange(first, min(first + block, len(images)))
+        low = int(begins[first])
+        before = np.concatenate([[0], np.cumsum(np.asarray(tokens[low : int(ends[numbers[-1]])]) == token)])
+        found = before[ends[numbers] - low] - before[begins[numbers] - low]
+        for number, image, count in zip(numbers.tolist(), images.references(numbers), found.tolist(), strict=True):
+            if image.size is None and not isinstance(rule, Fixed):
+                return f"image {number:,}, {image.path[:100]!r}, has no resolution"
+            if image.size not in known:
+                known[image.size] = expected_text(rule, "\0", image.size or (1, 1)).count("\0")
+            if count != known[image.size]:
+                return (
+                    f"image {number:,}, {image.path[:100]!r}, has {count:,} tokens; its resolution {image.size} gives {known[image.size]:,}"
+                )
+    return None
 
 
 class _EndToEnd:

@@ -164,7 +164,7 @@ class Rebuilder:
         Raises:
             CheckFailed: the template refuses it, or treats a text otherwise than an invented word.
         """
-        made = slotted(sample, self.template.form, self.template.image)
+        made = slotted(sample, self.template.form, self.template.image_token)
         chat = _Chat(sample, self.template, made)
         if rendered is None or _TAGS.search(self.template.source):
             text, tagged = chat.render(made.filled([slot.text for slot in made.slots]), prompted)

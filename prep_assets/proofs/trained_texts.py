@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from prep_assets.errors import CheckFailed
+from prep_assets.proofs.placed import with_placeholders
 from prep_assets.proofs.rebuilt import Rebuilder, Rebuilt
 from prep_assets.proofs.stretches import (
     Derived,
@@ -29,7 +30,7 @@ from prep_assets.proofs.stretches import (
     weight_of,
 )
 from prep_assets.proofs.turn_borders import Block, Borders, blocks_of
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, THINKING, TOOL_CALL, Sample
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, THINKING, TOOL_CALL, Region, Sample
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
@@ -62,19 +63,31 @@ def derive(
     Args:
         prompted: it ends with what a model continues from.
         typed_controls: control tokens that are typed in the source's texts are control tokens.
-        rendered: the render that a build has just made; checks leave it out, so that it is made anew.
+        rendered: the render that a build has just made; checks leave it out, so that it is made anew. That of a sample with images always is.
 
     Raises:
         CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
     """
+    images = [region for turn in sample.turns for region in turn.regions if region.kind == IMAGE and not region.drop]
     if all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns):
         derived = _untemplated(sample, options, template)
     else:
         rebuilder, borders = _known(template)
-        derived = _Derivation(rebuilder.rebuild(sample, prompted=prompted, rendered=rendered), borders, options).derived()
+        rebuilt = rebuilder.rebuild(sample, prompted=prompted, rendered=None if images else rendered)
+        _check_images_in_order(rebuilt, images)
+        derived = _Derivation(rebuilt, borders, options).derived()
+    if images:
+        derived = with_placeholders(derived, images, template)
     if not typed_controls or not derived.typed:
         return derived
     return replace(derived, controls=tuple(found.span() for found in pattern(template).finditer(derived.text)), typed=0)
+
+
+def _check_images_in_order(chat: Rebuilt, images: Sequence[Region]) -> None:
+    """Stop where images of different sizes may stand in another order than in the source."""
+    turns = [chat.slotted.slots[place.slot].turn for place in chat.places]
+    if turns != sorted(turns) and len({region.placeholder for region in images}) > 1:
+        raise CheckFailed(f"template {chat.chat.template.name} writes turns in another order, so which image stands where is not proven")
 
 
 def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
@@ -284,7 +297,7 @@ def _untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -
         parts: list[Part] = []
         for number, region in enumerate(turn.regions):
             if not region.drop:
-                own = template.image if region.kind == IMAGE else region.text
+                own = template.image_token if region.kind == IMAGE else region.text
                 kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
                 parts.append(Part(len(text), len(text) + len(own), kind, number, weight_of(region, turn.role, options)))
                 text += own

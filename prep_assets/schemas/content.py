@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from prep_assets.errors import Refused, nearest
-from prep_assets.samples import IMAGE, THINKING, TOOL_CALL, Region
+from prep_assets.samples import THINKING, TOOL_CALL, Region
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, value_at
-from prep_assets.schemas.images import Images, image_path
+from prep_assets.schemas.images import Images, image_of
 from prep_assets.schemas.tools import call_text, call_texts
 from prep_assets.schemas.weights import loss_weight_of
 
@@ -47,7 +48,7 @@ def _part_regions(part: Mapping[str, Any], where: str, weight: float | None, ima
     if kind in CALL_PARTS:
         return [Region(TOOL_CALL, text, weight) for text in _calls(part, where)]
     if kind in IMAGE_PARTS:
-        return [Region(IMAGE, _image(part, where, images), weight)]
+        return [replace(_image(part, where, images), loss_weight=weight)]
     raise Refused("unknown_part", f"{where} has type {kind!r}{nearest(kind, PARTS)}; known: {', '.join(PARTS)}")
 
 
@@ -57,9 +58,9 @@ def _calls(part: Mapping[str, Any], where: str) -> list[str]:
     return call_texts(_first(part, ("value", "tool_call"), where), f"{where}.value")
 
 
-def _image(part: Mapping[str, Any], where: str, images: Images) -> str:
+def _image(part: Mapping[str, Any], where: str, images: Images) -> Region:
     keys = ("image_url", "image", "path", "url", "value")
-    return image_path(_first(part, keys, where), where) if any(part.get(key) is not None for key in keys) else images.take()
+    return image_of(_first(part, keys, where), where, part) if any(part.get(key) is not None for key in keys) else images.take()
 
 
 def _first(part: Mapping[str, Any], keys: Sequence[str], where: str) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from prep_assets.samples import COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, Region, Sample, Turn
+from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Region, Sample, Turn
 from prep_assets.schemas.fields import needed, text_of, value_at
-from prep_assets.schemas.images import image_path
+from prep_assets.schemas.images import image_of
 from prep_assets.schemas.registry import Convert, schema
 
 EXAMPLE = {"image": "images/0001.jpg", "caption": "Two dogs on a beach."}
@@ -24,11 +25,11 @@ def image_captions(*, image_key: str = "image", caption_key: str = "caption", pr
     """
 
     def convert(row: Mapping[str, Any]) -> Sample:
-        path = image_path(value_at(row, image_key), image_key)
+        image = image_of(value_at(row, image_key), image_key)
         text = Region(TEXT, needed(text_of(row, caption_key), "empty_answer", caption_key))
         if pretraining:
-            return Sample((Turn(DOCUMENT, (Region(IMAGE, path, 0.0), text)),))
-        return Sample((Turn(PROMPT, (Region(IMAGE, path),)), Turn(COMPLETION, (text,))))
+            return Sample((Turn(DOCUMENT, (replace(image, loss_weight=0.0), text)),))
+        return Sample((Turn(PROMPT, (image,)), Turn(COMPLETION, (text,))))
 
     return convert
 

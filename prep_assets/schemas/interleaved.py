@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
 from prep_assets.errors import Refused
-from prep_assets.samples import DOCUMENT, IMAGE, TEXT, Region, Sample, Turn
+from prep_assets.samples import DOCUMENT, TEXT, Region, Sample, Turn
 from prep_assets.schemas.fields import as_list, as_text, value_at
-from prep_assets.schemas.images import image_path
+from prep_assets.schemas.images import image_of
 from prep_assets.schemas.registry import Convert, schema
 
 EXAMPLE = {"images": [None, "https://example.org/cat.jpg", None], "texts": ["This is my cat:", None, "It sleeps a lot."]}
@@ -44,8 +45,9 @@ def interleaved(*, images_key: str = "images", texts_key: str = "texts", image_d
         return Sample((Turn(DOCUMENT, tuple(regions)),))
 
     def _image(value: object, where: str) -> Region:
-        path = image_path(value, where)
-        return Region(IMAGE, path if image_dir is None else f"{image_dir}/{downloaded_name(path, where)}", 0.0)
+        image = image_of(value, where)
+        path = image.text if image_dir is None else f"{image_dir}/{downloaded_name(image.text, where)}"
+        return replace(image, text=path, loss_weight=0.0)
 
     return convert
 

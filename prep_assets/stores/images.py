@@ -6,7 +6,8 @@ A stream or a packed table in which there are images has a folder ``<name>.image
     start.npy int64       place of its first token in that record or row
     length.npy int64      how many tokens stand for it
     end.npy int64         where its line ends in images.jsonl, in bytes
-    images.jsonl          {"path": as the source has it, "sha256": of the file, null for a URL}
+    images.jsonl          {"path": as the source has it, "sha256": of the file, null for a URL}; with "width" and "height" where the number of
+                          its tokens follows from them
 """
 
 from __future__ import annotations
@@ -33,10 +34,23 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A reference to an image: its path or URL, and the sha256 of the file, `None` for a URL."""
+    """A reference to an image: its path or URL, the sha256 of the file, `None` for a URL, and width and height in pixels where they decide how
+    many tokens it has."""
 
     path: str
     sha256: str | None
+    size: tuple[int, int] | None = None
+
+    def line(self) -> bytes:
+        """Its line in ``images.jsonl``."""
+        size = {} if self.size is None else {"width": self.size[0], "height": self.size[1]}
+        return json.dumps({"path": self.path, "sha256": self.sha256, **size}).encode() + b"\n"
+
+    @classmethod
+    def read(cls, line: bytes) -> Image:
+        """The image of a line."""
+        found = json.loads(line)
+        return cls(found["path"], found["sha256"], (found["width"], found["height"]) if "width" in found else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +79,7 @@ class ImageWriter:
             self._folder.mkdir()
             self._columns = {field: ArrayFile(self._folder / f"{field}.npy", np.int64) for field in FIELDS}
             self._lines = WrittenFile(self._folder / LINES)
-        lines = [json.dumps({"path": image.path, "sha256": image.sha256}).encode() + b"\n" for image in block.images]
+        lines = [image.line() for image in block.images]
         ends = self._lines.tell() + np.cumsum([len(line) for line in lines])
         self._lines.write(b"".join(lines))
         for field, values in zip(FIELDS, (block.record + first, block.start, block.length, ends), strict=True):
@@ -109,7 +123,7 @@ class Images:
             return []
         begins = np.where(numbers > 0, self.ends[numbers - 1], 0).tolist()
         with self.lines.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            return [Image(**json.loads(text[begin:end])) for begin, end in zip(begins, self.ends[numbers].tolist(), strict=True)]
+            return [Image.read(text[begin:end]) for begin, end in zip(begins, self.ends[numbers].tolist(), strict=True)]
 
 
 NO_IMAGES = Images(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -133,7 +147,7 @@ def open_images(directory: Path, name: str, guards: Guards | None = None) -> Ima
     return Images(columns["record"], columns["start"], columns["length"], columns["end"], lines)
 
 
-def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, token: int) -> str | None:
+def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, token: int, *, mixed: bool = False) -> str | None:
     """What is wrong with the images of a stream: each must stand inside its record, on nothing but the image token, untrained, and that token
     nowhere else. `None` where nothing is.
 
@@ -141,6 +155,7 @@ def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, token:
         arrays: ``tokens`` and, where there is one, ``loss_mask``, over the whole stream.
         starts, lengths: int64[n], of its records.
         token: id of the image token.
+        mixed: other tokens may stand between those of one image.
     """
     record, start, length = (np.asarray(values) for values in (images.record, images.start, images.length))
     if len(images):
@@ -153,10 +168,10 @@ def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, token:
     else:
         begin = np.empty(0, np.int64)
     total = int((starts[-1] + lengths[-1]) if len(starts) else 0)
-    return _token_fault(arrays, begin, length, total, token)
+    return _token_fault(arrays, begin, length, total, token, mixed)
 
 
-def _token_fault(arrays: Any, begin: Ints, length: Ints, total: int, token: int, block: int = 1 << 22) -> str | None:
+def _token_fault(arrays: Any, begin: Ints, length: Ints, total: int, token: int, mixed: bool, block: int = 1 << 22) -> str | None:
     for first in range(0, total, block):
         stop = min(first + block, total)
         expected = np.zeros(stop - first + 1, np.int64)
@@ -165,7 +180,7 @@ def _token_fault(arrays: Any, begin: Ints, length: Ints, total: int, token: int,
         np.add.at(expected, np.minimum(begin[low:high] + length[low:high], stop) - first, -1)
         placed = np.cumsum(expected[:-1]) > 0
         found = np.asarray(arrays["tokens"][first:stop]) == token
-        if (wrong := np.flatnonzero(found != placed)).size:
+        if (wrong := np.flatnonzero(found & ~placed if mixed else found != placed)).size:
             at = int(wrong[0])
             return f"token {first + at:,} " + (
                 "is the image token, and no image stands there" if found[at] else "of an image is another token"

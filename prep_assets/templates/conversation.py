@@ -122,7 +122,7 @@ def _piece(number: int, role: str, region: Region, order: int, leaf: int, ends: 
 
 
 def placeholder(region: Region, image: str) -> str:
-    """What stands in a render for an image region, whose own text is a path: `image`, the image token once for each patch.
+    """What stands in a message for an image region, whose own text is a path: `image`, the token that the template itself would write.
 
     Raises:
         Refused: ``no_image_token``, where `image` is empty.

@@ -47,11 +47,11 @@ class Rendered:
         content: characters (start, end) that come from the source, ascending. All others are the template's own: only there can a control
             token's text mean the control token.
         stops: what ends each turn, ascending; a turn may have none.
-        images: characters (start, end) of each image's placeholder and its path, ascending. They are no content.
+        images: characters (start, end) of each image's placeholder and its region, ascending. They are no content.
     """
 
     text: str
     spans: tuple[Span, ...]
     content: tuple[tuple[int, int], ...]
     stops: tuple[Stop, ...] = ()
-    images: tuple[tuple[int, int, str], ...] = ()
+    images: tuple[tuple[int, int, Region], ...] = ()

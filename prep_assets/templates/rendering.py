@@ -49,7 +49,7 @@ def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: 
     untemplated = [turn.role in UNTEMPLATED for turn in sample.turns]
     if all(untemplated):
         _check_all_shown(sample)
-        return _joined(sample, template.special.get("eos_token", ""), template.image) if template else _joined(sample)
+        return _joined(sample, template.special.get("eos_token", ""), template) if template else _joined(sample)
     if template is None or any(untemplated):
         roles = [turn.role for turn in sample.turns]
         remedy = (
@@ -85,13 +85,14 @@ def _check_text(text: str) -> None:
         raise Refused("lone_surrogate", f"character {error.start} is half of a surrogate pair", stage="render") from error
 
 
-def _joined(sample: Sample, eos: str = "", image: str = "") -> Rendered:
-    """Turns that no template renders, one after the other; `eos` ends each completion and document, `image` stands for an image."""
+def _joined(sample: Sample, eos: str = "", template: ChatTemplate | None = None) -> Rendered:
+    """Turns that no template renders, one after the other; `eos` ends each completion and document."""
+    mark = template.image_token if template else ""
     spans, parts, stops, at = [], [], [], 0
     for number, turn in enumerate(sample.turns):
         for region in turn.regions:
             if not region.drop:
-                parts.append(placeholder(region, image) if region.kind == IMAGE else region.text)
+                parts.append(placeholder(region, mark) if region.kind == IMAGE else region.text)
                 spans.append(Span(at, at + len(parts[-1]), number, turn.role, region))
                 at += len(parts[-1])
         if eos and turn.role in (COMPLETION, DOCUMENT):
@@ -99,15 +100,15 @@ def _joined(sample: Sample, eos: str = "", image: str = "") -> Rendered:
             stops.append(Stop(number, at, at + len(eos)))
             at += len(eos)
     content = tuple((span.start, span.end) for span in spans if span.region.kind != IMAGE)
-    images = tuple((span.start, span.end, span.region.text) for span in spans if span.region.kind == IMAGE)
-    return Rendered("".join(parts), tuple(spans), content, tuple(stops), images)
+    images = tuple((span.start, span.end, span.region) for span in spans if span.region.kind == IMAGE)
+    return expanded(Rendered("".join(parts), tuple(spans), content, tuple(stops), images), mark, template.image if template else "")
 
 
 def _templated(sample: Sample, template: ChatTemplate, prompted: bool) -> Rendered:
     if unread := template.unread(sample.template_options):
         raise Refused("unknown_template_option", f"chat_template_kwargs: {unread}", stage="render")
     template = template.with_options(sample.template_options)
-    found = pieces(sample, image=template.image, form=template.form)
+    found = pieces(sample, image=template.image_token, form=template.form)
     _check_unmarked(sample, template)
     chat = Chat(sample, found, template, _rendered(sample, template, found, "none", prompted), prompted)
     _check_text(chat.text)  # a tool call may spell out in JSON escapes what no text may hold
@@ -125,9 +126,10 @@ def _templated(sample: Sample, template: ChatTemplate, prompted: bool) -> Render
         bounds = with_margins(text, _rendered(sample, template, found, "words only", prompted), found, bounds, template)
     leaves = {leaf for piece in found for leaf in range(piece.leaf, piece.leaf + piece.leaves) if piece.region.kind != IMAGE}
     content = sorted(where for leaf in leaves for where in places.get(leaf, []))
-    images = sorted((*bounds[index], piece.region.text) for index, piece in enumerate(found) if piece.region.kind == IMAGE)
+    shown = ((*bounds[index], piece.region) for index, piece in enumerate(found) if piece.region.kind == IMAGE)
+    images = sorted(shown, key=lambda image: image[0])
     spans, stops = wrapped(chat, bounds, places)
-    return expanded(Rendered(text, tuple(spans), tuple(content), tuple(stops), tuple(images)), template)
+    return expanded(Rendered(text, tuple(spans), tuple(content), tuple(stops), tuple(images)), template.image_token, template.image)
 
 
 def _rendered(sample: Sample, template: ChatTemplate, found: list[Piece], marking: Marking, prompted: bool) -> str:

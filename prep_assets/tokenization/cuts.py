@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.samples import SYSTEM, TEXT
+from prep_assets.samples import SYSTEM, TEXT, Region
 from prep_assets.templates.rendered import Rendered
 from prep_assets.tokenization.images import NOTHING, Placed
 from prep_assets.tokenization.policy import MaskPolicy
@@ -24,8 +24,8 @@ from prep_assets.tokenization.steps import steps
 from prep_assets.tokenization.truncation import Prompt
 
 Ints = npt.NDArray[np.int64]
-Image = tuple[int, int, str]
-"""First item, number of items, path."""
+Image = tuple[int, int, Region]
+"""First item, number of items, region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Cuts:
         breaks: int64[b], where the loss weight changes, ascending.
         weights: float32[b], the weight from there on.
         prompts: by render, each untrained text by bytes of the batch; empty where truncation does not ask for them.
-        images: render, first item of the batch, number of items, path.
+        images: render, first item of the batch, number of items, region.
         text: the text of a render.
     """
 
@@ -82,7 +82,7 @@ class Cuts:
     breaks: Ints
     weights: npt.NDArray[np.float32]
     prompts: dict[int, list[Prompt]]
-    images: list[tuple[int, int, int, str]]
+    images: list[tuple[int, int, int, Region]]
     text: Callable[[int], str]
 
     def between(self, example: int, start: int, end: int) -> str:
@@ -94,8 +94,9 @@ class Cuts:
         """The images of the batch; their starts count through its tokens. `per_item`: where each item begins."""
         if not self.images:
             return NOTHING
-        examples, items, counts, paths = zip(*self.images, strict=True)
-        return Placed(np.array(examples, np.int64), per_item[list(items)], np.array(counts, np.int64), paths)
+        examples, items, counts, regions = zip(*self.images, strict=True)
+        starts, ends = per_item[list(items)], per_item[np.add(items, counts)]
+        return Placed(np.array(examples, np.int64), starts, ends - starts, regions)
 
 
 def of_rows(rows: Sequence[Row]) -> Cuts:
@@ -113,7 +114,7 @@ def of_rows(rows: Sequence[Row]) -> Cuts:
         np.array([at + each for row, at in zip(rows, base, strict=True) for each in row.breaks], np.int64),
         np.array([weight for row in rows for weight in row.weights], np.float32),
         {number: moved(row.prompts, at) for number, (row, at) in enumerate(zip(rows, base, strict=True))},
-        [(number, int(item_bounds[number]) + first, count, path) for number, row in enumerate(rows) for first, count, path in row.images],
+        [(number, int(item_bounds[number]) + each[0], *each[1:]) for number, row in enumerate(rows) for each in row.images],
         lambda number: rows[number].text,
     )
 
@@ -161,8 +162,8 @@ class Cutter:
                 row.items.append(token)
                 row.item_ends.append(byte_of(end))
             last = end
-        for start, end, path in rendered.images:
-            row.images.append((*_placeholder_items(rendered, start, end, controls, control_items), path))
+        for start, end, region in rendered.images:
+            row.images.append((*_placeholder_items(rendered, start, end, controls, control_items), region))
         for position, weight in steps(rendered, self.policy):
             row.breaks.append(byte_of(position))
             row.weights.append(weight)
@@ -204,12 +205,12 @@ class Cutter:
 def _placeholder_items(
     rendered: Rendered, start: int, end: int, controls: Sequence[tuple[int, int, int]], items: Sequence[int]
 ) -> tuple[int, int]:
-    """The first item of a placeholder and the number of its items, which are copies of one control token."""
+    """The first item of a placeholder and the number of its items: control tokens, with nothing but white space between them."""
     low, high = bisect_left(controls, (start,)), bisect_left(controls, (end,))
-    here = controls[low:high]
-    if len({token for _, _, token in here}) != 1 or sum(stop - begin for begin, stop, _ in here) != end - start:
-        raise ConfigError(f"{rendered.text[start:end][:80]!r} stands for images, and is no control token of the tokenizer")
-    return items[low], high - low
+    edges = [start, *(edge for begin, stop, _ in controls[low:high] for edge in (begin, stop)), end]
+    if any(rendered.text[left:right].strip() for left, right in zip(edges[::2], edges[1::2], strict=True)):
+        raise ConfigError(f"{rendered.text[start:end][:80]!r} stands for an image, and not all of it is control tokens of the tokenizer")
+    return items[low], items[high - 1] - items[low] + 1
 
 
 class BytePositions:

@@ -17,7 +17,15 @@ Loader = Literal["file", "transformers"]
 
 FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json", "vocab.json", "merges.txt"),
-    *("chat_template.*", "additional_chat_templates/*", "*.model", "*.tiktoken", "tekken.json"),
+    *(
+        "chat_template.*",
+        "additional_chat_templates/*",
+        "*.model",
+        "*.tiktoken",
+        "tekken.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+    ),
 )
 """What is fetched of a hub repository."""
 

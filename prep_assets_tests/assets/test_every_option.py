@@ -366,6 +366,7 @@ def of_images(family: str) -> dict[str, By | Doing | Elsewhere]:
         ),
         "image_token": By("<picture>", {"image_token": "<image>", **read}),
         "image_patches": By(3, {"image_token": "<image>", **read}),
+        "image_tokens": By({"rule": "fixed", "tokens": 3}, {"image_token": "<image>", **read}),
     }
 
 

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from prep_assets.config import models
+from prep_assets.config import image_rules, models
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "family": models.Family,
@@ -24,6 +24,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "refresh": models.Refresh,
     "export": models.Export,
     "images": models.Images,
+    **{f"rule_{name}": rule for name, rule in image_rules.RULES.items()},
     "pretrain": models.Pretrain,
     "documents": models.Documents,
     "fim": models.Fim,
@@ -81,6 +82,8 @@ def _yaml(value: Any) -> str:
 def _kind(annotation: Any, bounds: list[Any]) -> str:
     """A type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if any("Discriminator" in type(each).__name__ for inner in (annotation, *arguments) for each in getattr(inner, "__metadata__", ())):
+        return "[a rule](#rules-of-processors), or null"
     if origin is Annotated:
         return _kind(arguments[0], [])
     if origin is Literal:

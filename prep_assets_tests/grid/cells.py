@@ -11,6 +11,8 @@ from typing import Any
 
 from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.writing.conversations import Conversations
+from prep_assets.assets.writing.image_parts import ImageParts
+from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.config.reasoning_tags import REASONING_TAGS
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.proofs.identity import Conversation, prove_identity
@@ -154,7 +156,7 @@ def _with_tags(real_data: Path, name: str, template: ChatTemplate) -> ChatTempla
 def _cell(data: Chats, template: ChatTemplate, encoder: Encoder, derive: Any, tagged: Any) -> Cell:
     refusals = _Refusals()
     reasoning = InlineReasoning("auto", REASONING_TAGS, template.shows_thinking)
-    conversations = Conversations(template, encoder, reasoning, "text", Path(), refusals)  # type: ignore[arg-type]
+    conversations = Conversations(template, encoder, reasoning, "text", ImageParts(ImageFiles(Path())), refusals)  # type: ignore[arg-type]
     kept, encoded = conversations.encode(data.items)
     found = Cell(len(data.items) + len(data.refused), len(kept))
     listed = [*refusals.of, *((row, f"schema/{refusal.reason}", str(refusal)) for row, refusal in data.refused)]

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from prep_assets.assets.checks.expected import fresh_render
 from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.writing.conversations import Conversations
+from prep_assets.assets.writing.image_parts import ImageParts
+from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.config.reasoning_tags import REASONING_TAGS
 from prep_assets.proofs.identity import prove_identity
 from prep_assets.proofs.mask import Row, prove_masks
@@ -146,7 +148,7 @@ def run(
     refusals = Refusals()
     encoder = Encoder(bound.vocabulary, bound.engines, policy_of(options or MaskOptions()), **limits)
     as_it_is = InlineReasoning("inline", REASONING_TAGS, shown=False)
-    conversations = Conversations(bound.template, encoder, as_it_is, special_in_content, Path(), refusals)  # type: ignore[arg-type]
+    conversations = Conversations(bound.template, encoder, as_it_is, special_in_content, ImageParts(ImageFiles(Path())), refusals)  # type: ignore[arg-type]
     items = [Item(_FILE, Record(0, row, {}), sample) for row, sample in enumerate(samples)]
     kept, encoded = conversations.encode(items)
     positions = [item.record.row for item in kept]

@@ -31,18 +31,18 @@ def test_documents_that_are_trained_as_their_regions_say() -> None:
     numbers = {"documents_masked": 2, "masked_tokens": 1}
     masked = document([("One", 0.0), (" two", 1.0)], [ONE, TWO, EOS], [0, 1, 1])
     summary = "2 documents are trained where their regions say so; 1 tokens are not trained"
-    assert check_document_masks([RIGHT, masked], WORDS, None) == Verdict(True, summary, numbers)
-    many = check_document_masks([masked] * 2000, WORDS, None)
+    assert check_document_masks([RIGHT, masked], WORDS, ()) == Verdict(True, summary, numbers)
+    many = check_document_masks([masked] * 2000, WORDS, ())
     assert many.summary == "2,000 documents are trained where their regions say so; 2,000 tokens are not trained"
 
 
 def test_documents_that_nothing_ends() -> None:
     """The last token is of the text, whatever it weighs."""
     whole = replace(document(HALF, [ONE, TWO, THREE], [0.5, 0.5, 1]), ended=False)
-    assert check_document_masks([whole], WORDS, None).passed
+    assert check_document_masks([whole], WORDS, ()).passed
     short = replace(document(HALF, [ONE, TWO], [0.5, 0.5]), ended=False)
-    assert not check_document_masks([short], WORDS, None).passed
-    assert check_document_masks([replace(document([("One", 0.5), (" \n", 1.0)], [ONE, LINE], [0.5, 1]), ended=False)], WORDS, None).passed
+    assert not check_document_masks([short], WORDS, ()).passed
+    assert check_document_masks([replace(document([("One", 0.5), (" \n", 1.0)], [ONE, LINE], [0.5, 1]), ended=False)], WORDS, ()).passed
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_documents_that_nothing_ends() -> None:
     ],
 )
 def test_what_is_right(given: MaskedDocument, image: int | None) -> None:
-    assert check_document_masks([given], WORDS, image).passed
+    assert check_document_masks([given], WORDS, () if image is None else (image,)).passed
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,14 @@ def test_what_is_right(given: MaskedDocument, image: int | None) -> None:
 )
 def test_what_is_wrong(given: MaskedDocument, image: int | None, says: str) -> None:
     worst = Worst("a:0", says, tuple(given.ids.tolist()), tuple(given.mask.astype(float).tolist()))
-    assert check_document_masks([RIGHT, given, RIGHT], WORDS, image) == Verdict(False, f"a:0: {says}", {"documents_masked": 1}, worst)
+    assert check_document_masks([RIGHT, given, RIGHT], WORDS, () if image is None else (image,)) == Verdict(
+        False, f"a:0: {says}", {"documents_masked": 1}, worst
+    )
 
 
 def test_long_runs_are_shown_by_their_beginning() -> None:
     wrong = document([("One" * 100, 0.5)], [ONE] * 101 + [EOS], [0.5] * 102)
-    worst = check_document_masks([wrong], WORDS, None).worst
+    worst = check_document_masks([wrong], WORDS, ()).worst
     shown = [f"{(0.5, 'One' * count)!r}"[:120] for count in (101, 100)]
     assert worst is not None and worst.note == f"run 0 is {shown[0]}, the source says {shown[1]}"
 
@@ -105,4 +107,4 @@ def test_regions_that_are_dropped_and_texts_that_are_normalized() -> None:
     lower: Any = vocabulary("<e>", "one")
     lower.backend = SimpleNamespace(normalizer=SimpleNamespace(normalize_str=lambda text: text.lower()))
     given = MaskedDocument("a:0", dropped, np.array([1, 0]), np.array([0.5, 0.5], np.float32))
-    assert check_document_masks([given], lower, None).passed
+    assert check_document_masks([given], lower, ()).passed

@@ -40,7 +40,7 @@ def test_the_placeholder_stands_where_the_image_stood_and_the_path_nowhere(sampl
     rendered = render(sample, template("<img>" * patches))
     regions = [region for turn in sample.turns for region in turn.regions if region.kind == IMAGE]
     assert not any(region.text in rendered.text for region in regions)
-    assert [path for _, _, path in rendered.images] == [region.text for region in regions]
+    assert [region for _, _, region in rendered.images] == regions
     assert [rendered.text[start:end] for start, end, _ in rendered.images] == ["<img>" * patches] * len(regions)
     assert rendered.text.count("<img>") == patches * len(regions)
     assert not any(low < end and start < high for low, high in rendered.content for start, end, _ in rendered.images)

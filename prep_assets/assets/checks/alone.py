@@ -21,7 +21,7 @@ from prep_assets.assets.writing.contrasts import Judged
 from prep_assets.assets.writing.conversations import conversations_of
 from prep_assets.assets.writing.documents import document_text
 from prep_assets.assets.writing.groups import Tokenize
-from prep_assets.assets.writing.images import ImageFiles
+from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.pairs import encode_pairs, pair_renderer
@@ -164,8 +164,8 @@ def documents(store: Store, second: Second) -> Reasons:
 
 def _masked_documents(store: Store, second: Second) -> Judge:
     workspace, family = store.workspace, store.workspace.family(Pretrain)
-    files = ImageFiles(workspace.image_folder(second.domain))
-    documents, heard = MaskedDocuments(untemplated(workspace, family), files, family), Heard()
+    images = ImageParts.of_domain(workspace, family, second.domain)
+    documents, heard = MaskedDocuments(untemplated(workspace, family), images, family), Heard()
     encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), POLICY, trains=False)
 
     def judge(item: Item) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.assets.checks.counted import counted
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import pair_sample
-from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.models import Domain, Preference, Pretrain, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.answers import examples_again
@@ -111,10 +111,11 @@ def document_conversations(store: Store, stream: TokenStore) -> Iterator[Convers
     domain, vocabulary = domain_of(family, store.partition), store.vocabulary
     convert = converter(domain, Sample)
     special = {"eos_token": vocabulary.special["eos_token"]} if family.append_eod else {}
-    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image_placeholder(family))
+    again, image = counted(store), store.workspace.image_placeholder(family)
+    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image)
     begin = int(documents_begin_with(vocabulary, family.bos) is not None)
     for number, identity, record in source_records(store, store.partition, stream):
-        turns = sample_of(convert, record, identity).turns
+        turns = again(sample_of(convert, record, identity)).turns
         document = Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
         yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
 
@@ -126,10 +127,11 @@ def sft_reading(store: Store) -> Callable[[Sample | PlainChat], Sample]:
     """What a build makes of the example of a row before it renders it: reasoning told apart, control tokens taken out where they are."""
     recipe, shown = store.recipe, store.workspace.template(store.workspace.family(Sft)).shows_thinking
     pattern = control_pattern(store.vocabulary.control) if recipe["special_in_content"] == "strip" else None
+    again = counted(store)
 
     def read(example: Sample | PlainChat) -> Sample:
         whole = example.sample() if isinstance(example, PlainChat) else example
-        return treat(read_again(whole, recipe, shown=shown), pattern, "strip")[0]
+        return treat(read_again(again(whole), recipe, shown=shown), pattern, "strip")[0]
 
     return read
 
@@ -248,8 +250,8 @@ def fresh_render(
 
 
 def shown_text(turn: Turn, image: str) -> str:
-    """The text of a turn as it is trained on, with `image` for each of its images."""
-    return "".join(image if region.kind == IMAGE else region.text for region in turn.regions if not region.drop)
+    """The text of a turn as it is trained on, with `image` for each of its images that has no placeholder of its own."""
+    return "".join(region.placeholder or image if region.kind == IMAGE else region.text for region in turn.regions if not region.drop)
 
 
 # -- preferences ------------------------------------------------------------------------------------------------------------------------

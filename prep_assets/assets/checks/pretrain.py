@@ -20,6 +20,7 @@ from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.images import stored_image_id
+from prep_assets.config.image_rules import tokens_around
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
 from prep_assets.proofs.document_masks import MaskedDocument, check_document_masks
@@ -67,7 +68,10 @@ def masked_documents(store: Store, stream: TokenStore) -> Iterator[MaskedDocumen
 
 def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> Verdict:
     """The check of masks, with the family's vocabulary and image token."""
-    return check_document_masks(documents, store.vocabulary, stored_image_id(store.workspace, store.family))
+    token, rule = stored_image_id(store.workspace, store.family), store.workspace.image_rule(store.family)
+    around = tokens_around(rule) if rule is not None else ()
+    images = [] if token is None else [token, *(store.vocabulary.control[each] for each in around)]
+    return check_document_masks(documents, store.vocabulary, images)
 
 
 def _all_trained(store: Store) -> Verdict:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from prep_assets.assets.checks.alone import alone
+from prep_assets.assets.checks.counted import counted
 from prep_assets.assets.checks.expected import shown_text
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.stage import Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
-from prep_assets.config.image_token import image_placeholder
+from prep_assets.errors import CheckFailed
 from prep_assets.proofs.held_out import canonical_json, is_held_out
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
 from prep_assets.proofs.selection import Rules, select
@@ -146,8 +148,16 @@ def by_prompt(gives: type) -> Callable[[Store, Second], Callable[[Mapping[str, A
 
 def by_text(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
     """The text of a document decides whether it is held out."""
-    convert, image = converter(second.domain, Sample), image_placeholder(store.family) or ""
-    return lambda payload: _text_of(apply(convert, payload), image).encode()
+    convert, image = converter(second.domain, Sample), store.workspace.image_placeholder(store.family)
+    again = counted(store)
+
+    def text(payload: Mapping[str, Any]) -> bytes:
+        document = apply(convert, payload)
+        with suppress(CheckFailed):  # a refused record, which is on no side
+            document = again(document) if isinstance(document, Sample) else document
+        return _text_of(document, image).encode()
+
+    return text
 
 
 def _prompt_of(example: object) -> Any:

@@ -27,4 +27,5 @@ PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows
 def image_verdicts(store: Store, streams: Iterable[TokenStore | PackedStore]) -> Iterator[Verdict]:
     """Whether images stand where the image token does; nothing where the family refuses images."""
     token = stored_image_id(store.workspace, store.family)
-    yield from () if token is None else (check_images(each, token) for each in streams)
+    rule = store.workspace.image_rule(store.family)
+    yield from () if token is None else (check_images(each, token, rule) for each in streams)

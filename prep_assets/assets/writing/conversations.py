@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.block import Block
+from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.images import ImageFiles, shown_images, stored_image_id
 from prep_assets.assets.writing.in_order import in_order
 from prep_assets.assets.writing.oldest_rounds import without_too_many
@@ -46,7 +46,7 @@ class Conversations:
         template, encoder: how.
         reasoning: how reasoning in the text of answers is read.
         special_in_content: what happens to control tokens that are typed in content.
-        images: folder that paths of images are relative to; `None`: only URLs are accepted.
+        images: the images of records.
         quarantine: where refused records go.
         made_by: the tokenizer that made the ids that rows bring, as the domain names it; `None` where it names none.
         image: the id that stands for an image; `None` where there can be none.
@@ -60,7 +60,7 @@ class Conversations:
     encoder: Encoder
     reasoning: InlineReasoning
     special_in_content: SpecialInContent
-    images: Path | None
+    images: ImageParts
     quarantine: Quarantine
     made_by: str | None = None
     image: int | None = None
@@ -68,11 +68,6 @@ class Conversations:
     control_tokens: int = 0
     reasoning_left_out: int = 0
     images_cut_away: int = 0
-
-    @cached_property
-    def files(self) -> ImageFiles:
-        """The images themselves."""
-        return ImageFiles(self.images)
 
     @cached_property
     def tokenized(self) -> TokenizedRows:
@@ -188,10 +183,7 @@ class Conversations:
         if example.label is False:
             raise Refused("undesirable", "its label says that the answer is a bad one; SFT would teach it", stage="render")
         # without an image token rendering refuses the record, whatever its images are
-        for image in shown_images(example.turns) if self.template.image else ():
-            # pictures are never decoded; one that is not there would be trained on as if it were
-            self.files.digest(image.text)
-        return self.reasoning.read(example)
+        return self.reasoning.read(self.images.ready(example) if self.template.image else example)
 
     def _render(self, sample: Sample) -> Rendered:
         rendered = render(sample, self.template)
@@ -210,10 +202,10 @@ class Conversations:
 
     def _refuse_typed_images(self, sample: Sample) -> None:
         """Where typed control tokens are let through, one that stands for images would be an image that nobody has."""
-        found = self._pattern.match(self.template.image) if self._pattern is not None else None
-        for region in (region for turn in sample.turns for region in turn.regions) if found is not None else ():
-            if region.kind != IMAGE and found is not None and found[0] in region.text:
-                raise Refused("image_token_in_content", f"{found[0]!r} stands for images, and is typed in a text", stage="render")
+        tokens = {self.template.image_token, self.images.token} - {""}
+        for region in (region for turn in sample.turns for region in turn.regions if region.kind != IMAGE):
+            if typed := sorted(token for token in tokens if token in region.text):
+                raise Refused("image_token_in_content", f"{typed[0]!r} stands for images, and is typed in a text", stage="render")
 
     @cached_property
     def _options(self) -> MaskOptions:
@@ -258,7 +250,7 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
         keep_stop=family.truncation_keeps_stop,
         keeps=family.truncation_keeps,
     )
-    template, reasoning, images = workspace.template(family), inline_reasoning(workspace, family), workspace.image_folder(domain)
+    template, reasoning = workspace.template(family), inline_reasoning(workspace, family)
     if domain.tokenized_by is not None:
         workspace.check_tokenized_by(family, domain.tokenized_by)
     return Conversations(
@@ -266,7 +258,7 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
         encoder,
         reasoning,
         family.special_in_content,
-        images,
+        ImageParts.of_domain(workspace, family, domain),
         quarantine,
         domain.tokenized_by,
         stored_image_id(workspace, family),

@@ -11,9 +11,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.config.image_rules import ImageRule, tokens_around
 from prep_assets.config.image_token import image_token
 from prep_assets.config.models import Chat, Family, Pretrain
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.records.resolution import resolution_of
 from prep_assets.samples import IMAGE, Region, Turn
 from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.manifest import file_hash
@@ -28,7 +30,7 @@ REMEMBERED = 1 << 16
 """Images whose digests are kept, so that one that many records share is hashed once."""
 
 
-def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: str = "") -> int | None:
+def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: str = "", rule: ImageRule | None = None) -> int | None:
     """The id of the image token; `None` where the family refuses images.
 
     Only a control token will do: whoever types its text in a record does not get its id, so each one in a store stands for an image.
@@ -36,6 +38,7 @@ def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: st
     Args:
         stop: the token that ends turns.
         written: what the build itself writes around the words of records.
+        rule: how many tokens an image has.
 
     Raises:
         ConfigError: the token is none of the tokenizer's control tokens, one that ends texts or turns, or one in `written`. The padding is
@@ -56,6 +59,11 @@ def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: st
             f"image_token {token!r} is written by the chat template or as a sentinel of fim, so it could not tell where images stand. "
             "Name another control token, or add one to the tokenizer"
         )
+    if missing := [each for each in (tokens_around(rule) if rule else ()) if each not in vocabulary.control]:
+        raise ConfigError(
+            f"image_tokens: {rule.rule if rule else ''} writes {', '.join(map(repr, missing[:5]))}, no control token of tokenizer {vocabulary.name}. "
+            "Take the model's own tokenizer, or name the tokens that it has"
+        )
     return vocabulary.control[token]
 
 
@@ -69,7 +77,7 @@ def stored_image_id(workspace: Workspace, family: Family) -> int | None:
         stop, written = template.stop_token, _frame(template)
     elif isinstance(family, Pretrain) and (fim := family.preprocessing.fim).rate:
         written = "\n".join((fim.prefix_token, fim.suffix_token, fim.middle_token))
-    return image_id(family, workspace.vocabulary(family), stop, written)
+    return image_id(family, workspace.vocabulary(family), stop, written, workspace.image_rule(family))
 
 
 def _frame(template: ChatTemplate) -> str:
@@ -130,9 +138,17 @@ class ImageFiles:
         except (OSError, ValueError) as error:
             raise Refused("unreadable_image", f"{str(where)[:400]}: {str(error)[:100]}", stage="render") from error
 
+    def resolution(self, path: str) -> tuple[int, int] | None:
+        """Width and height of an image, from the header of its file; `None` for a URL.
+
+        Raises:
+            Refused: ``unreadable_image``; else as `digest`.
+        """
+        return None if REMOTE.match(path) else self._resolution(self._place(path))
+
     def block(self, placed: Placed) -> ImageBlock:
         """What is stored of images: where they stand, their paths and digests."""
-        images = [Image(path, self.digest(path)) for path in placed.paths]
+        images = [Image(each.text, self.digest(each.text), each.size if each.placeholder else None) for each in placed.regions]
         return ImageBlock(placed.record, placed.start, placed.length, images)
 
     def _place(self, path: str) -> Path:
@@ -157,3 +173,7 @@ class ImageFiles:
     def _digest(self) -> Callable[[Path], str]:
         # of one build only: a process that runs for days must notice another image
         return lru_cache(REMEMBERED)(file_hash)
+
+    @cached_property
+    def _resolution(self) -> Callable[[Path], tuple[int, int]]:
+        return lru_cache(REMEMBERED)(resolution_of)

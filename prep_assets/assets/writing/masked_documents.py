@@ -18,8 +18,8 @@ from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Item, held_out
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.documents import Sizes
-from prep_assets.assets.writing.images import ImageFiles, shown_images
-from prep_assets.config.image_token import image_placeholder
+from prep_assets.assets.writing.image_parts import ImageParts
+from prep_assets.assets.writing.images import shown_images
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.quarantine import Quarantine
@@ -63,7 +63,7 @@ def _weights(sample: Sample) -> list[float]:
 def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
     """What documents are rendered with: no template, only what stands for an image."""
     control = tuple(sorted(workspace.vocabulary(family).control))
-    return ChatTemplate("none", "", {}, control=control, image=image_placeholder(family))
+    return ChatTemplate("none", "", {}, control=control, image=workspace.image_placeholder(family))
 
 
 def write_masked_documents(
@@ -81,7 +81,7 @@ def write_masked_documents(
         raise ConfigError(
             f"{reading.name} has images or regions that are not trained: preprocessing.fim would cut documents around them. Set fim.rate to 0"
         )
-    documents = MaskedDocuments(untemplated(workspace, family), ImageFiles(workspace.image_folder(reading.domain)), family)
+    documents = MaskedDocuments(untemplated(workspace, family), ImageParts.of_domain(workspace, family, reading.domain), family)
     ends = ends_of(vocabulary, family.bos, family.append_eod)
     encoder = Encoder(vocabulary, workspace.engines(family), POLICY, trains=False)
     counts = {"read": 0, "kept": 0, "tokens": 0, "tokens_train": 0, "tokens_dev": 0, "images": 0, "trained_tokens": 0}
@@ -104,7 +104,7 @@ def write_masked_documents(
             ids, lengths = ends.around(encoded.ids[chosen], per_document[rows])
             loss = ends.weights_around(encoded.loss[chosen], per_document[rows], ending[rows])
             records = [kept[int(at)].record for at in encoded.kept[rows]]
-            images = documents.files.block(encoded.images.of(rows))
+            images = documents.images.files.block(encoded.images.of(rows))
             block = {"tokens": ids, "loss_mask": loss.astype(dtype)}
             writer.append(block, lengths, [each.file for each in records], [each.row for each in records], images)
             counts["tokens_dev" if split else "tokens_train"] += len(ids)
@@ -121,8 +121,8 @@ POLICY = MaskPolicy({}, "train", "none")
 class MaskedDocuments:
     """The documents of a domain, checked and rendered."""
 
-    def __init__(self, template: ChatTemplate, files: ImageFiles, family: Pretrain) -> None:
-        self._template, self.files, self._options = template, files, family.preprocessing
+    def __init__(self, template: ChatTemplate, images: ImageParts, family: Pretrain) -> None:
+        self._template, self.images, self._options = template, images, family.preprocessing
         self._sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
 
     def render(self, items: Sequence[Item], quarantine: Quarantine) -> tuple[list[Item], list[Rendered]]:
@@ -139,8 +139,7 @@ class MaskedDocuments:
     def _render(self, example: Example) -> Rendered:
         if not isinstance(example, Sample):
             raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
-        for image in shown_images(example.turns):
-            self.files.digest(image.text)
+        example = self.images.ready(example)
         if not any(_weights(example) or [1.0]):
             raise Refused("nothing_to_train", "every region of this document weighs 0", stage="pretrain")
         rendered = render(example, self._template)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.config.image_rules import ImageRule, tokens_around
 from prep_assets.config.models import Family
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.images import image_fault
@@ -70,12 +71,13 @@ def blocks(array: Any, size: int = BLOCK) -> Iterator[npt.NDArray[Any]]:
         yield np.asarray(array[start : start + size])
 
 
-def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int | None = None) -> TokenStore:
+def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int | None = None, rule: ImageRule | None = None) -> TokenStore:
     """Structural checks on a token stream: parts fit together, records are not empty, ids are inside the vocabulary, images stand where the
     image token does.
 
     Args:
         image: id of the image token; `None` where there can be no images.
+        rule: how many tokens an image has; `None`: nothing but the image token stands for one.
 
     Raises:
         StoreError: one of these does not hold.
@@ -87,7 +89,9 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int 
     for block in blocks(store.arrays["tokens"]):
         if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
             raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
-    if image is not None and (fault := image_fault(store.images, store.arrays, store.starts, lengths, image)) is not None:
+    mixed = rule is not None and bool(tokens_around(rule))
+    fault = None if image is None else image_fault(store.images, store.arrays, store.starts, lengths, image, mixed=mixed)
+    if fault is not None:
         raise StoreError(
             f"{stream}: {fault}. Where the chat template writes the image token by itself, name another control token as image_token"
         )
