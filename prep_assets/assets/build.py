@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Build:
         plain_recipe: the recipe without this run's overrides.
         write: writes the payload into an empty directory and refused records into the quarantine file.
         audit: structural checks on what was written; raises to forbid publication.
+        options: what this run sets over the configuration file.
         may_be_empty: whether a store that nothing was read for is sound, e.g. where the configuration has no domain for it.
     """
 
@@ -34,6 +35,7 @@ class Build:
     write: Callable[[Path, Path], Draft]
     audit: Callable[[Path], None]
     may_be_empty: Callable[[], bool] = lambda: False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -55,6 +57,7 @@ class Build:
                     config_key=build_key(self.plain_recipe),
                     recipe=dict(self.recipe),
                     audit=self.audit,
+                    options=self.options if self.overrides else None,
                     draft=draft,
                     again=again,
                 )

@@ -184,6 +184,7 @@ class Asset:
             lambda payload, quarantine: self.write(workspace, partition, payload, quarantine),
             lambda payload: self.audit(workspace, partition, payload),
             lambda: self.may_be_empty(workspace, partition),
+            workspace.overrides.get(self.family, {}),
         )
 
 

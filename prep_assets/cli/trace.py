@@ -32,6 +32,9 @@ def trace(
     stream: Annotated[
         str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
     ] = None,
+    draft: Annotated[
+        bool, typer.Option("--draft", help="The last store that options of one run gave, instead of the current one.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
 ) -> None:
     """Show which source rows a row is made of; with --token, what the token stands for and why it is trained or not.
@@ -44,7 +47,7 @@ def trace(
     from prep_assets.lineage.trace import trace as traced
 
     workspace = Workspace.open()
-    found = traced(workspace, asset, row, partition=partition, stream=stream)
+    found = traced(workspace, asset, row, partition=partition, stream=stream, draft=draft)
     if not as_json:
         show_trace(out(), workspace, found, token)
     elif token is None:
@@ -148,7 +151,8 @@ def _title(trace: Trace) -> str:
     place = trace.row.place
     partition = f"[{place.partition}]" if place.partition else ""
     stream = f" {place.stream}" if place.stream and place.stream != place.asset else ""
-    return f"{place.asset}{partition}{stream} row {place.row:,} of {trace.row.count:,}"
+    draft = " (draft)" if f"{place.asset}{partition} (draft)" in trace.hashes else ""
+    return f"{place.asset}{partition}{draft}{stream} row {place.row:,} of {trace.row.count:,}"
 
 
 def _record(traced: Traced) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,6 @@ from prep_assets.lineage.why import Why
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.samples import ASSISTANT, DOCUMENT, TEXT, USER, Contrast, Group, Pair, Prompt, Record, Sample
 from prep_assets.schemas.registry import apply
-from prep_assets.stores.published import Published
 from prep_assets.tokenization.cuts import characters
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.ends import ends_of
@@ -142,19 +142,19 @@ def _cut(workspace: Workspace, family: Pretrain, text: str, cut: Cut) -> Sequenc
     return Sequence(text, ids, np.ones(len(ids), np.float32), starts, ends, why)
 
 
-def pairs(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, Any]]:
-    """Record → its line in ``preferences.jsonl`` or one of its neighbours."""
+def pairs(workspace: Workspace, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in ``preferences.jsonl`` or one of its neighbours, in the form that the store has."""
     family = workspace.family(Preference)
     convert, reasoning = converter(domain_of(family, name), Pair), unrendered_reasoning(family)
-    form = form_of(_current(workspace, "preferences_by_domain", name).directory)
+    form = form_of(store)
     return lambda record: _as_json(preference_row(reasoning.read(apply(convert, record.payload)), form))
 
 
-def prompts(workspace: Workspace, name: str) -> Callable[[Record], Mapping[str, Any]]:
-    """Record → its line in ``rl_prompts_train.jsonl`` or its neighbour."""
+def prompts(workspace: Workspace, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
+    """Record → its line in ``rl_prompts_train.jsonl`` or its neighbour, in the form that the store has."""
     family = workspace.family(Rl)
     convert, reasoning = converter(domain_of(family, name), Prompt), unrendered_reasoning(family)
-    form = form_of(_current(workspace, "rl_prompts_by_domain", name).directory)
+    form = form_of(store)
     return lambda record: _as_json(prompt_row(prompt_of(reasoning.read(apply(convert, record.payload))), form))
 
 
@@ -204,12 +204,6 @@ def groups(workspace: Workspace, name: str) -> Derive:
 
 def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], why: Why) -> Sequence:
     return spelled(vocabulary, ids, np.full(len(ids), why.trained, np.float32), lambda token: why)
-
-
-def _current(workspace: Workspace, asset: str, name: str) -> Published:
-    published = workspace.published(asset, name)
-    assert published is not None
-    return published
 
 
 def _as_json(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,9 @@ from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
+
+DRAFT = " (draft)"
+"""Behind the label of a draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,14 @@ def is_export(asset: str) -> bool:
 
 
 class Opened:
-    """Stores that can be traced: what they were made from is still what it was."""
+    """Stores that can be traced: what they were made from is still what it was.
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace.plain
+    Args:
+        draft: asset and partition of a store whose draft is meant. What it was made from are current stores.
+    """
+
+    def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
+        self.workspace, self.draft = workspace.plain, draft
         # an object's own caches, so that they go when it goes
         self.published = cache(self._published)
         self.tokens = cache(self._tokens)
@@ -59,8 +67,38 @@ class Opened:
         self.groups = cache(self._groups)
         self.export = cache(self._export)
 
+    def made_with(self, asset: str, partition: str = "") -> Workspace:
+        """The workspace as the build of a store saw it: with the options of the run that made it, where it is the draft."""
+        if (asset, partition) != self.draft:
+            return self.workspace
+        store = self.workspace.place(asset, partition).draft()
+        return self.workspace.overriding(EVERY[asset].family, store.manifest.options) if store else self.workspace
+
+    def label(self, asset: str, partition: str = "") -> str:
+        """How a store is called."""
+        return self.workspace.place(asset, partition).label + (DRAFT if (asset, partition) == self.draft else "")
+
+    def _draft(self, asset: str, partition: str) -> Published:
+        label, command = self.workspace.place(asset, partition).label, build_command(asset, partition)
+        if asset.endswith("_raw"):
+            raise StoreError(f"a draft of {label} has no rows of its own: trace the current store, or a draft of what is made from it")
+        published = self.workspace.place(asset, partition).draft()
+        if published is None:
+            raise StoreError(f"{label} has no draft. Options of one run make one:\n  {command} --set KEY=VALUE")
+        recipe = asset_named(asset, self.workspace).recipe(self.made_with(asset, partition), partition)
+        if published.manifest.build_key != build_key(recipe):
+            changed = ", ".join(differences(published.manifest.recipe, recipe))
+            options = (
+                json.dumps(published.manifest.options) if published.manifest.options else "which an earlier release did not write down"
+            )
+            raise StoreError(
+                f"the draft of {label} is not what its options ({options}) would give now (changed: {changed}). Build it again:\n"
+                f"  {command} --set KEY=VALUE"
+            )
+        return published
+
     def _published(self, asset: str, partition: str = "") -> Published:
-        """The current store, whatever its checks say.
+        """The current store, whatever its checks say; or the draft, where that is meant.
 
         Raises:
             StoreError: there is none, or it is not what the configuration and the sources give; the message says what changed.
@@ -74,6 +112,8 @@ class Opened:
                 if self.workspace.place(above.name, key).exists and place.exists:
                     raise StoreError(f"{place.label} is out of date, because {error}") from error
                 raise
+        if (asset, partition) == self.draft:
+            return self._draft(asset, partition)
         published = open_published(self.workspace.stores, asset, partition, remedy=command)
         recipe = found.recipe(self.workspace, partition)
         if published.manifest.config_key != build_key(recipe):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from prep_assets.config.models import Rl
 from prep_assets.errors import ConfigError, Refused, StoreError
 from prep_assets.exports.source import SIDES
 from prep_assets.lineage import derive
-from prep_assets.lineage.opened import Opened
+from prep_assets.lineage.opened import DRAFT, Opened
 from prep_assets.lineage.rows import Origin, Piece, Place, Row, read_row, stream_of
 from prep_assets.lineage.sequence import Sequence as Tokens
 from prep_assets.lineage.sources import files_of, nth_row, read_rows
@@ -93,32 +94,51 @@ class Trace:
     def hashes_of(self, traced: Traced) -> Mapping[str, Mapping[str, Any]]:
         """`hashes` of the stores on the way to one piece."""
         labels = [f"{asset}[{partition}]" if partition else asset for asset, partition in _stores(traced.piece)]
-        return {label: self.hashes[label] for label in labels}
+        return {label: hashes for label, hashes in self.hashes.items() if label.removesuffix(DRAFT) in labels}
 
 
-def trace(workspace: Workspace, asset: str, row: int, *, partition: str | None = None, stream: str | None = None) -> Trace:
+def trace(
+    workspace: Workspace, asset: str, row: int, *, partition: str | None = None, stream: str | None = None, draft: bool = False
+) -> Trace:
     """Trace one row.
 
     Args:
         row: row, record, line or group, counted from 0; of a raw asset over all its files.
         partition: a domain, for an asset that has one store for each.
         stream: which stream, table or file of the store, where it has several.
+        draft: the store that a run with options of its own made last, in place of the current one.
 
     Raises:
         ConfigError: no such asset, partition, stream or row; or an asset that has no rows.
         StoreError: the store is missing, or out of date.
         SourceError: a source changed since it was read.
     """
-    tracer = Tracer(workspace)
+    tracer = Tracer(workspace, store_of(workspace, asset, partition) if draft else None)
     place = tracer.place(asset, row, partition, stream)
     return tracer.trace([place])[0]
 
 
-class Tracer:
-    """Traces many rows of a workspace; each store is opened once, and each source file is read once for all rows asked for together."""
+def store_of(workspace: Workspace, asset: str, partition: str | None) -> tuple[str, str]:
+    """The one store that is meant.
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.opened = Opened(workspace)
+    Raises:
+        ConfigError: no such asset or partition, or several of which none is chosen.
+    """
+    found, known = asset_and_partitions(workspace, asset, partition)
+    if len(known) > 1:
+        raise ConfigError(f"{asset} has one store for each domain. Say which with --partition: {', '.join(known)}")
+    return found.name, known[0]
+
+
+class Tracer:
+    """Traces many rows of a workspace; each store is opened once, and each source file is read once for all rows asked for together.
+
+    Args:
+        draft: asset and partition of a store whose draft is traced.
+    """
+
+    def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
+        self.opened = Opened(workspace, draft)
         self.workspace = self.opened.workspace
         self._derive: dict[tuple[str, str], Any] = {}
 
@@ -128,10 +148,8 @@ class Tracer:
         Raises:
             ConfigError, StoreError: as `trace`.
         """
-        found, known = asset_and_partitions(self.workspace, asset, partition)
-        if len(known) > 1:
-            raise ConfigError(f"{asset} has one store for each domain. Say which with --partition: {', '.join(known)}")
-        return Place(found.name, known[0], stream_of(self.opened.published(found.name, known[0]), stream), row)
+        store = store_of(self.workspace, asset, partition)
+        return Place(*store, stream_of(self.opened.published(*store), stream), row)
 
     def trace(self, places: Sequence[Place]) -> list[Trace]:
         """Trace rows, in the order given."""
@@ -189,25 +207,26 @@ class Tracer:
             assert record is not None
             return None, self._of(last.asset, piece, _SEQUENCES)(file, record)[piece.part]
         if last.asset == "arithmetic_prompts":
-            line = _arithmetic(self.workspace, last.row)
+            line = _arithmetic(self.opened.made_with(last.asset), last.row)
         else:
             line = self._of(last.asset, piece, _LINES)(record)
-        if len(piece.path) == 1 or (first := _tokens_place(piece.path)) is None:
+        if len(piece.path) == 1 or (tokens := _tokens_place(piece.path)) is None:
             return line, None
-        if first.stream.rpartition("/")[2] in SIDES:
-            return line, derive.pair_sequence(self.workspace, line, first.stream)
-        return line, derive.prompt_sequence(self.workspace, line)
+        workspace = self.opened.made_with(tokens.asset, tokens.partition)
+        if tokens.stream.rpartition("/")[2] in SIDES:
+            return line, derive.pair_sequence(workspace, line, tokens.stream)
+        return line, derive.prompt_sequence(workspace, line)
 
-    def _of(self, asset: str, piece: Piece, makers: Mapping[str, Callable[[Workspace, str], Any]]) -> Any:
+    def _of(self, asset: str, piece: Piece, makers: Mapping[str, Callable[[Opened, str], Any]]) -> Any:
         assert piece.origin is not None
         key = (asset, piece.origin.domain)
         if key not in self._derive:
-            self._derive[key] = makers[asset](self.workspace, piece.origin.domain)
+            self._derive[key] = makers[asset](self.opened, piece.origin.domain)
         return self._derive[key]
 
     def _hashes(self, row: Row) -> Mapping[str, Mapping[str, Any]]:
         stores = [(row.place.asset, row.place.partition), *(store for piece in row.pieces for store in _stores(piece))]
-        return {self.workspace.place(*store).label: self.opened.hashes(*store) for store in dict.fromkeys(stores)}
+        return {self.opened.label(*store): self.opened.hashes(*store) for store in dict.fromkeys(stores)}
 
 
 def _stores(piece: Piece) -> list[tuple[str, str]]:
@@ -216,20 +235,25 @@ def _stores(piece: Piece) -> list[tuple[str, str]]:
     return found if piece.origin is None else [*found, (piece.origin.raw, piece.origin.domain)]
 
 
-_SEQUENCES: Mapping[str, Callable[[Workspace, str], derive.Derive]] = {
-    "sft_tokens": derive.conversations,
-    "pretrain_tokens": derive.documents,
-    "rl_groups_by_domain": derive.groups,
+_SEQUENCES: Mapping[str, Callable[[Opened, str], derive.Derive]] = {
+    "sft_tokens": lambda opened, name: derive.conversations(opened.made_with("sft_tokens", name), name),
+    "pretrain_tokens": lambda opened, name: derive.documents(opened.made_with("pretrain_tokens", name), name),
+    "rl_groups_by_domain": lambda opened, name: derive.groups(opened.made_with("rl_groups_by_domain", name), name),
 }
-_LINES: Mapping[str, Callable[[Workspace, str], Callable[[Record], Mapping[str, Any]]]] = {
-    "preferences_by_domain": derive.pairs,
-    "rl_prompts_by_domain": derive.prompts,
-    "contrastive": derive.contrasts,
+_LINES: Mapping[str, Callable[[Opened, str], Callable[[Record], Mapping[str, Any]]]] = {
+    "preferences_by_domain": lambda opened, name: derive.pairs(*_lines(opened, "preferences_by_domain", name)),
+    "rl_prompts_by_domain": lambda opened, name: derive.prompts(*_lines(opened, "rl_prompts_by_domain", name)),
+    "contrastive": lambda opened, name: derive.contrasts(opened.made_with("contrastive", name), name),
 }
+
+
+def _lines(opened: Opened, asset: str, name: str) -> tuple[Workspace, str, Path]:
+    return opened.made_with(asset, name), name, opened.published(asset, name).directory
 
 
 def _tokens_place(path: Sequence[Place]) -> Place | None:
-    return next((place for place in path if holds(place.asset, TokenStore)), None)
+    """The store in which a record was tokenized: of those on the way, the one next to its source."""
+    return next((place for place in reversed(path) if holds(place.asset, TokenStore)), None)
 
 
 def _arithmetic(workspace: Workspace, number: int) -> Mapping[str, Any]:

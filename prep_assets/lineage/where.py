@@ -30,6 +30,7 @@ class Found:
         start, end: tokens of the row; both 0 of a line of text.
         first: which token of the record's sequence stands at `start`.
         part: which of its sequences: of a chat that became several examples, of a pair, of a group's responses.
+        draft: whether the store is a draft.
     """
 
     asset: str
@@ -40,6 +41,7 @@ class Found:
     end: int
     first: int
     part: int
+    draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class NotHere:
         reason: ``stage/reason`` as it is counted; ``left_out`` of tokens that packing left out, ``not_read`` of a row that is not asked for.
         detail: in words.
         winner: of a duplicate, the record that came first.
+        draft: whether the store is a draft.
     """
 
     asset: str
@@ -58,6 +61,7 @@ class NotHere:
     reason: str
     detail: str
     winner: str | None = None
+    draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,12 @@ class Whereabouts:
     unknown: tuple[tuple[str, str], ...]
 
 
-def where(workspace: Workspace, record: str) -> list[Whereabouts]:
+def where(workspace: Workspace, record: str, *, drafts: bool = False) -> list[Whereabouts]:
     """Everything that holds a record, family by family.
 
     Args:
         record: ``DOMAIN#FILE:ROW``, or ``DOMAIN#ROW`` where the domain has one file; rows count from 0.
+        drafts: look into the drafts as well.
 
     Raises:
         ConfigError: no such domain, file or row.
@@ -98,7 +103,7 @@ def where(workspace: Workspace, record: str) -> list[Whereabouts]:
     domain, rest, families = _families(opened.workspace, record)
     for family in families:
         try:
-            found.append(_Search(opened, family, *origin_of(opened, f"{family}_raw", domain, rest)).search())
+            found.append(_Search(opened, family, *origin_of(opened, f"{family}_raw", domain, rest), drafts).search())
         except PrepAssetsError as error:  # a domain of the same name may have other files, or not be built yet, in another family
             faults.append(error)
             if not isinstance(error, ConfigError):
@@ -151,8 +156,8 @@ def origin_of(opened: Opened, raw: str, domain: str, rest: str) -> tuple[Origin,
 
 
 class _Search:
-    def __init__(self, opened: Opened, family: str, origin: Origin, file: SourceFile) -> None:
-        self._opened, self._family, self._origin, self._file = opened, family, origin, file
+    def __init__(self, opened: Opened, family: str, origin: Origin, file: SourceFile, drafts: bool) -> None:
+        self._opened, self._family, self._origin, self._file, self._drafts = opened, family, origin, file, drafts
         self._workspace = opened.workspace
         self._configured: Family = self._workspace.family(FAMILIES[family])
         self._id = record_id(file, origin.row)
@@ -165,51 +170,72 @@ class _Search:
         found: list[Found] = []
         not_here: list[NotHere] = []
         unknown = []
-        for asset, partition in self._stores():
+        for opened, asset, partition in self._stores():
+            draft = opened.draft is not None
             try:
                 here = [
-                    Found(asset.name, partition, place.stream, place.row, piece.start, piece.end, piece.first, piece.part)
-                    for place, piece in pieces_of(self._opened, asset.name, partition, self._origin)
+                    Found(asset.name, partition, place.stream, place.row, piece.start, piece.end, piece.first, piece.part, draft)
+                    for place, piece in pieces_of(opened, asset.name, partition, self._origin)
                 ]
-                not_here += self._refusals(asset, partition, found)
+                not_here += self._refusals(opened, asset, partition, found)
             except StoreError as error:
-                unknown.append((self._workspace.place(asset.name, partition).label, _why(error)))
+                unknown.append((opened.label(asset.name, partition), _why(error)))
                 continue
             found += here
-        not_here += self._left_out(found)
+        not_here += self._left_out(found, draft=False)
+        if ("sft_packed", "") in self._drafted():
+            not_here += self._left_out(found, draft=True)
         if not found and not not_here and not unknown:
             not_here.append(NotHere(self._origin.raw, self._origin.domain, "not_read", self._not_read()))
         payload = self._record.payload
         return Whereabouts(self._family, self._origin.domain, self._id, payload, tuple(found), tuple(not_here), tuple(unknown))
 
-    def _stores(self) -> Iterator[tuple[Asset, str]]:
-        """Every store of the family that may hold the record."""
+    def _stores(self) -> Iterator[tuple[Opened, Asset, str]]:
+        """Every store of the family that may hold the record, then every draft that is asked for."""
+        drafted = self._drafted()
+        for asset, partition in self._places():
+            yield self._opened, asset, partition
+        for asset, partition in self._places():
+            if (asset.name, partition) in drafted:
+                yield Opened(self._workspace, (asset.name, partition)), asset, partition
+
+    def _places(self) -> Iterator[tuple[Asset, str]]:
         for asset in family_assets(self._workspace, self._family).values():
             for partition in asset.partitions(self._workspace):
                 if partition in ("", self._origin.domain):
                     yield asset, partition
 
+    def _drafted(self) -> set[tuple[str, str]]:
+        if not self._drafts:
+            return set()
+        places = ((asset, partition) for asset, partition in self._places() if asset.stage != "raw")
+        return {(asset.name, partition) for asset, partition in places if self._workspace.place(asset.name, partition).draft()}
+
     # -- refused ------------------------------------------------------------------------------------------------------------------------
 
-    def _refusals(self, asset: Asset, partition: str, found: list[Found]) -> Iterator[NotHere]:
-        published = self._opened.published(asset.name, partition) if asset.name != "sft_template" and not is_export(asset.name) else None
+    def _refusals(self, opened: Opened, asset: Asset, partition: str, found: list[Found]) -> Iterator[NotHere]:
+        published = opened.published(asset.name, partition) if asset.name != "sft_template" and not is_export(asset.name) else None
         if published is None or published.quarantine is None:
             return
         ids = {self._id}
         if isinstance(asset.source, FromLines):  # its records are called by their lines
             made_of = {name for name, _ in asset.source.files.values()}
-            ids = {f"{each.stream}.jsonl:{each.row}" for each in found if each.asset in made_of and each.partition == partition}
+            ids = {
+                f"{each.stream}.jsonl:{each.row}"
+                for each in found
+                if each.asset in made_of and each.partition == partition and not each.draft
+            }
         for refusal in read_quarantine(published.quarantine):
             if refusal.id in ids:
                 winner = refusal.detail.rpartition(" ")[2] if refusal.reason == "duplicate" else None
-                yield NotHere(asset.name, partition, f"{refusal.stage}/{refusal.reason}", refusal.detail, winner)
+                yield NotHere(asset.name, partition, f"{refusal.stage}/{refusal.reason}", refusal.detail, winner, opened.draft is not None)
 
     # -- left out -----------------------------------------------------------------------------------------------------------------------
 
-    def _left_out(self, found: list[Found]) -> Iterator[NotHere]:
+    def _left_out(self, found: list[Found], *, draft: bool) -> Iterator[NotHere]:
         """Tokens of the record that no packed row has."""
-        packed = [each for each in found if each.asset == "sft_packed"]
-        for record in (each for each in found if each.asset == "sft_tokens"):
+        packed = [each for each in found if each.asset == "sft_packed" and each.draft == draft]
+        for record in (each for each in found if each.asset == "sft_tokens" and not each.draft):
             table = "sft_dev_packed" if record.stream == "dev" else "sft_packed"
             held = {
                 token
@@ -218,15 +244,15 @@ class _Search:
                 for token in range(each.first, each.first + each.end - each.start)
             }
             missing = record.end - record.start - len(held)
-            if missing and self._can_say("sft_packed"):
+            if missing and self._can_say("sft_packed", draft=draft):
                 detail = (
                     f"{missing:,} of the {record.end - record.start:,} tokens of record {record.row:,} are in no row: packing left them out"
                 )
-                yield NotHere("sft_packed", "", "left_out", detail)
+                yield NotHere("sft_packed", "", "left_out", detail, draft=draft)
 
-    def _can_say(self, asset: str) -> bool:
+    def _can_say(self, asset: str, *, draft: bool) -> bool:
         try:
-            self._opened.published(asset)
+            (Opened(self._workspace, (asset, "")) if draft else self._opened).published(asset)
         except StoreError:
             return False
         return True

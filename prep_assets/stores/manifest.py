@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Manifest:
         checks: structural checks that passed before publication.
         quarantine: sha256 of the quarantine file beside the store, ``""`` where nothing was refused.
         signature: of `said`, see `prep_assets.stores.signing`; ``""`` where it is not signed.
+        options: what the run that made a draft set over the configuration file of its family; written where there is any.
     """
 
     asset: str
@@ -53,6 +54,7 @@ class Manifest:
     quarantine: str = ""
     format: int = FORMAT
     signature: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def content_hash(self) -> str:
@@ -69,12 +71,14 @@ class Manifest:
         fields = asdict(self)
         if signature := signature_of(self.said) or fields.pop("signature"):
             fields["signature"] = signature
+        if not self.options:
+            del fields["options"]
         return json.dumps({**fields, "seal": digest(fields)}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     @property
     def said(self) -> str:
-        """sha256 over what is signed: everything but the signature, and what the configuration asks for at the moment."""
-        return digest({name: value for name, value in asdict(self).items() if name not in ("config_key", "signature")})
+        """sha256 over what is signed: everything but the signature, and what a configuration or a run asked for."""
+        return digest({name: value for name, value in asdict(self).items() if name not in ("config_key", "signature", "options")})
 
     @property
     def signature_fault(self) -> str:

@@ -94,6 +94,7 @@ class Place:
         config_key: str,
         recipe: dict[str, Any],
         audit: Audit,
+        options: Mapping[str, Any] | None = None,
         draft: bool = False,
         again: bool = False,
     ) -> Published:
@@ -102,6 +103,7 @@ class Place:
         Args:
             write: is given an empty directory for the payload and the path for the quarantine file.
             audit: structural checks on the written payload; it raises to forbid publication.
+            options: what this run set over the configuration file.
             draft: point `draft` to it and leave everything else as it is.
             again: build it even where a sound one is there. Equal content keeps the store that is there.
 
@@ -114,13 +116,15 @@ class Place:
             there = _sound(shelf, build_key)
             found = None if again else there
             if found is None:
-                about = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {})
+                about = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
                 version = build_version(shelf, about, write, audit, before=self._size())
                 notes += _difference(there, shelf.published(version))
             else:
                 version = found.version
                 if found.manifest.config_key != config_key and not draft:
                     shelf.relabel(version, replace(found.manifest, config_key=config_key))
+                if draft and found.manifest.options != options:
+                    shelf.relabel(version, replace(found.manifest, options=options or {}))
             shelf.change(lambda now: {"draft": version} if draft else {"candidate": "" if now.current == version else version})
             return replace(shelf.published(version), reused=found is not None, notes=tuple(notes))
 
