@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.neighbours.description import Description
+from prep_assets.neighbours.release import release_of, write_release
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 from prep_assets_tests.docs.test_snippets import BLOCK, PRINTED
 from prep_assets_tests.docs.test_snippets import run as printed
+from prep_assets_tests.exports.readers import reader
 from prep_assets_tests.neighbours.fake_hub import FakeHub
 from prep_assets_tests.neighbours.test_hub import run
 
@@ -26,6 +29,28 @@ def test_the_commands_run(built: Workspace, hub: FakeHub, tmp_path: Path, monkey
         done = run(built, *command.split())
         assert done.exit_code == 0, command + done.output
     assert set(hub.repositories) == {"me/sft-packed"}
+
+
+@pytest.mark.readers
+def test_the_lines_for_other_packages_run(
+    built: Workspace, said: dict[str, Description], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mlcroissant", "openlineage.client", "mlflow", "wandb"):
+        reader(name)
+    where = {"PREP_ASSETS_CONFIG_DIR": built.configs, "PREP_ASSETS_STORE_DIR": built.stores, "WANDB_DIR": tmp_path, "WANDB_SILENT": "true"}
+    where |= {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}", "OPENLINEAGE__TRANSPORT__TYPE": "file"}
+    where |= {"OPENLINEAGE__TRANSPORT__LOG_FILE_PATH": tmp_path / "events"}
+    for name, value in where.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.chdir(tmp_path)
+    write_release(release_of(built, "sft_export_hub"), tmp_path / "out" / "sft")
+    names: dict[str, object] = {"said": said["sft_packed"]}
+    lines = [block for block in blocks(PAGE, "text") if "import" in block]
+    for block in lines:
+        exec(compile(block, "<page>", "exec"), names)
+    assert len(lines) == 4
+    assert len(list(names["rows"])) == said["sft_export_hub"].counts["rows"]  # type: ignore[call-overload]
+    assert list(tmp_path.glob("events*"))
 
 
 def test_the_python_runs(built: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

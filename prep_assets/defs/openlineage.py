@@ -1,0 +1,93 @@
+"""OpenLineage events of Dagster's runs, with what was written and what it was made from.
+
+`dagster_openlineage` turns Dagster's events into OpenLineage's. It knows neither a store's content nor, since no event names it, what an asset was
+made from; both are put in here, through its two doors: the adapter that its event log takes, and the emitter that its adapter takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster_openlineage import OpenLineageAdapter, OpenLineageEventLogStorage
+from dagster_openlineage.emitter import OpenLineageEmitter
+from openlineage.client import OpenLineageClient
+
+from prep_assets.assets.graph import EVERY
+from prep_assets.errors import StoreError
+from prep_assets.neighbours.openlineage import facets_of
+from prep_assets.stores.manifest import Manifest
+
+_ADDED: ContextVar[Mapping[str, Any] | None] = ContextVar("facets of the store that is told of", default=None)
+
+
+class StoreEvents(OpenLineageEventLogStorage):  # type: ignore[misc]
+    """`dagster_openlineage.OpenLineageEventLogStorage`, for ``event_log_storage`` in ``dagster.yaml``; it takes the same settings."""
+
+    def __init__(self, wrapped: Any, *, adapter: Any = None, **settings: Any) -> None:
+        own = {name: value for name, value in settings.items() if name != "inst_data"}
+        super().__init__(wrapped, adapter=adapter or StoreAdapter(**own), **settings)
+
+
+class StoreAdapter(OpenLineageAdapter):  # type: ignore[misc]
+    """Tells of each materialization of a store what its manifest says."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(emitter=settings.pop("emitter", None) or StoreEmitter(client=OpenLineageClient()), **settings)
+
+    def asset_materialization(
+        self,
+        asset_key: dg.AssetKey,
+        run_id: str,
+        timestamp: float,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        upstream_asset_keys: Sequence[dg.AssetKey] | None = None,
+        **more: Any,
+    ) -> None:
+        """Emit the end of a run that wrote an asset; of one that is not ours nothing else than without this class."""
+        manifest = _manifest(metadata or {})
+        if manifest is None:
+            super().asset_materialization(asset_key, run_id, timestamp, metadata=metadata, upstream_asset_keys=upstream_asset_keys, **more)
+            return
+        above = upstream_asset_keys or [dg.AssetKey([*asset_key.path[:-1], name]) for name in _upstream(manifest)]
+        with _adding(facets_of(manifest)):
+            super().asset_materialization(asset_key, run_id, timestamp, metadata=metadata, upstream_asset_keys=above, **more)
+
+
+class StoreEmitter(OpenLineageEmitter):  # type: ignore[misc]
+    """Puts the facets of the store that is told of into the event."""
+
+    def emit(self, event: Any) -> None:
+        """Send an event."""
+        for output in getattr(event, "outputs", None) or ():
+            output.facets.update(_ADDED.get() or {})
+        super().emit(event)
+
+
+@contextmanager
+def _adding(facets: Mapping[str, Any]) -> Iterator[None]:
+    token = _ADDED.set(facets)
+    try:
+        yield
+    finally:
+        _ADDED.reset(token)
+
+
+def _manifest(metadata: Mapping[str, Any]) -> Manifest | None:
+    """The manifest of the version that an event tells of; `None` where the asset is not ours, or the version is in a bucket or gone."""
+    said, path = (getattr(metadata.get(name), "value", None) for name in ("content_hash", "path"))
+    try:
+        manifest = Manifest.read(Path(str(path))) if said and path else None
+    except StoreError:
+        return None
+    return manifest if manifest and manifest.content_hash.startswith(str(said)) else None
+
+
+def _upstream(manifest: Manifest) -> Sequence[str]:
+    """The assets that a store is made from."""
+    return EVERY[manifest.asset].upstream if manifest.asset in EVERY else (manifest.recipe["from"],)

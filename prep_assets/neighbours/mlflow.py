@@ -1,0 +1,122 @@
+"""MLflow: a store as the input of a run, so that a model says which data made it.
+
+mlflow.log_input(mlflow_dataset(Workspace.open(), "sft_packed"), context="training")
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlflow.data.dataset import Dataset
+from mlflow.data.dataset_source import DatasetSource
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets.errors import StoreError
+from prep_assets.neighbours.description import Description, describe
+from prep_assets.neighbours.tables import Column, Kind
+from prep_assets.stores.manifest import Manifest
+
+DIGEST = 32
+"""Digits of the content hash in a digest, for which MLflow has room for 36; the source has all."""
+_NAMES = {"float": "float", "double": "double", "bool": "boolean", "string": "string", "int64": "long", "uint32": "long"} | dict.fromkeys(
+    ("int8", "int16", "int32", "uint8", "uint16"), "integer"
+)
+"""Arrow's names of types and MLflow's."""
+
+
+@dataclass(frozen=True)
+class StoreSource(DatasetSource):  # type: ignore[misc]
+    """The version of a store."""
+
+    where: str
+    content_hash: str
+    build_key: str
+    command: str
+
+    @staticmethod
+    def _get_source_type() -> str:
+        return "prep_assets"
+
+    @staticmethod
+    def _can_resolve(raw_source: Any) -> bool:
+        return False
+
+    @classmethod
+    def _resolve(cls, raw_source: Any) -> StoreSource:
+        raise NotImplementedError
+
+    def load(self) -> Path:
+        """The folder of the version.
+
+        Raises:
+            StoreError: it is gone from there, or is another one.
+        """
+        folder = Path(self.where)
+        if (found := Manifest.read(folder).content_hash) != self.content_hash:
+            raise StoreError(f"{folder} has the content {found[:12]}…, the run was made with {self.content_hash[:12]}…:\n  {self.command}")
+        return folder
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields."""
+        return {"where": self.where, "content_hash": self.content_hash, "build_key": self.build_key, "command": self.command}
+
+    @classmethod
+    def from_dict(cls, source_dict: dict[Any, Any]) -> StoreSource:
+        """The inverse of `to_dict`."""
+        return cls(**source_dict)
+
+
+class StoreDataset(Dataset):  # type: ignore[misc]
+    """A described store; its digest is the beginning of its content hash."""
+
+    def __init__(self, said: Description) -> None:
+        self._said = said
+        super().__init__(StoreSource(said.where, said.content_hash, said.hashes["build_key"], said.command), name=said.name)
+
+    def _compute_digest(self) -> str:
+        return self._said.content_hash[:DIGEST]
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        """Counts, refused records, hashes, licence and sources."""
+        said = self._said
+        sources = [f"{each.domain}/{each.name} sha256:{each.sha256}" for each in said.sources]
+        numbers = {"counts": dict(said.counts), "metrics": dict(said.metrics), "refused": dict(said.refused)}
+        return {**numbers, "hashes": dict(said.hashes), "licence": list(said.licence), "sources": sources}
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """Columns in MLflow's words; `None` where a column has no type there."""
+        try:
+            return {"mlflow_colspec": [_column(each) for each in self._said.columns]}
+        except KeyError:
+            return None
+
+    def to_dict(self) -> dict[str, str]:
+        """What MLflow stores."""
+        schema = {"schema": json.dumps(self.schema)} if self.schema else {}
+        return {**super().to_dict(), **schema, "profile": json.dumps(self.profile)}
+
+
+def mlflow_dataset(workspace: Workspace, asset: str, partition: str = "") -> StoreDataset:
+    """The current store of an asset, for ``mlflow.log_input``.
+
+    Raises:
+        StoreError: as `describe`.
+    """
+    return StoreDataset(describe(workspace, asset, partition)[0])
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {"name": column.name, "required": True, **_type(column.kind)}
+
+
+def _type(kind: Kind) -> dict[str, Any]:
+    if isinstance(kind, str):
+        return {"type": _NAMES[kind]}
+    if isinstance(kind, dict):
+        return {"type": "object", "properties": {name: {**_type(each), "required": False} for name, each in kind.items()}}
+    return {"type": "array", "items": _type(kind[0])}
