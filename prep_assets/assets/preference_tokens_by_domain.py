@@ -29,7 +29,7 @@ from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.in_shards import Streams, add
 from prep_assets.assets.writing.lines_in_shards import Batch, encode_lines
-from prep_assets.assets.writing.pairs import SIDES, encode_pairs, pair_renderer
+from prep_assets.assets.writing.pairs import SIDES, PairEncoder
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Preference
 from prep_assets.errors import StoreError
@@ -94,10 +94,10 @@ def _encode(
     Args:
         name: of their file.
     """
-    renderer, counts = pair_renderer(workspace), {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
+    encoder, counts = PairEncoder(workspace), {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0}
     for first, batch in batches:
         counts["read"] += len(batch)
-        kept, sides = encode_pairs(workspace, batch, first, renderer, quarantine, name=name)
+        kept, sides = encoder.encode(batch, first, quarantine, name=name)
         counts["kept"] += len(kept)
         rows = [first + i for i in kept]
         for side, writer in zip(SIDES, writers, strict=True):

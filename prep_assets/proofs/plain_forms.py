@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.plain_samples import roles_and_texts, searching
+from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
 from prep_assets.proofs.stretches import Derived, Expected, MaskOptions
 from prep_assets.proofs.trained_texts import derive
 from prep_assets.samples import PlainChat, Sample
@@ -164,8 +164,24 @@ def derived_of(form: PlainForm, shown: Sequence[str]) -> Derived:
 class PlainDerivation:
     """`derive` for many samples under one policy: plain chats by their forms, all others by themselves, and one in `ONE_IN` plain chats both ways."""
 
-    def __init__(self, options: MaskOptions, template: ChatTemplate, *, typed_controls: bool) -> None:
-        self._forms, self._typed_controls = PlainForms(template, options), typed_controls
+    def __init__(
+        self,
+        options: MaskOptions,
+        template: ChatTemplate,
+        *,
+        typed_controls: bool,
+        read: Callable[[Sample], tuple[tuple[str, ...], list[str]] | None] = roles_and_texts,
+        forms: MaskOptions | None = None,
+    ) -> None:
+        """With a policy and a template.
+
+        Args:
+            typed_controls: see `derive`.
+            read: the roles and texts of a plain sample.
+            forms: the policy of what `read` gives, where samples carry weights of their own that say the same.
+        """
+        self._options, self._typed_controls, self._read = options, typed_controls, read
+        self._forms = PlainForms(template, forms or options)
         self.looked_for = (*self._forms.written, *template.control)
         self._suspect = searching(self.looked_for)
 
@@ -175,7 +191,7 @@ class PlainDerivation:
         Raises:
             CheckFailed: see `derive`; or the two ways differ.
         """
-        plain = roles_and_texts(sample)
+        plain = self._read(sample)
         form = self._forms.of(plain[0]) if plain is not None else None
         if plain is None or form is None or not self._is_alike(plain[1], form):
             return self._alone(sample)
@@ -201,4 +217,11 @@ class PlainDerivation:
         return not any(map(self._suspect.search, texts))
 
     def _alone(self, sample: Sample) -> Derived:
-        return derive(sample, self._forms.options, self._forms.template, typed_controls=self._typed_controls)
+        return derive(sample, self._options, self._forms.template, typed_controls=self._typed_controls)
+
+
+def answers_derivation(template: ChatTemplate) -> PlainDerivation:
+    """`derive` for conversations whose regions say themselves whether they are trained, such as the sides of a pair."""
+    return PlainDerivation(
+        MaskOptions(mask={}), template, typed_controls=False, read=roles_and_answer, forms=MaskOptions(train_turns="last")
+    )

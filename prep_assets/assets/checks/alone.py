@@ -24,7 +24,7 @@ from prep_assets.assets.writing.groups import Tokenize
 from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.masked_documents import POLICY, MaskedDocuments, untemplated
 from prep_assets.assets.writing.message_rows import form_of
-from prep_assets.assets.writing.pairs import encode_pairs, pair_renderer
+from prep_assets.assets.writing.pairs import PairEncoder
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import generation_prompt, prompt_encoder, prompt_of, prompt_row
 from prep_assets.config.models import Preference, Pretrain, Rl
@@ -118,8 +118,8 @@ def _line_alone(look: Callable[[Mapping[str, Any], int], object]) -> Again:
 
 def pair_lines(store: Store) -> Again:
     """How a line of pairs is tokenized again."""
-    heard, renderer = Heard(), pair_renderer(store.workspace)
-    return _line_alone(lambda payload, row: encode_pairs(store.workspace, [dict(payload)], row, renderer, heard))
+    heard, encoder = Heard(), PairEncoder(store.workspace)
+    return _line_alone(lambda payload, row: encoder.encode([dict(payload)], row, heard))
 
 
 def prompt_lines(store: Store) -> Again:

@@ -26,7 +26,7 @@ from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
 from prep_assets.proofs.mask import Row
-from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.plain_forms import PlainDerivation, answers_derivation
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.trained_texts import MaskOptions, derive
@@ -275,8 +275,7 @@ def _pairs_left(store: Store, side: str, stream: TokenStore, only: Sequence[int]
     """Number in the stream and id of each record of one side, and what it must be."""
     recipe, vocabulary, template = store.recipe, store.vocabulary, store.workspace.template(store.workspace.family(Preference))
     truncation, lengths = Truncation(recipe["truncation"], recipe["max_seq_len"]), stream.ends - stream.starts
-    # the answers carry weights of their own, so no role is trained
-    derivation = partial(derive, options=MaskOptions(mask={}), template=template)
+    derivation = answers_derivation(template)
     for number, identity, sample in _pairs(store, side, stream, only):
         yield number, identity, left_of(sample, int(lengths[number]), truncation, derivation, vocabulary)
 

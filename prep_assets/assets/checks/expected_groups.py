@@ -12,15 +12,14 @@ from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.groups import conversation_of, conversations
-from prep_assets.assets.writing.proven import MASK
 from prep_assets.config.models import Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import group_again
 from prep_assets.proofs.mask import Row
+from prep_assets.proofs.plain_forms import answers_derivation
 from prep_assets.proofs.rewards import Scores
 from prep_assets.proofs.sampled import Rollout
-from prep_assets.proofs.trained_texts import expected_texts
 from prep_assets.samples import Group, Sample
 from prep_assets.schemas.registry import apply
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -71,10 +70,10 @@ def _pairs(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group, 
 
 def group_rows(store: Store, folder: Path) -> Iterator[Row]:
     """Each prompt with each of its responses, and what must be trained of them."""
-    stored, template = open_groups(folder), store.workspace.template(store.workspace.family(Rl))
+    stored, derivation = open_groups(folder), answers_derivation(store.workspace.template(store.workspace.family(Rl)))
     for number, _, _, responses in _pairs(store, stored):
         for record, identity, sample in responses:
-            yield Row(identity, *stored.conversation(number, record), expected_texts(sample, MASK, template))
+            yield Row(identity, *stored.conversation(number, record), derivation(sample).expected)
 
 
 def group_conversations(store: Store, folder: Path) -> Iterator[Conversation]:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.plain_chats import PlainChats
 from prep_assets.assets.writing.preference_rows import pair_sample
 from prep_assets.assets.writing.proven import Proven
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused
+from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.records.quarantine import Quarantine
+from prep_assets.samples import Sample
+from prep_assets.templates.plain import plain_chat
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered
+from prep_assets.tokenization.batch import Group, merged
+from prep_assets.tokenization.cuts import Cuts
 from prep_assets.tokenization.encode import Encoded, Encoder
+from prep_assets.tokenization.forms import FormCuts
 from prep_assets.tokenization.policy import MaskPolicy
 
 SIDES = ("chosen", "rejected")
+LAST_ANSWER = MaskPolicy(turns="last")
+"""What the weights of a plain side say, which columns leave out: its last turn is trained, an answer, and nothing else."""
 
 
 def pair_renderer(workspace: Workspace) -> Proven:
@@ -35,60 +46,108 @@ def answer_policy() -> MaskPolicy:
     return MaskPolicy({}, "mask")
 
 
-def encode_pairs(
-    workspace: Workspace, batch: list[dict[str, Any]], first: int, renderer: Proven, quarantine: Quarantine, *, name: str = "preferences"
-) -> tuple[list[int], dict[str, tuple[Any, Any, Any, int]]]:
-    """Pairs of which both sides are kept; ids, masks and lengths of each side, and how many tokens truncation took from it.
+class PairEncoder:
+    """Tokenizes pairs: those of plain chats by the forms of their conversations, all others rendered one by one."""
 
-    Args:
-        name: of their file, for quarantine.
-    """
-    reasoning, encoder = inline_reasoning(workspace, workspace.family(Preference)), renderer.encoder
-    refused: dict[int, Refused] = {}
-    rendered: dict[int, tuple[Rendered, ...]] = {}
-    for i, row in enumerate(batch):
-        try:
-            rendered[i] = rendered_pair(row, renderer, reasoning)
-        except Refused as refusal:
-            refused[i] = refusal
-    encoded: dict[str, tuple[list[int], Encoded]] = {}
-    for number, side in enumerate(SIDES):
-        at = list(rendered)
-        result = encoder.encode([rendered[i][number] for i in at])
-        for position, why in result.refused:
-            refused.setdefault(at[position], why)
-        encoded[side] = ([at[int(position)] for position in result.kept], result)
-    if encoder.truncation != "drop":
-        _refuse_equal(encoded, refused)
-    for i, why in sorted(refused.items()):
-        quarantine.add(f"{name}.jsonl:{first + i}", why.stage, why.reason, why.detail, batch[i])
-    kept = [i for i in range(len(batch)) if i not in refused]
-    return kept, {side: _chosen(*encoded[side], refused) for side in SIDES}
+    def __init__(self, workspace: Workspace) -> None:
+        self._renderer, self._reasoning = pair_renderer(workspace), inline_reasoning(workspace, workspace.family(Preference))
+        encoder = self._renderer.encoder
+        self._plain = PlainChats(
+            self._renderer.template,
+            replace(encoder, policy=LAST_ANSWER),
+            MaskOptions(train_turns="last"),
+            tuple(encoder.vocabulary.control),
+        )
+
+    def encode(
+        self, batch: list[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str = "preferences"
+    ) -> tuple[list[int], dict[str, tuple[Any, Any, Any, int]]]:
+        """Pairs of which both sides are kept; ids, masks and lengths of each side, and how many tokens truncation took from it.
+
+        Args:
+            name: of their file, for quarantine.
+        """
+        refused: dict[int, Refused] = {}
+        at, cuts = self._cuts(batch, refused)
+        encoder = self._renderer.encoder
+        encoded = encoder.encode_cuts(cuts)
+        for side, fault in encoded.refused:
+            refused.setdefault(at[side // 2], fault)
+        if encoder.truncation != "drop":
+            _refuse_equal(at, encoded, refused)
+        for number, fault in sorted(refused.items()):
+            quarantine.add(f"{name}.jsonl:{first + number}", fault.stage, fault.reason, fault.detail, batch[number])
+        kept = np.array([at[side // 2] not in refused for side in encoded.kept.tolist()], bool)
+        chosen = {side: _chosen(encoded, kept & (encoded.kept % 2 == number)) for number, side in enumerate(SIDES)}
+        return [number for number in at if number not in refused], chosen
+
+    def _cuts(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> tuple[list[int], Cuts]:
+        """Both sides of each pair that is not refused, one after the other, and which pairs these are."""
+        sides: dict[int, tuple[Sample, ...]] = {}
+        for number, row in enumerate(batch):
+            try:
+                sides[number] = tuple(self._reasoning.read(pair_sample(row, side)) for side in SIDES)
+            except Refused as refusal:
+                refused[number] = refusal
+        groups = self._by_form(list(sides.values()))
+        by_form = {side for numbers, _ in groups for side in numbers}
+        texts = {side: cut.text(at) for numbers, cut in groups for at, side in enumerate(numbers)}
+        renders: dict[int, Rendered] = {}
+        for pair, (number, samples) in enumerate(sides.items()):
+            try:
+                for side, sample in enumerate(samples, 2 * pair):
+                    if side not in by_form:
+                        renders[side] = self._renderer.render(sample)
+                        texts[side] = renders[side].text
+                refuse_equal_texts(texts[2 * pair], texts[2 * pair + 1])
+            except Refused as refusal:
+                refused[number] = refusal
+        numbers = list(sides)
+        left = [pair for pair, number in enumerate(numbers) if number not in refused]
+        new = {2 * pair + side: 2 * place + side for place, pair in enumerate(left) for side in (0, 1)}
+        rows = {new[side]: self._renderer.encoder.cutter.row(rendered) for side, rendered in renders.items() if side in new}
+        return [numbers[pair] for pair in left], merged(2 * len(left), rows, _renumbered(groups, new))
+
+    def _by_form(self, pairs: Sequence[Sequence[Sample]]) -> list[tuple[list[int], FormCuts]]:
+        """The sides that are cut by form, in groups."""
+        return self._plain.cut([plain_chat(sample, answered=True) for samples in pairs for sample in samples])
 
 
-def rendered_pair(row: dict[str, Any], renderer: Proven, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
-    """Both sides. A template that trims can make one text of two answers, and such a pair teaches nothing."""
+def _renumbered(groups: Iterable[tuple[list[int], FormCuts]], new: Mapping[int, int]) -> list[Group]:
+    """The groups without what has no new number."""
+    found = []
+    for numbers, cut in groups:
+        left = [at for at, number in enumerate(numbers) if number in new]
+        if left:
+            found.append((np.array([new[numbers[at]] for at in left], np.int64), cut if len(left) == len(numbers) else cut.of(left)))
+    return found
+
+
+def rendered_pair(row: Mapping[str, Any], renderer: Proven, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
+    """Both sides of a pair."""
     sides = tuple(renderer.render(reasoning.read(pair_sample(row, side))) for side in SIDES)
-    if sides[0].text == sides[1].text:
-        raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
+    refuse_equal_texts(*(side.text for side in sides))
     return sides
 
 
-def _refuse_equal(encoded: Mapping[str, tuple[list[int], Encoded]], refused: dict[int, Refused]) -> None:
+def refuse_equal_texts(chosen: str, rejected: str) -> None:
+    """A template that trims can make one text of two answers, and such a pair teaches nothing."""
+    if chosen == rejected:
+        raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
+
+
+def _refuse_equal(at: Sequence[int], encoded: Encoded, refused: dict[int, Refused]) -> None:
     """Two answers that differ only after the place where they are cut off teach nothing."""
-    sides = []
-    for at, result in encoded.values():
-        borders = result.offsets.tolist()
-        sides.append({i: result.ids[start:end] for i, start, end in zip(at, borders[:-1], borders[1:], strict=True)})
-    chosen, rejected = sides
-    for i in chosen.keys() & rejected.keys():
-        if np.array_equal(chosen[i], rejected[i]):
-            detail = f"both sides have the same {len(chosen[i]):,} tokens where truncation cuts them off"
-            refused.setdefault(i, Refused("equal_after_truncation", detail, stage="tokenize"))
+    borders = encoded.offsets.tolist()
+    sides = {side: encoded.ids[start:end] for side, start, end in zip(encoded.kept.tolist(), borders[:-1], borders[1:], strict=True)}
+    for pair, number in enumerate(at):
+        chosen, rejected = sides.get(2 * pair), sides.get(2 * pair + 1)
+        if chosen is not None and rejected is not None and np.array_equal(chosen, rejected):
+            detail = f"both sides have the same {len(chosen):,} tokens where truncation cuts them off"
+            refused.setdefault(number, Refused("equal_after_truncation", detail, stage="tokenize"))
 
 
-def _chosen(at: list[int], encoded: Encoded, refused: dict[int, Refused]) -> tuple[Any, Any, Any, int]:
-    keep = np.array([i not in refused for i in at], bool)
+def _chosen(encoded: Encoded, keep: npt.NDArray[np.bool_]) -> tuple[Any, Any, Any, int]:
     lengths = np.diff(encoded.offsets)
     tokens = np.repeat(keep, lengths)
     return encoded.ids[tokens], (encoded.loss[tokens] != 0).astype(np.uint8), lengths[keep], int(encoded.taken[keep].sum())

@@ -6,15 +6,11 @@ from dataclasses import dataclass
 
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.agreement import disagreement
-from prep_assets.proofs.plain_forms import PlainDerivation
-from prep_assets.proofs.stretches import MaskOptions
+from prep_assets.proofs.plain_forms import PlainDerivation, answers_derivation
 from prep_assets.samples import Sample
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoder
-
-MASK = MaskOptions(mask={})
-"""Regions say themselves whether they are trained; no role does."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Proven:
     @classmethod
     def of(cls, template: ChatTemplate, encoder: Encoder) -> Proven:
         """With a derivation of its own."""
-        return cls(template, encoder, PlainDerivation(MASK, template, typed_controls=False))
+        return cls(template, encoder, answers_derivation(template))
 
     def render(self, sample: Sample) -> Rendered:
         """Its render.
