@@ -18,6 +18,7 @@ from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.loading import config_dir, load_family, parse, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
 from prep_assets.config.tombstones import with_tombstones
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.mirror import bucket_of, local_root
@@ -299,7 +300,7 @@ def _remembered(cache: Path) -> list[Pin]:
     try:
         from prep_assets.records.pin import Pin
 
-        return [Pin(**entry) for entry in json.loads(cache.read_text("utf-8"))]
+        return [Pin(**entry) for entry in loads(cache.read_bytes())]
     except (FileNotFoundError, ValueError, TypeError):
         return []
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from prep_assets.config.models import Family
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError
 
 FILE = "forgotten.jsonl"
@@ -57,8 +58,8 @@ def read_tombstones(folder: Path) -> tuple[Tombstone, ...]:
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            found += [msgspec.json.decode(line, type=Tombstone)] if line.strip() else []
-        except msgspec.DecodeError as error:
+            found += [msgspec.convert(loads(line), Tombstone)] if line.strip() else []
+        except (msgspec.ValidationError, ValueError) as error:
             raise ConfigError(f"{path}, line {number}: {error}. Mend the line; it keeps a row out of every store") from error
     return tuple(found)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import SourceError
 from prep_assets.records.formats import format_of
 from prep_assets.records.remote import Listed, list_remote
@@ -111,8 +112,8 @@ class _State(msgspec.Struct):
 def _saved_data_set(folder: Path) -> Iterator[Found]:
     """The Arrow files of a folder that `datasets.Dataset.save_to_disk` wrote, in the order of its `state.json`."""
     try:
-        state = msgspec.json.decode((folder / "state.json").read_bytes(), type=_State)
-    except msgspec.DecodeError as error:
+        state = msgspec.convert(loads((folder / "state.json").read_bytes()), _State)
+    except (msgspec.ValidationError, ValueError) as error:
         raise SourceError(f"{folder / 'state.json'} does not describe a saved data set: {error}. Save the data set again") from error
     for position, data_file in enumerate(state.data_files):
         path = folder / data_file.filename

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import SourceError
 
 
@@ -142,7 +143,7 @@ class _Remembered:
         try:
             with path.open(encoding="utf-8") as lines:
                 for line in lines:
-                    name, sign, sha256 = json.loads(line)
+                    name, sign, sha256 = loads(line)
                     yield name, sign, sha256
         except (FileNotFoundError, ValueError, TypeError):
             return

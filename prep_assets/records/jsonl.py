@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from prep_assets.disk.strict_json import TOO_DEEP, is_too_deep, may_be_too_deep
 from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, shown
 from prep_assets.records.lines import Lines, blocks_of_lines
-from prep_assets.records.nesting import TOO_DEEP, is_too_deep, may_be_too_deep
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
 

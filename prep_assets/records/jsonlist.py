@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from prep_assets.disk.strict_json import is_too_deep, may_be_too_deep
 from prep_assets.records.blocks import Block
 from prep_assets.records.jsonl import UNDECODABLE, no_object, refuse_long, too_deep, undecodable
 from prep_assets.records.lines import text_start
-from prep_assets.records.nesting import is_too_deep, may_be_too_deep
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
 

@@ -147,5 +147,5 @@ def read_quarantine(path: Path) -> Iterator[Refusal]:
         for number, line in enumerate(file, 1):
             try:
                 yield decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise StoreError(f"{path}, line {number}: {error}. The run that wrote it was cut short: build again") from error

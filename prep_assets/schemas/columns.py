@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import Refused
-from prep_assets.records.nesting import loads
 from prep_assets.samples import ASSISTANT, COMPLETION, SYSTEM, Sample, Turn, turn
 from prep_assets.schemas.field_names import DOCUMENTS, LABELS, SYSTEM_PROMPT, TEMPLATE_OPTIONS, TOOLS
 from prep_assets.schemas.fields import as_list, as_mapping, text_of, wrong_type

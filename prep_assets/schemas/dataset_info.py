@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.schemas.registry import convert_with
 from prep_assets.schemas.sharegpt import TAGS
@@ -59,10 +60,13 @@ def read_dataset_info(text: str, where: str) -> Mapping[str, Entry]:
         ConfigError: it is no such file; the message names the entry and the key.
     """
     try:
+        loads(text)  # pydantic keeps the last of two equal keys
         return TypeAdapter(dict[str, Entry]).validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{where}: {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from error
+    except ValueError as error:
+        raise ConfigError(f"{where}: the file: {error}") from error
 
 
 def domain_of(name: str, entries: Mapping[str, Entry]) -> Converted:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import Refused
-from prep_assets.records.nesting import loads
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, value_at
 from prep_assets.schemas.view import has_content, whole
 

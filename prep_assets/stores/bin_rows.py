@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.guards import Guards, map_array
+from prep_assets.stores.guards import Guards, load_json, map_array
 
 
 class RowShards:
@@ -55,7 +54,7 @@ def bin_rows(folder: Path, key: str, row_len: int, guards: Guards | None = None)
 
 
 def _rows_of(shard: Path, key: str, row_len: int, guards: Guards) -> Any:
-    entry = json.loads(guards.whole(shard / "meta.json").read_text("utf-8"))[key]
+    entry = load_json(shard / "meta.json", guards)[key]
     path, dtype, total = shard / f"{key}.bin", np.dtype(entry["dtype"]), int(entry["shape"][0])
     if path.stat().st_size != total * dtype.itemsize or total % row_len:
         raise StoreError(f"{path}: {path.stat().st_size:,} bytes, meta.json says {total:,} {dtype.name}, rows of {row_len:,}")

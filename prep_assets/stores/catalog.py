@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import StoreError
 from prep_assets.stores.objects import Objects, Unanswered
 from prep_assets.stores.shelf import Pointers
@@ -81,10 +82,10 @@ def read(objects: Objects) -> Seen:
     if held is None:
         return Seen(Catalog(), None, 0.0)
     try:
-        fields: dict[str, Any] = json.loads(held.data)
+        fields: dict[str, Any] = loads(held.data)
         lists = {name: tuple(map(str, fields[name])) for name in ("versions", "done")}
         catalog = Catalog(int(fields["generation"]), Pointers(**fields["pointers"]), condemned=dict(fields["condemned"]), **lists)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{objects.url}/{KEY} cannot be read ({type(error).__name__}: {error}); it was edited. Put its last version back"
         ) from error

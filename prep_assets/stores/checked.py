@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.disk.written import write_text
 
 CHECKS = ".checks.json"
@@ -39,7 +40,7 @@ def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | N
 def parse_results(data: bytes, content_hash: str) -> Mapping[str, Result] | None:
     """What a file says of this content; `None` where it is damaged, or about another one."""
     try:
-        found = json.loads(data)
+        found = loads(data)
         if found["content_hash"] != content_hash:
             return None
         return {name: Result(bool(passed), str(summary)) for name, (passed, summary) in found["checks"].items()}

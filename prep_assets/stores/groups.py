@@ -10,7 +10,6 @@ AstrAI's keys prompts, responses, masks and rewards.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ import numpy.typing as npt
 from prep_assets.disk.arrays import ArrayFile
 from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
-from prep_assets.stores.guards import Guards, load_array
+from prep_assets.stores.guards import Guards, load_array, load_json
 from prep_assets.stores.joining import append_store
 from prep_assets.stores.tokens import StorageFormat, TokenStore, open_tokens, record_writer
 
@@ -170,7 +169,7 @@ def open_groups(directory: Path) -> GroupStore:
     index = directory / f"{PROMPTS}.index"
     guards = Guards()
     source = np.array(load_array(index / "source.npy", guards))
-    sources = tuple(json.loads(guards.whole(index / "sources.json").read_text("utf-8")))
+    sources = tuple(load_json(index / "sources.json", guards))
     if len(source) != len(prompts) or (len(source) and not 0 <= int(source.min()) <= int(source.max()) < len(sources)):
         raise StoreError(f"{index}: {len(source):,} domain numbers of {len(prompts):,} groups, which must be below {len(sources)}")
     return GroupStore(prompts, responses, rewards, source, sources)

@@ -22,6 +22,7 @@ from xxhash import xxh3_64_intdigest
 from prep_assets.disk.blocks import BLOCK, hashes
 from prep_assets.disk.proven import proven
 from prep_assets.disk.readback import FAULTY
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.leases import Lease, lease
 from prep_assets.stores.manifest import Manifest, payload_faults
@@ -236,6 +237,18 @@ def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
     if found.ndim != 1 or found.dtype.kind not in "iuf":
         raise StoreError(f"{path}: {found.dtype.name} of shape {found.shape}, expected numbers of one dimension. Build the store again")
     return found
+
+
+def load_json(path: Path, guards: Guards) -> Any:
+    """The value of a JSON file, after all of it was compared.
+
+    Raises:
+        StoreError: it is missing, or holds no JSON that means one thing.
+    """
+    try:
+        return loads(guards.whole(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} is missing or damaged ({error}). Build the store again") from error
 
 
 def repair_command(manifest: Manifest) -> str:

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_intdigest
 from prep_assets.disk.arrays import save_array
 from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.errors import StoreError
-from prep_assets.stores.guards import Guards, load_array
+from prep_assets.stores.guards import Guards, load_array, load_json
 
 INDEX_FIELDS = {"source": np.int32, "file": np.int32, "row": np.int64}
 
@@ -139,4 +139,4 @@ def open_lines(directory: Path, name: str) -> Lines:
     for column, values in fields.items():
         if count != len(values):
             raise StoreError(f"{path}: {count:,} lines, {column} in its index has {len(values):,}")
-    return Lines(path, tuple(json.loads(guards.whole(index / "sources.json").read_text("utf-8"))), fields, guards)
+    return Lines(path, tuple(load_json(index / "sources.json", guards)), fields, guards)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.disk.blocks import BLOCK, first_difference, sums_of
+from prep_assets.disk.strict_json import loads
 from prep_assets.disk.written import write_text
 from prep_assets.errors import StoreError
 from prep_assets.stores.signing import fault, signature_of
@@ -110,7 +111,7 @@ class Manifest:
             StoreError: it cannot be read.
         """
         try:
-            fields = json.loads(data.decode())
+            fields = loads(data)
             seal = fields.pop("seal")
             for name, entry in fields["files"].items():
                 if not (isinstance(entry["bytes"], int) and isinstance(entry["sha256"], str)):

@@ -13,7 +13,6 @@ and, where there are images, ``sft_packed.images/`` which image stands where (se
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from prep_assets.disk.h5 import FixedH5
 from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.bin_rows import bin_rows
-from prep_assets.stores.guards import Guards, load_array
+from prep_assets.stores.guards import Guards, load_array, load_json
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
 from prep_assets.stores.read_h5 import H5Array, read_h5
 from prep_assets.stores.shards import BinShard
@@ -165,7 +164,7 @@ def open_packed(directory: Path, name: str, guards: Guards | None = None) -> Pac
     h5, folder = directory / f"{name}.h5", directory / name
     try:
         rows = _h5_rows(h5, row_len, guards) if h5.is_file() else [bin_rows(folder, BIN_KEYS[key], row_len, guards) for key in KEYS]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{h5 if h5.is_file() else folder}: a file is missing or damaged ({error!r}). {_REMEDY}") from error
     tokens, loss_mask = rows
     if tokens.shape != loss_mask.shape or tokens.shape[1] != row_len:
@@ -190,9 +189,9 @@ def open_documents(directory: Path, name: str, guards: Guards | None = None) -> 
         raise StoreError(f"{folder}: fields of different lengths: {counts}. {_REMEDY}")
     path = folder / "sources.json"
     try:
-        about = json.loads(guards.whole(path).read_text("utf-8"))
+        about = load_json(path, guards)
         sources, row_len = tuple(about["sources"]), int(about["row_len"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is missing or damaged ({error!r}). {_REMEDY}") from error
     _check_places(folder, documents, row_len)
     return documents, sources, row_len

@@ -6,7 +6,6 @@ and may be absent; `element_offsets` bounds the elements of lists inside them (t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.guards import UNGUARDED, Guards, map_array
+from prep_assets.stores.guards import UNGUARDED, Guards, load_json, map_array
 from prep_assets.stores.segments import Int64s, Shard
 
 
@@ -29,12 +28,12 @@ def read_bin(metas: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
 
 def _shard(meta: Path, guards: Guards) -> Shard:
     try:
-        entries: dict[str, dict[str, Any]] = json.loads(guards.whole(meta).read_text("utf-8"))
+        entries: dict[str, dict[str, Any]] = load_json(meta, guards)
         arrays = {
             key: _mapped(meta.parent / f"{key}.bin", tuple(entry["shape"]), np.dtype(entry["dtype"]), guards)
             for key, entry in entries.items()
         }
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{meta} is not {{key: {{shape, dtype}}}}: {error!r}") from error
     ends, elements = borders(entries, str(meta))
     rows = {key: row_ends(tuple(entry["shape"])) for key, entry in entries.items() if len(entry["shape"]) == 2}

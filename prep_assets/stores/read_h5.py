@@ -9,7 +9,6 @@ writes it, that one bounds records and the elements of lists inside them: ``{key
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.guards import UNGUARDED, Guard, Guards
+from prep_assets.stores.guards import UNGUARDED, Guard, Guards, load_json
 from prep_assets.stores.h5_layout import layout, readable
 from prep_assets.stores.mapped_h5 import Bytes, map_dataset, map_file
 from prep_assets.stores.read_bin import borders, row_ends
@@ -69,7 +68,7 @@ def _beside(path: Path, arrays: Mapping[str, Any], guards: Guards) -> tuple[dict
     if not offsets.is_file():
         return {}, {}
     try:
-        entries = json.loads(guards.whole(offsets).read_text("utf-8"))
+        entries = load_json(offsets, guards)
         found = borders(entries, str(offsets))
     except (ValueError, TypeError, AttributeError) as error:
         raise StoreError(f"{offsets} is not {{key: {{offsets, element_offsets}}}}: {error!r}") from error

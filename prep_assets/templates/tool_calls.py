@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from prep_assets.disk.strict_json import TOO_DEEP, is_too_deep, may_be_too_deep, once
 from prep_assets.errors import Refused
-from prep_assets.records.nesting import TOO_DEEP, is_too_deep, may_be_too_deep
 from prep_assets.samples import Region
 
 
 def tool_call(region: Region) -> dict[str, Any]:
     """The call that a `TOOL_CALL` region holds: ``{"name": str, "arguments": …}``, and its ``"id"`` where it has one."""
     try:
-        call = json.loads(region.text)
+        call = json.loads(region.text, object_pairs_hook=once)
         name, arguments = call["name"], call["arguments"]
     except (ValueError, TypeError, KeyError) as error:
         raise Refused("bad_tool_call", f"{region.text[:80]!r} is no {{name, arguments}}: {error}", stage="render") from error

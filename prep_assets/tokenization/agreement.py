@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.load import from_transformers, is_tokenizer_json, published_file
@@ -52,7 +53,7 @@ def agreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -
     kept = None if cache is None else cache / f"tokenizer-{_key(folder)}.json"
     if kept is not None and kept.is_file():
         try:
-            return Agreement(**json.loads(kept.read_text("utf-8")))
+            return Agreement(**loads(kept.read_bytes()))
         except (ValueError, TypeError):
             kept.unlink(missing_ok=True)
     path = published_file(folder)

@@ -9,12 +9,13 @@ chat_template.json          the template of a processor, where there is no other
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError
+from prep_assets.tokenization.native import checked_size
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DEFAULT = "default"
@@ -29,7 +30,7 @@ def read_object(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = loads(checked_size(path).read_bytes())
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, Mapping):
@@ -56,10 +57,17 @@ def chat_templates(folder: Path) -> dict[str, str]:
     found = templates_by_name(read_object(folder / "tokenizer_config.json").get("chat_template"))
     beside = folder / "chat_template.jinja"
     if beside.is_file():
-        found[DEFAULT] = beside.read_text("utf-8")
+        found[DEFAULT] = _text(beside)
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        found[path.name.removesuffix(".jinja")] = path.read_text("utf-8")
+        found[path.name.removesuffix(".jinja")] = _text(path)
     return found or templates_by_name(read_object(folder / "chat_template.json").get("chat_template"))
+
+
+def _text(path: Path) -> str:
+    try:
+        return checked_size(path).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the template as UTF-8") from error
 
 
 def templates_by_name(value: Any) -> dict[str, str]:
@@ -67,5 +75,7 @@ def templates_by_name(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         return {DEFAULT: value}
     if isinstance(value, list):
-        value = {each.get("name"): each.get("template") for each in value if isinstance(each, Mapping)}
-    return {name: text for name, text in value.items() if isinstance(name, str) and isinstance(text, str)} if value else {}
+        pairs = [(each.get("name"), each.get("template")) for each in value if isinstance(each, Mapping)]
+    else:
+        pairs = [*value.items()] if isinstance(value, Mapping) else []
+    return {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.beside import DEFAULT, chat_templates, special_tokens
 from prep_assets.tokenization.known_faults import refuse_known_faults
+from prep_assets.tokenization.native import checked_size, in_words, try_out
 from prep_assets.tokenization.other_files import convert, other_file
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -87,18 +88,15 @@ def from_file(name: str, place: Path) -> Vocabulary:
     """
     from tokenizers import Tokenizer
 
-    path = published_file(place)
+    path = checked_size(published_file(place))
     names: dict[str, str] = {}
-    try:
+    with in_words(f"{path} is no tokenizer that the tokenizers library reads"):
         if is_tokenizer_json(path):
             backend = Tokenizer.from_file(str(path))
         else:
             spec, names = convert(path)
             backend = Tokenizer.from_str(json.dumps(spec))
-    except ConfigError:
-        raise
-    except Exception as error:  # the library raises bare Exception
-        raise ConfigError(f"{path} is no tokenizer that the tokenizers library reads: {error}") from error
+    try_out(path, backend)
     return _vocabulary(name, path, backend, {**names, **special_tokens(path.parent)}, chat_templates(path.parent))
 
 
@@ -118,13 +116,15 @@ def from_transformers(name: str, folder: Path) -> Vocabulary:
     from transformers import AutoTokenizer
 
     folder = folder.parent if folder.is_file() else folder
-    try:
+    for file in (file for pattern in FILES for file in folder.glob(pattern)):
+        checked_size(file)
+    with in_words(f"tokenizer {name!r}: transformers does not open {folder}"):
+        # classes of tokenizers raise what they like on files that they do not understand
         loaded = AutoTokenizer.from_pretrained(str(folder), use_fast=True, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # classes of tokenizers raise what they like on files that they do not understand
-        raise ConfigError(f"tokenizer {name!r}: transformers does not open {folder}: {error}") from error
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None:
         raise ConfigError(f"tokenizer {name!r} has no fast backend (tokenizer.json); convert it with transformers first")
+    try_out(folder, backend)
     special = {name: str(text) for name, text in loaded.special_tokens_map.items() if isinstance(text, str)}
     template = loaded.chat_template
     return _vocabulary(

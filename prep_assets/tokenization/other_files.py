@@ -7,11 +7,11 @@ file whose conversion is not exact is refused.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.rank_files import by_tiktoken, from_rank_file
 from prep_assets.tokenization.ranks import from_ranks
@@ -71,7 +71,7 @@ def library_of(path: Path) -> tuple[str, Callable[[], Encode]]:
 
 
 def _tekken(path: Path) -> Spec:
-    said = json.loads(path.read_text("utf-8"))
+    said = loads(path.read_bytes())
     config = said["config"]
     reserved = int(config["default_num_special_tokens"])
     listed = said.get("special_tokens")

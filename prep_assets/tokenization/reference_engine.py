@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from prep_assets.tokenization.flat import NO_TEXTS, Flat, Ids, offsets_of
+from prep_assets.tokenization.native import in_words
 from prep_assets.tokenization.ordinary import ordinary
 
 BATCH_CHARACTERS = 1 << 20
@@ -42,12 +43,14 @@ class ReferenceEngine:
         parts: list[Ids] = []
         # the library holds far more of a text than its ids, so that long texts are not all in its hands at once
         for some in _batches(texts, BATCH_CHARACTERS):
-            parts += [np.array(found.ids, np.uint32) for found in self._tokenizer.encode_batch_fast(some, add_special_tokens=False)]
+            with in_words("the tokenizer does not encode a text. Use one that reads any text"):
+                parts += [np.array(found.ids, np.uint32) for found in self._tokenizer.encode_batch_fast(some, add_special_tokens=False)]
         return Flat(np.concatenate(parts), offsets_of(np.fromiter(map(len, parts), np.int64, len(parts))))
 
     def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of one text and the character span ``(start, end)`` of each."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        with in_words(f"the tokenizer does not encode {text[:60]!r} ({len(text):,} characters). Use one that reads any text"):
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
 

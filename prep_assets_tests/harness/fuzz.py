@@ -1,17 +1,18 @@
-"""Feed readers with what is nearly right: bytes of real files with a few changed, cut, doubled or swapped.
+"""Feed readers with what is nearly right (`fuzz_inputs`): every reader of bytes that a stranger or a bad disk may have written (`fuzz_targets`).
 
     python -m prep_assets_tests.harness.fuzz --inputs 10000000 --seconds 1200 --seed 0
+    python -m prep_assets_tests.harness.fuzz --replay "schema messages" --hex 7b7d
 
-Only `Refused` and `PrepAssetsError` may come out, each input within a second or two and without much memory. A batch is read in a process of its
-own, so that a crash in a library is a violation and not an end.
+Only `Refused` and `PrepAssetsError` may come out, each input within two seconds of processor time and without much memory. A batch is read in a
+process of its own, so that a crash in a library is a violation and not an end. Where atheris is installed, libFuzzer chooses the inputs: those
+that reach new lines of the package are kept and changed again. Every violation is printed with its bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import gzip
-import json
+import mmap
 import os
 import random
 import resource
@@ -22,226 +23,165 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-import numpy as np
-
-from prep_assets.config.loading import load_family
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.records.files import find_files
-from prep_assets.records.quarantine import read_quarantine
-from prep_assets.records.read import read_blocks
-from prep_assets.schemas.registry import apply, convert_with, schemas
-from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.open import open_store
+from prep_assets_tests.harness.fuzz_inputs import changed_bytes, changed_json
+from prep_assets_tests.harness.fuzz_targets import Target, targets
 from prep_assets_tests.harness.ground import Figures
-from prep_assets_tests.harness.workloads import FORMATS
 
-Read = Callable[[Path, bytes], None]
-SECONDS, MEMORY = 2.0, 1 << 30
-WORDS = (
-    b"null",
-    b"-1",
-    b"1e999",
-    b"[]",
-    b"{}",
-    b'""',
-    b"\xff\xfe",
-    b"99999999999999999999",
-    b"true",
-    b'"\\ud800"',
-    b"NaN",
-    b"[" * 600,
-    b"\0",
-)
+SECONDS, MEMORY, ADDRESSES = 2.0, 1 << 30, 8 << 30
+SHOWN = 1500
+PACKAGE = Path(__file__).parents[2] / "prep_assets"
 
 
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """`data` with one to four changes."""
-    changed = bytearray(data)
-    for _ in range(chance.randint(1, 4)):
-        at, size = chance.randrange(len(changed) + 1), chance.choice((1, 1, 2, 4, 8, 64))
-        match chance.randrange(6):
-            case 0:
-                changed[at : at + size] = chance.randbytes(size)
-            case 1:
-                del changed[at : at + size]
-            case 2:
-                changed[at:at] = changed[at : at + size] * chance.choice((1, 2, 50))
-            case 3:
-                del changed[at:]
-            case 4:
-                changed[at : at + size] = chance.choice(WORDS)
-            case 5 if at < len(changed):
-                changed[at] ^= 1 << chance.randrange(8)
-    return bytes(changed)
+@dataclass
+class Fed:
+    """One batch of inputs of one target, fed in this process.
 
+    Attributes:
+        count: how many so far, in memory that the parent sees.
+        said: a file of what does not hold, the first of each kind.
+        faults: which kinds.
+    """
 
-def _file(name: str, read: Callable[[Path], object]) -> Read:
-    def feed(folder: Path, data: bytes) -> None:
-        (folder / name).write_bytes(data)
-        read(folder)
+    name: str
+    target: Target
+    folder: Path
+    count: mmap.mmap
+    said: Path
+    faults: set[str] = field(default_factory=set)
+    _before: int = field(default_factory=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
-    return feed
-
-
-def _store(folder: Path) -> None:
-    store = open_store(folder, verify="off")
-    for key in store.keys:
-        if key in store.data.arrays:
-            np.asarray(store.array(key)[:50])
-        if store.num_records:
-            store.fetch_record(0, key)
-
-
-def _records(name: str) -> Callable[[Path], None]:
-    def read(folder: Path) -> None:
-        for file in find_files([name], folder):
-            for block in read_blocks(file, 0):
-                assert len(block.records) + len(block.unreadable) >= 0
-
-    return read
-
-
-def _schema(name: str) -> tuple[Read, bytes]:
-    convert, example = convert_with(name), dict(schemas()[name].example)
-
-    def read(_: Path, data: bytes) -> None:
-        with contextlib.suppress(ValueError, RecursionError):
-            payload = msgspec.json.decode(data)
-            if isinstance(payload, dict):
-                apply(convert, payload)
-
-    return read, json.dumps(example).encode()
-
-
-def targets(folder: Path) -> dict[str, tuple[Read, bytes]]:
-    """By name, what is fed, and the sound bytes that it begins with."""
-    found = {f"schema {name}": _schema(name) for name, each in schemas().items() if each.example}
-    for name, payload in FORMATS.items():
-        place = folder / name
-        place.mkdir(parents=True)
-        payload(place, 1)
-        for path in sorted(place.rglob("*")):
-            if path.is_file() and path.suffix in (".h5", ".json", ".npy", ".jsonl") and path.stat().st_size:
-                found[f"store {name} {path.relative_to(place)}"] = _stored(place, path.relative_to(place)), path.read_bytes()
-    manifest = Manifest(
-        "a", "b", "c" * 64, "c" * 64, {"x": 1}, {"read": 1}, {}, {"x": {"bytes": 1, "sha256": "0" * 64, "blocks": "0" * 16}}
-    )
-    manifest.write(folder)
-    found["manifest"] = _file("manifest.json", Manifest.read), (folder / "manifest.json").read_bytes()
-    found["quarantine"] = (
-        _file("q.jsonl", lambda at: list(read_quarantine(at / "q.jsonl"))),
-        (b'{"id": "a", "stage": "b", "reason": "c", "detail": "d", "payload": "e", "payload_length": 1}\n' * 2),
-    )
-    rows = b'{"messages": [{"role": "user", "content": "a"}]}\n{"instruction": "b", "output": 1.5}\n'
-    for name, data in {
-        "a.jsonl": rows,
-        "a.json": b"[" + rows.strip().replace(b"\n", b",") + b"]",
-        "a.csv": b'a,b\n"1",2\n',
-        "a.txt": rows,
-    }.items():
-        found[f"records {name}"] = _file(name, _records(name)), data
-    for name, data in (("a.jsonl.gz", gzip.compress(rows, mtime=0)), ("a.parquet", _parquet())):
-        found[f"records {name}"] = _file(name, _records(name)), data
-    text = b"tokenizer: {name: tok}\ndomains:\n  a: {files: [a.jsonl], schema: alpaca}\npacking: {row_len: 1024}\n"
-    found["configuration"] = _file("sft.yaml", lambda at: load_family("sft", at)), text
-    return found
-
-
-def _stored(store: Path, name: Path) -> Read:
-    def feed(folder: Path, data: bytes) -> None:
-        copy = folder / "store"
-        if not copy.exists():
-            shutil.copytree(store, copy)
-        sound = (store / name).read_bytes()
-        (copy / name).write_bytes(data)
+    def __call__(self, data: bytes) -> None:
+        """Feed one input."""
+        began = time.process_time()
         try:
-            _store(copy)
-        finally:
-            (copy / name).write_bytes(sound)
-
-    return feed
-
-
-def _parquet() -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    out = pa.BufferOutputStream()
-    pq.write_table(pa.table({"text": ["a", "b"], "n": [1, 2]}), out)
-    return bytes(out.getvalue())
-
-
-def batch(name: str, read: Read, sound: bytes, seed: int, size: int, folder: Path) -> list[str]:
-    """Feed `size` inputs in a process of its own; what does not hold, in words."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-        faults = list(_fed(name, read, sound, seed, size, folder))
-        with contextlib.suppress(OSError):
-            os.write(writing, "\n".join(faults)[:60_000].encode("utf-8", "backslashreplace"))
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode("utf-8", "replace")
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return [*said.split("\n")] * bool(said) + ([f"{name}, seed {seed}: the process ended with {code}"] if code else [])
-
-
-def _fed(name: str, read: Read, sound: bytes, seed: int, size: int, folder: Path) -> Iterator[str]:
-    chance = random.Random(seed)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for number in range(size):
-        data, began = mutated(sound, chance), time.monotonic()
-        where = f"{name}, seed {seed}, input {number}"
-        try:
-            read(folder, data)
+            self.target.feed(self.folder, data)
         except (Refused, PrepAssetsError):
             pass
         except BaseException as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            yield f"{where}: {type(error).__name__}: {error} ({at.filename}:{at.lineno}); {data[:200]!r}"
-        if (took := time.monotonic() - began) > SECONDS:
-            yield f"{where}: {took:.1f} s; {data[:200]!r}"
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    if grown > MEMORY:
-        yield f"{name}, seed {seed}: {grown:,} bytes of memory"
+            self._fault(f"{type(error).__name__} at {_where(error)}", str(error)[:300], data)
+        if (took := time.process_time() - began) > SECONDS:
+            self._fault("slow", f"{took:.1f} s", data)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - self._before) * 1024
+        if grown > MEMORY:
+            self._fault("memory", f"{grown:,} bytes", data)
+        self.count[:8] = (int.from_bytes(self.count[:8], "little") + 1).to_bytes(8, "little")
+
+    def _fault(self, kind: str, what: str, data: bytes) -> None:
+        shown = data.hex() if len(data) <= SHOWN else f"{data[:SHOWN].hex()}… ({len(data):,} bytes)"
+        if kind not in self.faults:
+            self.faults.add(kind)
+            with self.said.open("a", encoding="utf-8", errors="backslashreplace") as said:
+                said.write(f"{self.name}: {kind}: {what!r}; --hex {shown}\n")
 
 
-def harness(folder: Path, *, inputs: int, seed: int, seconds: float, size: int = 500) -> tuple[Figures, Counter[str]]:
+def _where(error: BaseException) -> str:
+    """The innermost line of all, and that of the package."""
+    lines = [f"{at.filename}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)]
+    ours = [line for line in lines if line.startswith(str(PACKAGE))]
+    return " of ".join(dict.fromkeys((lines[-1], *ours[-1:])))
+
+
+Feeding = Callable[[Fed, int, int, Path], None]
+
+
+def plain(fed: Fed, seed: int, size: int, corpus: Path) -> None:
+    """`size` inputs made of the sound ones."""
+    chance = random.Random(seed)
+    for _ in range(size):
+        fed(changed(fed.target, chance.choice(fed.target.sound), chance))
+
+
+def changed(target: Target, data: bytes, chance: random.Random) -> bytes:
+    """An input made of another one."""
+    return changed_json(data, chance) if target.is_json and chance.random() < 0.6 else changed_bytes(data, chance)
+
+
+def batch(name: str, target: Target, feeding: Feeding, seed: int, size: int, place: Path) -> tuple[int, list[str]]:
+    """Feed `size` inputs in a process of its own; how many were read, and what does not hold, in words."""
+    corpus, folder = place / "corpus" / name.replace("/", "_"), place / "fed"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    corpus.mkdir(parents=True, exist_ok=True)
+    count, said = mmap.mmap(-1, 8), place / "said"
+    said.write_bytes(b"")
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
+        status = 1
+        try:
+            feeding(Fed(name, target, folder, count, said), seed, size, corpus)
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    code, found = os.waitstatus_to_exitcode(status), said.read_text("utf-8", "replace").splitlines()
+    done = int.from_bytes(count[:8], "little")
+    ended = f"{name}, seed {seed}: the process ended with {code} at input {done:,}; it was {_last(folder)}"
+    return done, found + [ended] * bool(code)
+
+
+def _last(folder: Path) -> str:
+    files = sorted((path for path in folder.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime)
+    return files[-1].read_bytes()[:SHOWN].hex() if files else "in memory"
+
+
+@dataclass
+class Counts(Figures):
+    """Figures with the number of inputs by target."""
+
+    by_target: Counter[str] = field(default_factory=Counter)
+
+    def lines(self) -> Iterator[str]:
+        """A table."""
+        for name, count in sorted(self.by_target.items(), key=lambda each: -each[1]):
+            yield f"{count:>10,}  {name}"
+
+
+def harness(folder: Path, *, inputs: int, seed: int, seconds: float, size: int = 20_000, feeding: Feeding = plain) -> Counts:
     """So many inputs in batches, for so many seconds; the targets in turn."""
     warnings.simplefilter("ignore")
-    figures, counts, end, chance = Figures(), Counter[str](), time.monotonic() + seconds, random.Random(seed)
+    counts, end, number = Counts(), time.monotonic() + seconds, 0
     found = targets(folder / "sound")
-    while figures.points < inputs and time.monotonic() < end:
-        for name, (read, sound) in found.items():
-            if figures.points >= inputs or time.monotonic() > end:
+    while counts.points < inputs and time.monotonic() < end:
+        for at, (name, target) in enumerate(found.items()):
+            if counts.points >= inputs or time.monotonic() > end:
                 break
-            place = folder / "fed"
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir()
-            figures.violations += batch(name, read, sound, chance.getrandbits(32), size, place)
-            figures.points += size
-            counts[name] += size
-    return figures, counts
+            its = min(max(1, int(size * target.share)), inputs - counts.points)
+            done, faults = batch(name, target, feeding, seed + number * len(found) + at, its, folder)
+            counts.points += done
+            counts.by_target[name] += done
+            counts.violations += faults
+            print("".join(f"{fault}\n" for fault in faults), end="", flush=True)
+        number += 1
+        print(f"round {number}: {counts.points:,} inputs, {len(counts.violations):,} violations", flush=True)
+    return counts
 
 
-def main() -> None:
+def main(feeding: Feeding = plain) -> None:
     """The command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=1200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--replay", metavar="TARGET")
+    parser.add_argument("--hex", default="")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
-        figures, counts = harness(Path(folder), inputs=options.inputs, seed=options.seed, seconds=options.seconds)
-    print("\n".join(figures.violations[:40]))
-    print(f"inputs: {figures.points:,} over {len(counts)} readers, violations: {len(figures.violations):,}, seed {options.seed}")
-    raise SystemExit(bool(figures.violations))
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as name:
+        folder = Path(name)
+        if options.replay:
+            fed = folder / "fed"
+            fed.mkdir()
+            with contextlib.suppress(Refused, PrepAssetsError):
+                targets(folder / "sound")[options.replay].feed(fed, bytes.fromhex(options.hex))
+            return
+        counts = harness(folder, inputs=options.inputs, seed=options.seed, seconds=options.seconds, feeding=feeding)
+    print("\n".join(counts.lines()))
+    print(f"inputs: {counts.points:,} over {len(counts.by_target)} readers, violations: {len(counts.violations):,}, seed {options.seed}")
+    raise SystemExit(bool(counts.violations))
 
 
 if __name__ == "__main__":

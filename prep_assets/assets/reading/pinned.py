@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +13,7 @@ from prep_assets.errors import ConfigError, SourceError, nearest
 from prep_assets.records.cuts import Cut
 from prep_assets.records.files import SourceFile
 from prep_assets.records.pin import Pin, verify_pins
-from prep_assets.stores.guards import Guards
+from prep_assets.stores.guards import Guards, load_json
 from prep_assets.stores.published import Published, open_published
 
 SOURCES = "sources.json"
@@ -107,7 +106,7 @@ def read_hashes(raw: Published) -> Mapping[str, Mapping[str, str]]:
 
 
 def _read(raw: Published, name: str) -> Mapping[str, Any]:
-    loaded: Mapping[str, Any] = json.loads(Guards().whole(raw.directory / name).read_text("utf-8"))
+    loaded: Mapping[str, Any] = load_json(raw.directory / name, Guards())
     return loaded
 
 

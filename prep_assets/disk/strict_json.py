@@ -1,4 +1,5 @@
-"""How deep JSON may be nested: one limit for every reader, far below what the stack of any caller allows, so that it never depends on who calls."""
+"""JSON that means one thing: no key twice in an object, of which readers keep another one each, and a fixed limit of nesting, far below what the
+stack of any caller allows, so that it never depends on who calls."""
 
 from __future__ import annotations
 
@@ -8,6 +9,24 @@ from typing import Any
 MOST_NESTED = 100
 """Lists and objects inside one another, the outermost counted."""
 TOO_DEEP = f"nested more than {MOST_NESTED} deep"
+
+
+class KeyTwice(ValueError):
+    """An object has a key twice."""
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values, as `json.loads` asks its `object_pairs_hook` for it.
+
+    Raises:
+        KeyTwice: a key stands twice.
+    """
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        key = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise KeyTwice(f"the key {key[:60]!r} stands twice in an object")
+    return found
 
 
 def is_too_deep(value: Any) -> bool:
@@ -28,14 +47,14 @@ def may_be_too_deep(text: bytes | str) -> bool:
     return text.count(b"[") + text.count(b"{") > MOST_NESTED
 
 
-def loads(text: str) -> Any:
-    """The value of JSON text that stands in a record.
+def loads(text: bytes | str) -> Any:
+    """The value of JSON text.
 
     Raises:
-        ValueError: it is no JSON, or nested too deeply.
+        ValueError: it is no UTF-8 or no JSON, is nested too deeply, or has a key twice.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text.decode() if isinstance(text, bytes) else text, object_pairs_hook=once)
     except RecursionError as error:
         raise ValueError(TOO_DEEP) from error
     if may_be_too_deep(text) and is_too_deep(value):
