@@ -98,8 +98,15 @@ grid: $(VENV)/.installed-test
 # harnesses that try to break stores, for SECONDS each; see docs/reliability.md
 SECONDS ?= 600
 SEED ?= 0
-killpoints faults fuzz: $(VENV)/.installed-test
+killpoints faults: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.harness.$@ --seconds $(SECONDS) --seed $(SEED)
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-test
+	@$(INSTALL) --editable '.[test,fuzz]'
+	@touch $@
+
+fuzz: $(VENV)/.installed-fuzz
+	@PYTHONHASHSEED=0 $(BIN)/python -m prep_assets_tests.harness.guided --seconds $(SECONDS) --seed $(SEED)
 
 memory: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.harness.memory

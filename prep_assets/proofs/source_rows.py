@@ -85,7 +85,7 @@ def _json_lines(stream: IO[bytes]) -> Rows:
 
 def _object(data: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
         if b"\\u" in data:
             json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
@@ -93,11 +93,22 @@ def _object(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and _depth(value) <= DEPTH else None
 
 
+class _Ambiguous(dict[str, Any]):
+    """An object that has a key twice."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else _Ambiguous(found)
+
+
 def _depth(value: Any) -> int:
-    """How many lists and objects are inside one another."""
+    """How many lists and objects are inside one another; more than any number where one has a key twice, so that it is never a row."""
     deepest, waiting = 0, [(value, 1)]
     while waiting:
         each, depth = waiting.pop()
+        if type(each) is _Ambiguous:
+            return sys.maxsize
         if isinstance(each, list | dict):
             deepest = max(deepest, depth)
             waiting += [(inner, depth + 1) for inner in (each if isinstance(each, list) else each.values())]
@@ -119,7 +130,7 @@ def _json_list(stream: IO[bytes]) -> Rows:
     """The whole list at once, so that nothing is yielded before it is known to be sound."""
     data = stream.read().removeprefix(b"\xef\xbb\xbf")
     try:
-        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
         if b"\\u" in data:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ from prep_assets.disk.strict_json import TOO_DEEP, is_too_deep, may_be_too_deep
 from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, shown
 from prep_assets.records.lines import Lines, blocks_of_lines
 from prep_assets.records.stream import Stream
+from prep_assets.records.twice import key_twice
 from prep_assets.samples import Record
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -27,7 +28,8 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
     """The objects of a JSON lines file. `Record.row` is the zero-based number of the line; blank lines are no rows."""
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
-        decode, keep, too_long = _decode, records.append, lines.too_long
+        decode, too_long = _decode, lines.too_long
+        kept, texts = list[Record](), list[bytes]()
         for row, line in enumerate(lines.lines, lines.start):
             if too_long and (length := too_long.get(row - lines.start)):
                 unreadable.append(refuse_long(index, row, line, length, max_record_bytes))
@@ -43,9 +45,22 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
             elif may_be_too_deep(line) and is_too_deep(payload):
                 unreadable.append(too_deep(index, row, line))
             else:
-                keep(Record(index, row, payload))
+                kept.append(Record(index, row, payload))
+                texts.append(line)
+        records += keep(index, kept, texts, unreadable)
 
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
+
+
+def keep(file: int, rows: list[Record], texts: list[bytes], unreadable: list[Unreadable]) -> list[Record]:
+    """Rows that were decoded of these texts, without those in which an object has a key twice, which are refused."""
+    twice = key_twice(texts, [row.payload for row in rows])
+    if twice:
+        unreadable += [
+            refuse(file, rows[at].row, "invalid_json", f"{why} ({len(texts[at]):,} bytes)", texts[at]) for at, why in twice.items()
+        ]
+        unreadable.sort(key=lambda each: each.row)
+    return [row for at, row in enumerate(rows) if at not in twice] if twice else rows
 
 
 def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from prep_assets.disk.strict_json import is_too_deep, may_be_too_deep
-from prep_assets.records.blocks import Block
-from prep_assets.records.jsonl import UNDECODABLE, no_object, refuse_long, too_deep, undecodable
+from prep_assets.records.blocks import Block, Unreadable
+from prep_assets.records.jsonl import UNDECODABLE, keep, no_object, refuse_long, too_deep, undecodable
 from prep_assets.records.lines import text_start
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
@@ -36,14 +37,20 @@ def read_json(stream: Stream, index: int, block_bytes: int, max_record_bytes: in
     data = start + stream.read_fully(MAX_JSON_BYTES + 1 - len(start))
     if len(data) > MAX_JSON_BYTES:
         raise stream.broken(f"a JSON file of more than {MAX_JSON_BYTES:,} bytes is not read whole; stopped", _TO_JSONL)
-    block, size = Block([], [], stream.stored), 0
+    kept, texts, unreadable, size = list[Record](), list[bytes](), list[Unreadable](), 0
     for row, raw in enumerate(_elements(stream, data)):
-        _add(block, index, row, bytes(raw), max_record_bytes)
+        element = bytes(raw)
+        payload = _object(element, index, row, max_record_bytes)
+        if isinstance(payload, Unreadable):
+            unreadable.append(payload)
+        else:
+            kept.append(Record(index, row, payload))
+            texts.append(element)
         size += len(raw)
         if size >= block_bytes:
-            yield block
-            block, size = Block([], [], stream.stored), 0
-    yield block
+            yield Block(keep(index, kept, texts, unreadable), unreadable, stream.stored)
+            kept, texts, unreadable, size = [], [], [], 0
+    yield Block(keep(index, kept, texts, unreadable), unreadable, stream.stored)
 
 
 def _elements(stream: Stream, data: bytes) -> Iterable[bytes | msgspec.Raw]:
@@ -83,18 +90,14 @@ def _split(stream: Stream, data: bytes, start: int, why: str) -> list[bytes]:
     return elements
 
 
-def _add(block: Block, index: int, row: int, raw: bytes, limit: int) -> None:
+def _object(raw: bytes, index: int, row: int, limit: int) -> dict[str, Any] | Unreadable:
+    """The fields of an element, or why it is refused."""
     if len(raw) > limit:
-        block.unreadable.append(refuse_long(index, row, raw, len(raw), limit))
-        return
+        return refuse_long(index, row, raw, len(raw), limit)
     try:
         payload = _decode(raw)
     except UNDECODABLE as error:
-        block.unreadable.append(undecodable(index, row, raw, error))
-        return
+        return undecodable(index, row, raw, error)
     if type(payload) is not dict:
-        block.unreadable.append(no_object(index, row, raw, payload))
-    elif may_be_too_deep(raw) and is_too_deep(payload):
-        block.unreadable.append(too_deep(index, row, raw))
-    else:
-        block.records.append(Record(index, row, payload))
+        return no_object(index, row, raw, payload)
+    return too_deep(index, row, raw) if may_be_too_deep(raw) and is_too_deep(payload) else payload

@@ -78,6 +78,7 @@ def read_arrow(file: SourceFile, index: int, block_bytes: int, part: Part = WHOL
         try:
             for batch in _arrow_batches(source):
                 _check_columns(file, batch.schema.names)
+                _check_buffers(batch)
                 size = max(1, block_bytes * batch.num_rows // max(1, batch.nbytes))
                 inside, first = _inside(batch, rows, part)
                 for start in range(0, inside.num_rows, min(size, _MAX_BATCH_ROWS)):
@@ -134,6 +135,38 @@ def _arrow_batches(source: IO[bytes]) -> Iterator[Any]:
     yield from ipc.open_stream(source)
 
 
+def _check_buffers(batch: Any) -> None:
+    """Arrow believes what a batch says of its own lengths and offsets, and reads beyond its memory where they are wrong. Texts that are no UTF-8
+    are refused row by row.
+
+    Raises:
+        ArrowInvalid: they are wrong.
+    """
+    import pyarrow as pa
+
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        for column in batch.columns:
+            column.validate()
+            column.view(_without_texts(column.type)).validate(full=True)
+
+
+def _without_texts(kind: Any) -> Any:
+    """An Arrow type with bytes where it has texts, at any depth."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pa.binary() if types.is_string(kind) else pa.large_binary()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_without_texts(field.type)) for field in kind])
+    if types.is_list(kind) or types.is_large_list(kind):
+        inner = kind.value_field.with_type(_without_texts(kind.value_type))
+        return pa.list_(inner) if types.is_list(kind) else pa.large_list(inner)
+    return kind
+
+
 def _block(batch: Any, index: int, start: int, bytes_read: int) -> Block:
     padded = [name for name, kind in zip(batch.schema.names, batch.schema.types, strict=True) if _has_structs(kind)]
     try:
@@ -188,11 +221,12 @@ def _readable_part(batch: Any, i: int) -> tuple[dict[str, Any], Exception | None
 def _broken_errors() -> tuple[type[Exception], ...]:
     from pyarrow import ArrowException
 
-    return (ArrowException, OSError, ValueError, EOFError)
+    return (ArrowException, OSError, ValueError, EOFError, MemoryError)  # a damaged length asks for more memory than there is
 
 
 def _broken(file: SourceFile, rows: int, error: Exception) -> SourceError:
     return SourceError(
-        f"{file.name}: no readable {file.format} file, after {rows:,} rows, of {file.size:,} bytes ({file_name(file.url)}): {error}. "
+        f"{file.name}: no readable {file.format} file, after {rows:,} rows, of {file.size:,} bytes ({file_name(file.url)}): "
+        f"{str(error) or type(error).__name__}. "
         "The download is incomplete or damaged: fetch it again"
     )

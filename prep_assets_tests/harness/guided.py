@@ -1,4 +1,5 @@
-"""`fuzz` with libFuzzer (atheris): it sees which lines of the package an input reaches, and goes on from those that reach new ones.
+"""`fuzz` with libFuzzer (atheris): it sees which lines of the package an input reaches, and goes on from those that reach new ones. Where atheris is
+not installed, it is `fuzz` alone.
 
 python -m prep_assets_tests.harness.guided --inputs 10000000 --seconds 1200 --seed 0
 """
@@ -8,11 +9,17 @@ from __future__ import annotations
 import os
 import random
 import sys
+from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-import atheris
+try:
+    atheris: Any = import_module("atheris")
+except ImportError:
+    atheris = None
 
-with atheris.instrument_imports(include=["prep_assets"]):
+with atheris.instrument_imports(include=["prep_assets"]) if atheris else nullcontext():
     from prep_assets_tests.harness import fuzz
 
 LONGEST = 16_384
@@ -38,4 +45,4 @@ def guided(fed: fuzz.Fed, seed: int, size: int, corpus: Path) -> None:
 
 
 if __name__ == "__main__":
-    fuzz.main(guided)
+    fuzz.main(guided if atheris else fuzz.plain)

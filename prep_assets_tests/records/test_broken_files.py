@@ -231,3 +231,32 @@ def test_a_table_that_names_a_column_twice_stops(source: Source, read: Read) -> 
         writer.write_table(table)
     with pytest.raises(SourceError, match=r"column 'a' is there 2 times\. Give each"):
         read(source("a.arrow", out.getvalue()))
+
+
+def _ipc(table: pa.Table, *changes: tuple[bytes, bytes]) -> bytes:
+    out = io.BytesIO()
+    with ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    data = out.getvalue()
+    for before, after in changes:
+        assert data.count(before) == 1
+        data = data.replace(before, after)
+    return data
+
+
+@pytest.mark.parametrize("offset", [1 << 30, -5])
+@pytest.mark.parametrize("text", ["zwei", "\udcff"])
+def test_arrow_offsets_beyond_the_data_stop(source: Source, read: Read, offset: int, text: str) -> None:
+    table = pa.table({"text": ["eins", "zwei", "drei"], "said": [[{"a": "x"}], None, [{"a": "y"}]]})
+    offsets = [number.to_bytes(4, "little", signed=True) for number in (0, 4, 8, 12, offset)]
+    damaged = b"".join([offsets[0], offsets[1], offsets[4], offsets[3]])
+    data = _ipc(table, (b"".join(offsets[:4]), damaged), (b"zwei", text.encode("utf-8", "surrogateescape").ljust(4, b"\xff")))
+    with pytest.raises(SourceError, match="no readable arrow file"):
+        read(source("a.arrow", data))
+
+
+def test_an_arrow_text_that_is_no_utf8_is_one_refused_row(source: Source, read: Read) -> None:
+    table = pa.table({"text": ["eins", "zwei", "drei"], "said": [[{"a": "x"}], None, [{"a": "y"}]]})
+    records, refused = read(source("a.arrow", _ipc(table, (b"zwei", b"\xffwei"))))
+    assert [(r.row, r.payload["text"], r.payload["said"]) for r in records] == [(0, "eins", [{"a": "x"}]), (2, "drei", [{"a": "y"}])]
+    assert [(each.row, each.reason) for each in refused] == [(1, "invalid_utf8")]

@@ -108,11 +108,11 @@ def test_a_refused_payload_is_shown_cut_with_invalid_bytes_escaped(source: Sourc
     assert row.payload == "é" * 2000
 
 
-def test_numbers_are_exact_and_the_last_of_two_equal_keys_counts(source: Source, read: Read) -> None:
-    line = b'{"big": 123456789012345678901234567890, "tiny": -9223372036854775809, "float": 1.0, "sum": 0.1, "twice": 1, "twice": 2}'
+def test_numbers_are_exact(source: Source, read: Read) -> None:
+    line = b'{"big": 123456789012345678901234567890, "tiny": -9223372036854775809, "float": 1.0, "sum": 0.1}'
     ((record,), _) = read(source("a.jsonl", line))
-    assert record.payload == {"big": 123456789012345678901234567890, "tiny": -9223372036854775809, "float": 1.0, "sum": 0.1, "twice": 2}
-    assert [type(value) for value in record.payload.values()] == [int, int, float, float, int]
+    assert record.payload == {"big": 123456789012345678901234567890, "tiny": -9223372036854775809, "float": 1.0, "sum": 0.1}
+    assert [type(value) for value in record.payload.values()] == [int, int, float, float]
 
 
 def test_a_long_line_is_passed_over_without_being_held(source: Source) -> None:

@@ -1,0 +1,60 @@
+"""A tokenizer's files have limits: their size, and patterns that blow up."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.errors import ConfigError
+from prep_assets.tokenization.load import from_file, from_transformers
+from prep_assets.tokenization.native import MOST_BYTES, in_words
+from prep_assets_tests.tokenization.loaded import CONFIGS
+
+SHIPPED = json.loads((CONFIGS / "tokenizer" / "tokenizer.json").read_text("utf-8"))
+
+
+def _write(folder: Path, **changed: Any) -> Path:
+    (folder / "tokenizer.json").write_text(json.dumps({**SHIPPED, **changed}), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, name: str) -> None:
+    _write(tmp_path)
+    with (tmp_path / name).open("ab") as file:
+        os.truncate(file.fileno(), MOST_BYTES + 1)
+    with pytest.raises(ConfigError, match=rf"{name} has 268,435,457 bytes; a file of a tokenizer may have 268,435,456"):
+        from_file("huge", tmp_path)
+    with pytest.raises(ConfigError, match=rf"{name} has 268,435,457 bytes"):
+        from_transformers("huge", tmp_path)
+
+
+def test_weights_beside_a_tokenizer_may_have_any_size(tmp_path: Path) -> None:
+    _write(tmp_path)
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        os.truncate(file.fileno(), MOST_BYTES + 1)
+    assert from_transformers("beside", tmp_path).size == from_file("beside", tmp_path).size
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(\w+\s?)+$", r"(a|aa)+$"])
+def test_a_pattern_that_blows_up_is_refused(tmp_path: Path, pattern: str) -> None:
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    with pytest.raises(ConfigError, match=r"tokenizer.json: this tokenizer does not encode .*retry-limit-in-match"):
+        from_file("slow", _write(tmp_path, pre_tokenizer=split))
+
+
+def test_a_tokenizer_that_cannot_read_a_text_is_refused(tmp_path: Path) -> None:
+    model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9, "vocab": {"a": 0}}
+    with pytest.raises(ConfigError, match=r"does not encode .*Missing \[UNK\] token"):
+        from_file("partial", _write(tmp_path, model=model, added_tokens=[], pre_tokenizer=None, decoder=None))
+
+
+def test_only_errors_become_words() -> None:
+    with pytest.raises(KeyboardInterrupt), in_words("x"):
+        raise KeyboardInterrupt
+    with pytest.raises(ConfigError, match=r"^x: KeyError: 'a'$"), in_words("x"):
+        raise KeyError("a")
