@@ -28,6 +28,7 @@ from prep_assets.templates.sizes import compiled, environment
 from prep_assets.templates.stops import Ends
 from prep_assets.templates.watching import Watched
 from prep_assets.templates.written import marks, probe_renders
+from prep_assets.tokenization.beside import read_text
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ class ChatTemplate:
                 return compiled(self.source)
         except TemplateSyntaxError as error:
             raise TemplateError(f"chat template {self.name}: line {error.lineno}: {error.message}") from error
+        except (RecursionError, SyntaxError, ValueError) as error:  # nested too deeply, for Jinja or for Python
+            raise TemplateError(f"chat template {self.name} cannot be compiled ({type(error).__name__}: {str(error)[:200]})") from error
 
     def render(
         self,
@@ -275,7 +278,7 @@ def load_template(
         path = (base or Path.cwd()) / name
         if not path.is_file():
             raise TemplateError(f"no chat template at {path}")
-        source = path.read_text("utf-8")
+        source = read_text(path)
     elif name.startswith("prompt_type:"):
         source = load_prompt_type(name.removeprefix("prompt_type:")).jinja()
     elif ".json#" in name:

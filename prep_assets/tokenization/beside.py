@@ -57,13 +57,18 @@ def chat_templates(folder: Path) -> dict[str, str]:
     found = templates_by_name(read_object(folder / "tokenizer_config.json").get("chat_template"))
     beside = folder / "chat_template.jinja"
     if beside.is_file():
-        found[DEFAULT] = _text(beside)
+        found[DEFAULT] = read_text(beside)
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        found[path.name.removesuffix(".jinja")] = _text(path)
+        found[path.name.removesuffix(".jinja")] = read_text(path)
     return found or templates_by_name(read_object(folder / "chat_template.json").get("chat_template"))
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A template.
+
+    Raises:
+        ConfigError: it is too large, or no UTF-8.
+    """
     try:
         return checked_size(path).read_text("utf-8")
     except UnicodeDecodeError as error:

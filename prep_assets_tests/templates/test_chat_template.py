@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.errors import Refused, TemplateError
+from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.samples import Sample, turn
 from prep_assets.templates.chat_template import FROZEN_CLOCK, ChatTemplate, load_template, named_templates
 from prep_assets.templates.rendering import render
@@ -226,3 +226,16 @@ def test_a_row_with_an_option_that_the_template_does_not_read_is_refused(vocabul
     assert render(Sample(turns, template_options={"enable_thinking": None, "other": None}), template) == plain
     with pytest.raises(Refused, match=r"unknown_template_option: chat_template_kwargs: .*'enable_thinkin'; did you mean 'enable_thinking'"):
         render(Sample(turns, template_options={"enable_thinkin": True}), template)
+
+
+@pytest.mark.parametrize("source", ["{{ " + "[" * 30_000, "{% if a %}" * 3000, "{{ " + "not " * 20_000 + "a }}"])
+def test_a_template_that_is_nested_too_deeply_is_told_in_words(vocabulary: Vocabulary, tmp_path: Path, source: str) -> None:
+    (tmp_path / "deep.jinja").write_text(source)
+    with pytest.raises(TemplateError, match=r"chat template deep\.jinja"):
+        load_template("deep.jinja", vocabulary, base=tmp_path, options={"a": 1})
+
+
+def test_a_template_file_that_is_no_text_is_told_in_words(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    (tmp_path / "raw.jinja").write_bytes(b"{{ messages }}\xff")
+    with pytest.raises(ConfigError, match=r"raw.jinja: byte 14 is not UTF-8"):
+        load_template("raw.jinja", vocabulary, base=tmp_path)
