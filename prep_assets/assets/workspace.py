@@ -57,6 +57,7 @@ class Workspace:
         workers: how many processes work at a time, whatever the families say; `None`: what they say.
         pool: where work in shards is done on this machine; `None`: in this process.
         same: hashes that configuration and tokenizer of the family worked on must have; empty in the process that plans.
+        looks: whether it looks at source files to find domains (``domains: auto``); false: it takes those that were found last.
     """
 
     configs: Path
@@ -66,6 +67,7 @@ class Workspace:
     workers: Workers | None = None
     pool: Pool | None = field(default=None, compare=False)
     same: Mapping[str, str] = field(default_factory=dict)
+    looks: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "configs", Path(self.configs))
@@ -123,27 +125,38 @@ class Workspace:
     def _families(self) -> dict[str, Family]:
         return {}
 
+    def declared(self, kind: type[F]) -> F:
+        """The configuration of a family as its file and the overrides say, before any source is looked at."""
+        name = name_of(kind)
+        loaded = load_family(name, self.configs)
+        if self.overrides.get(name):
+            merged = _merged(loaded.model_dump(by_alias=True), self.overrides[name])
+            loaded = parse(kind, merged, f"{self.configs / name}.yaml with this run's options")
+        from prep_assets.assets.configured import check_domains
+
+        check_domains(loaded, f"{self.configs / name}.yaml")
+        assert isinstance(loaded, kind)
+        return loaded
+
     def family(self, kind: type[F]) -> F:
-        """The configuration of a family, overrides applied."""
+        """The configuration of a family, overrides applied, with the domains that its files name."""
         name = name_of(kind)
         if name not in self._families:
-            loaded = load_family(name, self.configs)
-            if self.overrides.get(name):
-                merged = _merged(loaded.model_dump(by_alias=True), self.overrides[name])
-                loaded = parse(kind, merged, f"{self.configs / name}.yaml with this run's options")
-            from prep_assets.assets.configured import check_domains
+            found = self.declared(kind)
+            if found.finds_domains:
+                from prep_assets.assets.reading.found_domains import with_found_domains
 
-            check_domains(loaded, f"{self.configs / name}.yaml")
-            self._families[name] = with_tombstones(loaded, name, self.configs)
+                found = with_found_domains(self, found, f"{self.configs / name}.yaml")
+            self._families[name] = with_tombstones(found, name, self.configs)
             self._compare(f"{name} configuration", lambda: configuration_hash(self._families[name]))
-        found = self._families[name]
-        assert isinstance(found, kind)
-        return found
+        known = self._families[name]
+        assert isinstance(known, kind)
+        return known
 
     def family_domains(self, family: str) -> tuple[str, ...] | None:
-        """The domains of a family; `None` where its configuration means nothing."""
+        """The domains that the configuration of a family names; `None` where it means nothing."""
         try:
-            return tuple(self.family(FAMILIES[family]).domains)
+            return tuple(self.declared(FAMILIES[family]).domains)
         except ConfigError:
             return None
 
@@ -199,10 +212,7 @@ class Workspace:
 
         pins = pin_files(files, known)
         if list(pins) != known:
-            cache.parent.mkdir(parents=True, exist_ok=True)
-            fresh = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # sensors and runs look at the same files at once
-            fresh.write_text(json.dumps([{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins]), "utf-8")
-            fresh.replace(cache)
+            keep(cache, [{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins])
         return pins
 
     def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
@@ -293,6 +303,14 @@ def configuration_hash(family: Family) -> str:
     """Of all that a family's configuration says, tombstones included."""
     forgotten = {name: sorted(domain.forgotten) for name, domain in family.domains.items()}
     return digest([family.model_dump(mode="json", by_alias=True), forgotten])
+
+
+def keep(cache: Path, found: Any) -> None:
+    """Write down what was found about source files, in one step: sensors and runs look at the same files at once."""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    fresh = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    fresh.write_text(json.dumps(found), "utf-8")
+    fresh.replace(cache)
 
 
 def _remembered(cache: Path) -> list[Pin]:

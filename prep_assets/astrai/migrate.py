@@ -109,10 +109,15 @@ def _group_fields(task: Task) -> dict[str, Any]:
 def _domain_notes(task: Task, draft: _Draft, source: dict[str, Any]) -> None:
     key, limit = task.pipeline.output.domain_key, task.pipeline.preprocessing.max_items
     if key is not None:
-        _note(draft, f"domain_key: write one domain a value of {key!r}, each with the same files and where: {{{key}: <value>}}")
+        source.update(domains="auto", domain_key=key)
+        _note(
+            draft,
+            "domain_key: AstrAI puts whatever is no text into __default__; here a number is the domain of its text, and a list stops the build",
+        )
     if limit is not None:
         source["max_items"] = limit
-        _note(draft, "max_items counts the records that are read; AstrAI counts those that are kept")
+        each = " of each domain" if key is not None else ""
+        _note(draft, f"max_items counts the records{each} that are read; AstrAI counts those that are kept")
     if task.deduplicate:
         _note(draft, "deduplicate compares whole records of one domain; AstrAI their first 200 characters, over all domains")
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 MOST, LONGEST = 10**12, 1 << 24
 """The largest number of things that a number may ask for; of tokens that are held at a time."""
-MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED = 4096, 10_000, 65_536, 2**63 - 1
+MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_DOMAINS, MOST_SEED = 4096, 10_000, 65_536, 10_000, 2**63 - 1
 
 
 class Model(BaseModel):

@@ -122,12 +122,10 @@ RULES = (
     ),
 )
 DOMAIN_RULES = (
-    Rule(
-        "cluster.address",
-        lambda family: family.cluster.kind == "local",
-        "local workers have no address. Leave it out, or set cluster.kind: ray",
-    ),
     Rule("domain_value", lambda domain: domain.domain_key is None, "there is no domain_key whose value it could be. Set domain_key"),
+    Rule("domain_value", lambda domain: domain.domains is not None, "domains: auto makes a domain of each value. Leave one of the two out"),
+    Rule("domains", lambda domain: domain.domain_key is None, "there is no field whose values could be domains. Set domain_key"),
+    Rule("max_domains", lambda domain: domain.domains is None, "only domains: auto makes domains. Leave it out, or set domains: auto"),
 )
 
 
@@ -199,6 +197,8 @@ def _unknown_roles(family: Any) -> Iterator[str]:
 
 
 def _unknown_domains(family: Any) -> Iterator[str]:
+    if family.finds_domains:
+        return  # which domains there are, only the files say
     for name in ("weights", "epochs", "max_items"):
         for domain in getattr(family.packing, name) or ():
             if domain not in family.domains:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
-from prep_assets.config.base import LONGEST, MOST, MOST_EPOCHS, MOST_PATCHES, MOST_SEED, MOST_WORKERS, Model
+from prep_assets.config.base import LONGEST, MOST, MOST_DOMAINS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED, MOST_WORKERS, Model
 from prep_assets.config.image_rules import ImageTokens
 from prep_assets.config.meaning import faults
 from prep_assets.config.reasoning_tags import REASONING_TAGS
@@ -22,8 +22,13 @@ DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EXPORT_NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
+def can_name_a_domain(name: str) -> bool:
+    """Whether a text may be the name of a domain, which becomes a folder and a partition key."""
+    return DOMAIN_NAME.fullmatch(name) is not None and ".." not in name
+
+
 def _domain_name(name: str) -> str:
-    if not DOMAIN_NAME.fullmatch(name) or ".." in name:
+    if not can_name_a_domain(name):
         raise ValueError(
             f"{name!r} cannot be a domain name: it becomes a folder and a partition key, so letters, digits, '_', '-' and '.' only, "
             "no '..', at most 100 characters"
@@ -60,6 +65,12 @@ class Domain(Model):
     txt: Literal["line", "file"] = Field(default="line", description="Whether a line or a whole .txt file is one document.")
     domain_key: str | None = Field(default=None, description="A field that says which domain a row of a shared source belongs to.")
     domain_value: str | None = Field(default=None, description="What `domain_key` holds in this domain's rows; null: the domain's name.")
+    domains: Literal["auto"] | None = Field(
+        default=None, description="auto: a domain for each value that `domain_key` holds in these files, in the place of this one."
+    )
+    max_domains: int = Field(
+        default=100, ge=1, le=MOST_DOMAINS, description="Most domains that `domains: auto` makes; more stop the build."
+    )
     image_dir: str | None = Field(
         default=None,
         description="Folder of the images, relative to this config file; paths in the data are relative to it. null: only URLs are accepted.",
@@ -97,6 +108,10 @@ class Domain(Model):
             "tokenized_by": self.tokenized_by,
         }
         return [self.schema_name, self.options, *rows, *({name: value} for name, value in further.items() if value)]
+
+    def value(self, name: str) -> str:
+        """What `domain_key` holds in the rows of this domain, called `name`."""
+        return name if self.domain_value is None else self.domain_value
 
     _forgotten: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -265,6 +280,11 @@ class Family(Model):
     licence: Licence | None = Field(
         default=None, description="Licence of what is published of the family. null: those of its domains. It changes no byte."
     )
+
+    @property
+    def finds_domains(self) -> bool:
+        """Whether some of its domains are found in files."""
+        return any(domain.domains for domain in self.domains.values())
 
     @model_validator(mode="after")
     def _every_option_means_something(self) -> Self:

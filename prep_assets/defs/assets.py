@@ -12,10 +12,11 @@ from prep_assets.assets.graph import ASSETS, EVERY, family_assets
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
+from prep_assets.defs.domains import Partitions, domains, found_domains
 from prep_assets.defs.materialize import check_only, materialize
 from prep_assets.defs.options import Nothing, options
 from prep_assets.defs.report import report_asset
-from prep_assets.defs.site import Site, domains
+from prep_assets.defs.site import Site
 from prep_assets.defs.versions import code_version
 from prep_assets.errors import PrepAssetsError
 
@@ -29,9 +30,9 @@ def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
 
     A configuration that means nothing gives the same assets, each of which says what is wrong: other families stand as they are.
     """
-    workspace = site.workspace.open()
+    workspace = site.declared()
     try:
-        partitions = domains(workspace, family)
+        partitions = domains(site, family)
         assets = list(family_assets(workspace, family).values())
         return [*(_asset(site, workspace, asset, partitions) for asset in assets), report_asset(site, family, assets)]
     except PrepAssetsError as error:
@@ -56,7 +57,7 @@ def _foreign(site: Site) -> list[dg.AssetKey]:
     return list(dict.fromkeys(key for keys in site.upstream.values() for key in keys))
 
 
-def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: dg.StaticPartitionsDefinition) -> dg.AssetsDefinition:
+def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partitions) -> dg.AssetsDefinition:
     own_partitions = partitions if asset.partitioned else None
     columns = [dg.TableColumn(name, kind, description=description) for name, kind, description in asset.columns]
     spec = _spec(
@@ -114,13 +115,12 @@ def _freshness(workspace: Workspace, asset: Asset) -> dg.FreshnessPolicy | None:
 
 def _broken(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.AssetsDefinition:
     """An asset of a family whose configuration means nothing: it stays in the graph, and says so."""
-    names = _listed_domains(workspace, asset.family) if asset.partitioned else []
     spec = _spec(site, asset, description=f"**The configuration means nothing.**\n\n```\n{fault}\n```")
 
     @dg.multi_asset(
         name=site.named(asset.name),
         specs=[spec],
-        partitions_def=dg.StaticPartitionsDefinition(names) if names else None,
+        partitions_def=_listed_domains(site, workspace, asset.family) if asset.partitioned else None,
         backfill_policy=SINGLE_RUN,
     )
     def body(context: dg.AssetExecutionContext) -> None:
@@ -129,14 +129,15 @@ def _broken(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.As
     return body
 
 
-def _listed_domains(workspace: Workspace, family: str) -> list[str]:
+def _listed_domains(site: Site, workspace: Workspace, family: str) -> Partitions | None:
     """The domains that a faulty configuration lists, as far as it can be read."""
     try:
         listed = yaml.safe_load((workspace.configs / f"{family}.yaml").read_text("utf-8"))["domains"]
-        dg.StaticPartitionsDefinition(names := [str(name) for name in listed])
-        return names
+        if any("domains" in domain for domain in listed.values()):
+            return found_domains(site, family)
+        return dg.StaticPartitionsDefinition([str(name) for name in listed]) if listed else None
     except Exception:  # whatever is wrong with the file, its family's assets say so; they must stand all the same
-        return []
+        return None
 
 
 def families(workspace: Workspace) -> list[str]:

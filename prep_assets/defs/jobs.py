@@ -17,18 +17,18 @@ SECONDS = 30
 
 def refresh_job(site: Site, family: str) -> Any:
     """The assets of a family that have a store for each domain: what a changed source file touches directly."""
-    assets = family_assets(site.workspace.open(), family).values()
+    assets = family_assets(site.declared(), family).values()
     return _job(site, f"refresh_{family}", family, (asset for asset in assets if asset.partitioned))
 
 
 def rebuild_job(site: Site, family: str) -> Any:
     """All assets of a family."""
-    return _job(site, f"rebuild_{family}", family, family_assets(site.workspace.open(), family).values())
+    return _job(site, f"rebuild_{family}", family, family_assets(site.declared(), family).values())
 
 
 def mend_job(site: Site, family: str) -> Any:
     """All assets of a family, of which runs that mend damage pick some. Assets of several families have no partitions in common, so no job has them all."""
-    return _job(site, f"mend_{family}", family, family_assets(site.workspace.open(), family).values())
+    return _job(site, f"mend_{family}", family, family_assets(site.declared(), family).values())
 
 
 def _job(site: Site, name: str, family: str, assets: Iterable[Asset]) -> Any:

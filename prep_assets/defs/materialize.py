@@ -10,6 +10,7 @@ import dagster as dg
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.check_metadata import check_metadata
+from prep_assets.defs.domains import register
 from prep_assets.defs.gone import close_gone, sign
 from prep_assets.defs.metadata import data_version, store_metadata
 from prep_assets.defs.options import chosen, publishes
@@ -35,7 +36,11 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
     sign(context)
     close_gone(context.instance)
     workspace = _workspace(context, site)
-    partitions = _partitions(context, workspace, asset)
+    try:
+        register(context.instance, site, workspace, asset.family)
+        partitions = _partitions(context, workspace, asset)
+    except PrepAssetsError as error:
+        raise _ending(asset, str(error), isinstance(error, SourceUnavailable)) from None
     if not partitions:
         context.log.info(f"{asset.name} has no store for {', '.join(context.partition_keys)}: nothing to do")
         return

@@ -8,8 +8,9 @@ from typing import Any
 import dagster as dg
 
 from prep_assets.config.models import FAMILIES
+from prep_assets.defs.domains import domains, register
 from prep_assets.defs.jobs import SECONDS, rebuild_job
-from prep_assets.defs.site import Site, domains
+from prep_assets.defs.site import Site
 from prep_assets.errors import PrepAssetsError
 
 
@@ -22,7 +23,7 @@ def _is_sound(site: Site, family: str) -> bool:
     from prep_assets.assets.graph import family_assets
 
     try:
-        return bool(family_assets(site.workspace.open(), family))
+        return bool(family_assets(site.declared(), family))
     except PrepAssetsError:
         return False
 
@@ -40,9 +41,8 @@ def schedules(site: Site, families: Sequence[str]) -> list[dg.ScheduleDefinition
 
 
 def _schedule(site: Site, family: str) -> dg.ScheduleDefinition:
-    workspace = site.workspace.open()
-    refresh = workspace.family(FAMILIES[family]).refresh
-    keys = domains(workspace, family).get_partition_keys()
+    refresh = site.declared().family(FAMILIES[family]).refresh
+    partitions = domains(site, family)
 
     @dg.schedule(
         name=site.named(f"nightly_{family}"),
@@ -52,6 +52,11 @@ def _schedule(site: Site, family: str) -> dg.ScheduleDefinition:
         description=f"Rebuilds the {family} family where its sources or options have changed, all domains in one run.",
     )
     def nightly(context: dg.ScheduleEvaluationContext) -> Any:
+        if isinstance(partitions, dg.StaticPartitionsDefinition):
+            keys = partitions.get_partition_keys()
+        else:
+            register(context.instance, site, site.workspace.open(), family)
+            keys = partitions.get_partition_keys(dynamic_partitions_store=context.instance)
         when = context.scheduled_execution_time.isoformat()
         whole = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
         return dg.RunRequest(run_key=f"{family}:{when}", tags=whole)

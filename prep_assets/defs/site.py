@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import dagster as dg
 
 from prep_assets.assets.workspace import Progress, Workspace
 from prep_assets.config.loading import config_dir, located, store_dir
-from prep_assets.config.models import FAMILIES
 from prep_assets.stores.mirror import local_root
 
 
@@ -51,6 +50,10 @@ class Site:
     tags: Mapping[str, str] = field(default_factory=dict)
     upstream: Mapping[str, tuple[dg.AssetKey, ...]] = field(default_factory=dict)
 
+    def declared(self) -> Workspace:
+        """The workspace for definitions: no source is looked at, so that none can keep them from loading."""
+        return replace(self.workspace.open(), looks=False)
+
     def key(self, asset: str) -> dg.AssetKey:
         """The key of an asset."""
         return dg.AssetKey([*self.prefix, asset])
@@ -58,8 +61,3 @@ class Site:
     def named(self, name: str) -> str:
         """A name of an op, a job, a sensor or a schedule, which must differ from those of other sites."""
         return "_".join([*self.prefix, name])
-
-
-def domains(workspace: Workspace, family: str) -> dg.StaticPartitionsDefinition:
-    """The domains that the family's configuration declares, in its order."""
-    return dg.StaticPartitionsDefinition(list(workspace.family(FAMILIES[family]).domains))

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain, Family
+from prep_assets.defs.domains import domains, register
 from prep_assets.defs.gone import close_gone
 from prep_assets.defs.jobs import SECONDS, refresh_job
 from prep_assets.defs.lost import lost_stores
-from prep_assets.defs.site import Site, domains
+from prep_assets.defs.site import Site
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.files import SourceFile, fingerprint
 from prep_assets.records.folder import folder_sign
 from prep_assets.records.remote import is_remote
 from prep_assets.stores.manifest import digest
 
-LOST = ":lost"
-"""Where the cursor remembers what is lost; no domain has such a name."""
+LOST, FOUND = ":lost", ":found"
+"""Where the cursor remembers what is lost, and how files look in which domains are found; no domain has such a name."""
 
 
 def silent(note: str) -> None:
@@ -30,7 +32,8 @@ def silent(note: str) -> None:
 
 def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
     """The sensor of one family. It also notices stores that are gone, and closes runs whose process is."""
-    partitions = domains(site.workspace.open(), family).get_partition_keys()
+    known = domains(site, family)
+    partitions = known.get_partition_keys() if isinstance(known, dg.StaticPartitionsDefinition) else None
 
     @dg.sensor(
         name=site.named(f"{family}_sources"),
@@ -39,12 +42,13 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
         description=f"Watches the sources in configs/{family}.yaml: a new or changed file rebuilds its domain once it has stopped growing.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        workspace = site.workspace.open()
         close_gone(context.instance)
         before = json.loads(context.cursor or "{}")
+        workspace, signs = settled(site.workspace.open(), family, before.get(FOUND, ""))
+        register(context.instance, site, workspace, family)
         found = look(workspace, family, context.cursor, partitions=partitions, tell=context.log.warning)
         events, gone = lost_stores(site, workspace, context.instance, family, set(before.get(LOST, ())))
-        cursor = {**json.loads(found.cursor or "{}"), LOST: sorted(gone)}
+        cursor = {**json.loads(found.cursor or "{}"), LOST: sorted(gone), **({FOUND: signs} if signs else {})}
         return found._replace(asset_events=[*events], cursor=json.dumps(cursor, sort_keys=True))
 
     return watch
@@ -53,6 +57,28 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
 def sign_of(file: SourceFile) -> str:
     """A cheap sign of a file's change: what a list says of an object in a bucket, else what the file itself says."""
     return file.listed or fingerprint(file)
+
+
+def settled(workspace: Workspace, family: str, before: str) -> tuple[Workspace, str]:
+    """The workspace, and how the files look in which it finds domains; empty where there are none.
+
+    It looks for domains only in files that look as they did the last time, and in no remote file that no run has read as it is now.
+
+    Args:
+        before: how these files looked at the last look.
+    """
+    signs, unread = dict[str, str](), False
+    for label, domain in workspace.declared(FAMILIES[family]).domains.items():
+        try:
+            found = [workspace.files(domain, fetch=False), workspace.test_files(domain, fetch=False)] if domain.domains else []
+            for files in found:
+                known = {(pin.name, pin.fingerprint) for pin in workspace.remembered(files)}
+                signs.update({file.url: sign_of(file) for file in files})
+                unread |= any(is_remote(file.url) and (file.name, signs[file.url]) not in known for file in files)
+        except PrepAssetsError as error:
+            signs[label] = str(error)
+    now = digest(signs) if signs else ""
+    return (workspace if now == before and not unread else replace(workspace, looks=False)), now
 
 
 def look(
@@ -81,6 +107,11 @@ def look(
     configured = workspace.family(FAMILIES[family])
     for name, domain in configured.domains.items():
         known = before.get(name, {})
+        if domain.domains:
+            notes.append(
+                f"{name}: its domains are not known yet: the next look finds those of local files, a run of the family those of remote ones"
+            )
+            continue
         if partitions is not None and name not in partitions:
             notes.append(f"{name}: new in the configuration, waits until the code location is reloaded")
             continue
@@ -102,7 +133,7 @@ def look(
             # a run key is remembered for ever: it carries the content, and a number for content that comes back
             now[name]["asked"] += 1
             requests.append(dg.RunRequest(run_key=f"{family}:{name}:{content[:32]}:{now[name]['asked']}", partition_key=name))
-    removed = sorted(name for name in before if name not in configured.domains and name != LOST)
+    removed = sorted(name for name in before if name not in configured.domains and not name.startswith(":"))
     if removed:
         notes.append(f"{', '.join(removed)}: removed from the configuration; to delete the stores: prep-assets prune --removed")
     for note in notes if requests else ():

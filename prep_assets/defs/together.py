@@ -13,6 +13,7 @@ warnings.filterwarnings("ignore", category=PreviewWarning)
 import dagster as dg  # noqa: E402
 
 from prep_assets.defs.assets import families, family_definitions  # noqa: E402
+from prep_assets.defs.domains import register_at_load  # noqa: E402
 from prep_assets.defs.failures import failures  # noqa: E402
 from prep_assets.defs.refresh import automation, schedules, sensors, sound  # noqa: E402
 from prep_assets.defs.scrub import scrubber  # noqa: E402
@@ -25,9 +26,10 @@ def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool =
     Args:
         whole_project: whether the project has nothing else, so that one automation sensor may follow all assets and the executor is ours.
     """
-    workspace = site.workspace.open()
+    workspace = site.declared()
     chosen = [family for family in families(workspace) if not only or family in only]
     whole = sound(site, chosen)
+    register_at_load(site, whole)
     return dg.Definitions(
         assets=[asset for family in chosen for asset in family_definitions(site, family)],
         sensors=[*sensors(site, whole), *([automation(site), failures(site), scrubber(site, whole)] if whole_project else [])],

@@ -174,7 +174,7 @@ def _limited(workspace: Workspace, asset: Asset, rows: int) -> Workspace:
     """The workspace with the first rows of each domain."""
     options = dict(workspace.overrides.get(asset.family, {}))
     given: Mapping[str, Any] = options.get("domains", {})
-    limits = {name: min(rows, each.max_items or rows) for name, each in workspace.family(FAMILIES[asset.family]).domains.items()}
+    limits = {name: min(rows, each.max_items or rows) for name, each in workspace.declared(FAMILIES[asset.family]).domains.items()}
     options["domains"] = {**given, **{name: {**given.get(name, {}), "max_items": limit} for name, limit in limits.items()}}
     return workspace.overriding(asset.family, options)
 

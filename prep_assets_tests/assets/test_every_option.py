@@ -278,6 +278,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
     }[family]
     lines: dict[str, Any] = {"domains.*.files": ["@lines.txt"], "domains.*.schema": "walk_schemas:nothing"} if ":" in other else {}
     keyed: dict[str, Any] = {"domains.*.schema": OWN_SCHEMAS[family], "domains.b": {}}
+    found = {"domains.*.schema": OWN_SCHEMAS[family], "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"}
     exported = {"exports": {"e": {"from": export, "to": "hf_arrow" if family == "contrastive" else "astrai"}}}
     second = {
         "pretrain": "@pretrain_more.jsonl",
@@ -310,6 +311,8 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
             {**keyed, "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"},
             stops="no domain declares: 'first'",
         ),
+        "domains.*.domains": By("auto", found, stops="no domain declares: 'b'"),
+        "domains.*.max_domains": By(2, {**found, "domains.*.domains": "auto", "domains.*.max_domains": 1}, stops="max_domains is 1"),
         "domains.*.weigh": By("walk_schemas:weights") if family in ("sft", "pretrain") else Elsewhere(MEANS_NOTHING),
         "domains.*.tokenized_by": By("@tokenizer", IDS, stops="tokenized_by: needed") if family == "sft" else Elsewhere(MEANS_NOTHING),
         "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),

@@ -37,6 +37,7 @@ def test_a_chat() -> None:
     found = model_of(CHAT, "sft")
     domain = found.domains["mine"]
     assert (domain.schema_name, domain.options) == ("messages", {"messages_key": "messages"})
+    assert (domain.domains, domain.domain_key) == ("auto", "source")
     assert found.mask == {"system": "mask", "user": "mask", "assistant": "train"}
     assert (found.mask_default, found.train_headers, found.truncation) == ("mask", True, "end")
     assert (found.preprocessing.max_seq_len, found.preprocessing.deduplicate) == (2048, True)
@@ -63,9 +64,10 @@ def test_packing() -> None:
 @pytest.mark.parametrize(
     ("pipeline", "said"),
     [
-        (CHAT, "where: {source: <value>}"),
+        (CHAT, "domain_key: AstrAI puts whatever is no text into __default__"),
         (CHAT, "first 200 characters"),
-        (changed(CHAT, preprocessing={"max_items": 5}), "max_items counts"),
+        (changed(CHAT, preprocessing={"max_items": 5}), "max_items counts the records of each domain"),
+        (changed(CHAT, preprocessing={"max_items": 5}, output={"domain_key": None}), "max_items counts the records that are read"),
         (changed(SECTIONS_CHAT, preprocessing={"truncation_mode": "keep_end"}), "keep_end"),
         (changed(SECTIONS_CHAT, output={"position_ids_mode": "continuous"}), "position_ids_mode continuous"),
         (SECTIONS_CHAT, "output.dtype.loss_mask"),

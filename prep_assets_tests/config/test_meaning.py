@@ -63,6 +63,9 @@ def test_an_option_that_means_nothing_is_refused(fault: Fault, family: str, more
     ("family", "domain", "said"),
     [
         ("sft", "domain_value: x", "domains.a.domain_value: 'x' means nothing here: there is no domain_key"),
+        ("sft", "domains: auto", "domains.a.domains: 'auto' means nothing here: there is no field whose values could be domains"),
+        ("sft", "max_domains: 9", "domains.a.max_domains: 9 means nothing here: only domains: auto makes domains"),
+        ("sft", "domains: auto, domain_key: k, domain_value: x", "domains.a.domain_value: 'x' means nothing here: domains: auto makes"),
         ("sft", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Set image_token"),
         ("preference", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Leave it out"),
         ("sft", "tokenized_by: x", "domains.a.tokenized_by: 'x' means nothing here: no row brings token ids"),

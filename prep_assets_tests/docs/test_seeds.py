@@ -63,6 +63,7 @@ FORMS = {
     "tokenizer.json",
     "<think>",
     "<answer>",
+    "domains: auto",
 }
 
 

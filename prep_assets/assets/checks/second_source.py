@@ -55,7 +55,7 @@ class Second:
         limits = [number for number in (domain.max_items, limit) if number is not None]
         return Rules(
             domain.domain_key,
-            domain.domain_value or self.name,
+            domain.value(self.name),
             domain.where,
             min(limits, default=None),
             deduplicate,

@@ -47,7 +47,7 @@ class Router:
         if self.key is None:
             return block
         taken = self.taken(file)
-        values = [_value(record.payload, self.key) for record in block.records]
+        values = [value_of(record.payload, self.key) for record in block.records]
         self.others.update(value for value in values if value not in taken)
         return replace(block, records=[record for record, value in zip(block.records, values, strict=True) if value == self.value])
 
@@ -76,10 +76,10 @@ def router_of(workspace: Workspace, family: Family, name: str) -> Router:
     """
     domain = family.domains[name]
     if domain.domain_key is None:
-        return Router(None, domain.domain_value or name)
+        return Router(None, domain.value(name))
     peers = {label: other for label, other in family.domains.items() if other.domain_key == domain.domain_key}
     read = {label: _Reading.of(workspace, other) for label, other in peers.items()}
-    values = {label: other.domain_value or label for label, other in peers.items()}
+    values = {label: other.value(label) for label, other in peers.items()}
     _refuse_claimed_twice(name, domain.domain_key, values, read)
     declared: dict[str, frozenset[str]] = {}
     for role in ("train", "test"):
@@ -99,10 +99,11 @@ class _Reading:
 
     @classmethod
     def of(cls, workspace: Workspace, domain: Domain) -> _Reading:
-        return cls(_addresses(workspace, domain.files), _addresses(workspace, domain.test_files))
+        return cls(addresses(workspace, domain.files), addresses(workspace, domain.test_files))
 
 
-def _addresses(workspace: Workspace, patterns: Sequence[str]) -> frozenset[str]:
+def addresses(workspace: Workspace, patterns: Sequence[str]) -> frozenset[str]:
+    """Where the files behind patterns are; a pattern without a file has none."""
     found: set[str] = set()
     for pattern in patterns:
         try:
@@ -125,6 +126,7 @@ def _refuse_claimed_twice(name: str, key: str, values: Mapping[str, str], read: 
             )
 
 
-def _value(payload: Mapping[str, Any], key: str) -> str:
+def value_of(payload: Mapping[str, Any], key: str) -> str:
+    """What a row holds in the field that tells domains apart, as text."""
     value = payload.get(key)
     return MISSING if value is None else str(value)
