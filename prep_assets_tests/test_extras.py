@@ -49,6 +49,22 @@ PROVES = {
     "tiktoken": ("import tiktoken", ("dagster", "torch")),
     "sentencepiece": ("import sentencepiece", ("dagster", "torch")),
     "mistral": ("import mistral_common", ("dagster", "torch")),
+    "openlineage": (
+        "from prep_assets.neighbours.description import describe; from prep_assets.neighbours.openlineage import event_json\n"
+        "import prep_assets.defs.openlineage; assert 'prepAssets_store' in event_json(describe(workspace, 'sft_packed')[0])",
+        ("torch",),
+    ),
+    "mlflow": (
+        "from prep_assets.neighbours.mlflow import mlflow_dataset; import mlflow\n"
+        "dataset = mlflow_dataset(workspace, 'sft_packed')\n"
+        "source = mlflow.data.dataset_source_registry.get_dataset_source_from_json(dataset.source.to_json(), 'prep_assets')\n"
+        "assert source.load().is_dir()",
+        ("dagster", "torch"),
+    ),
+    "wandb": (
+        "from prep_assets.neighbours.wandb import wandb_artifact\nassert wandb_artifact(workspace, 'sft_packed').metadata['content_hash']",
+        ("dagster", "torch"),
+    ),
 }
 
 

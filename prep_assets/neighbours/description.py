@@ -15,7 +15,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain
 from prep_assets.errors import StoreError
 from prep_assets.lineage.opened import Opened, is_export
-from prep_assets.neighbours.tables import Column, Table, tables_of
+from prep_assets.neighbours.tables import READABLE, Column, Table, tables_of
 from prep_assets.reports.facts import accounting, made_from
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Published
@@ -106,7 +106,10 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
     domains = dict.fromkeys(source.domain for source in sources)
     licences = {domain: family.domains[domain].licence or "" for domain in domains}
     known = tuple(dict.fromkeys(licences.values()))
-    tables = tables_of(published.directory, manifest.files)
+    readable = [name for name in manifest.files if name.endswith(READABLE)]
+    tables = (
+        tables_of(published.directory, readable) if readable else ()
+    )  # the folder of a store in a bucket is fetched when it is asked for
     description = Description(
         name=label,
         asset=asset,

@@ -76,7 +76,10 @@ def _push(release: Release, repository: str, private: bool, api: Any) -> Pushed:
     additions = [CommitOperationAdd(name, content) for name, content in release.files.items()]
     _compare(release, additions)
     api.create_repo(repository, repo_type="dataset", private=private, exist_ok=True)
-    head = api.repo_info(repository, repo_type="dataset").sha
+    found = api.repo_info(repository, repo_type="dataset")
+    if private and not found.private:
+        raise ConfigError(f"{repository} is public already. Make it private on the Hub, or push to another one")
+    head = found.sha
     there = set(api.list_repo_files(repository, repo_type="dataset", revision=head))
     before = _before(api, repository, head) if MANIFEST in there else set[str]()
     foreign = there - before - _GIVEN

@@ -13,6 +13,8 @@ from prep_assets.exports.tables import schema_of
 
 Kind = str | list[Any] | dict[str, Any]
 """Arrow's name of a type; a list of one kind; an object with the kinds of its keys."""
+READABLE = (".parquet", ".jsonl")
+"""What the names of such files end with."""
 _SHARD = re.compile(r"(\w+)-\d{5}-of-\d{5}\.parquet")
 _SPLIT = re.compile(r"(?:(\w+)_)?(train|test|dev|validation)")
 
@@ -41,7 +43,7 @@ def tables_of(folder: Path, files: Iterable[str]) -> tuple[Table, ...]:
     """The tables among the files of a payload, those that are empty left out. Lines are all read, since any of them may have another key."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for file in sorted(files):
-        if file.endswith((".parquet", ".jsonl")):
+        if file.endswith(READABLE):
             grouped.setdefault(_place(PurePosixPath(file)), []).append(file)
     found = [Table(*place, tuple(names), *_read(folder, names)) for place, names in grouped.items()]
     return tuple(sorted((each for each in found if each.rows), key=lambda each: (each.name, each.split != "train", each.split)))

@@ -78,7 +78,7 @@ class FakeHub:
         repository = self.repositories[name]
         match rest:
             case [] | ["revision", _]:
-                return 200, {"id": name, "sha": repository.head, "siblings": [{"rfilename": each} for each in repository.files]}, {}
+                return 200, {"id": name, "sha": repository.head, "private": repository.private, "siblings": []}, {}
             case ["tree", _]:
                 tree = [{"type": "file", "path": each, "size": len(content), "oid": ""} for each, content in repository.files.items()]
                 return 200, tree, {}

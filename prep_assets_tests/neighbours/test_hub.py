@@ -107,6 +107,13 @@ def test_a_repository_that_holds_something_else(built: Workspace, hub: FakeHub, 
     assert hub.repositories["me/data"].files == content
 
 
+def test_private_is_not_a_wish(built: Workspace, hub: FakeHub) -> None:
+    hub.repositories["me/data"] = Repository(False)
+    with pytest.raises(ConfigError, match="me/data is public already"):
+        push(release_of(built, "preferences"), "me/data", private=True)
+    assert hub.repositories["me/data"].commits == []
+
+
 def test_a_hub_that_says_no_is_told_without_the_token(built: Workspace, hub: FakeHub) -> None:
     hub.refuse = 403
     with pytest.raises(SourceUnavailable, match=r"me/data: .*403") as caught:
