@@ -136,6 +136,27 @@ def _tail_cut(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row]
     return _with(rows, at, ids=rows[at].ids[:keep], mask=rows[at].mask[:keep])
 
 
+def _longest_placeholder(row: Row, vocabulary: Vocabulary) -> int | None:
+    """Where the longest run of one untrained control token stands, of two or more: most likely an image."""
+    equal = np.isin(row.ids, list(vocabulary.control.values())) & (row.mask == 0)
+    begins = np.flatnonzero(np.append(True, np.diff(row.ids.astype(np.int64)) != 0) & equal)
+    ends = begins + np.array([np.argmax(np.append(row.ids[start:] != row.ids[start], True)) for start in begins.tolist()], np.int64)
+    longest = int(np.argmax(ends - begins)) if len(begins) else 0
+    return int(begins[longest]) if len(begins) and ends[longest] - begins[longest] > 1 else None
+
+
+def _placeholder(by: int) -> Change:
+    def change(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
+        start = _longest_placeholder(rows[at], vocabulary)
+        if start is None:
+            return None
+        count = np.ones(len(rows[at].ids), np.int64)
+        count[start] += by
+        return _with(rows, at, ids=np.repeat(rows[at].ids, count), mask=np.repeat(rows[at].mask, count))
+
+    return change
+
+
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation("mask shifted by +1", "mask_alignment", _shift(1)),
     Mutation("mask shifted by -1", "mask_alignment", _shift(-1)),
@@ -150,5 +171,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a token of the prompt replaced", "tokenization_identity", _prompt_replaced),
     Mutation("first control token doubled", "tokenization_identity", _doubled_bos),
     Mutation("tail of a record cut off", "mask_alignment", _tail_cut),
+    Mutation("an image has a token too many", "tokenization_identity", _placeholder(1)),
+    Mutation("an image has a token too few", "tokenization_identity", _placeholder(-1)),
 )
 """Corruptions of token stores, each with the check that must catch it."""

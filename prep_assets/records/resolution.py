@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+FAULTS = (OSError, ValueError, SyntaxError, LookupError, TypeError, ArithmeticError, EOFError, struct.error, zlib.error)
+"""What Pillow raises over bytes that are no picture."""
 ORIENTATION = 0x0112
 """The EXIF tag that says how a camera was held; from 5 on width and height change places."""
 
@@ -29,8 +33,10 @@ def resolution_of(path: Path) -> tuple[int, int]:
             warnings.simplefilter("ignore")  # large pictures: none is decoded
             with Image.open(path, formats=FORMATS) as image:
                 width, height = image.size
+                if min(width, height) < 1:
+                    raise ValueError(f"{width} x {height} pixels")
                 return (height, width) if _orientation(image) >= 5 else (width, height)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (*FAULTS, Image.DecompressionBombError) as error:
         detail = f"{str(path)[:400]}: its header gives no resolution ({str(error)[:100]}); needs one of {', '.join(FORMATS)}"
         raise Refused("unreadable_image", detail, stage="render") from error
 

@@ -39,6 +39,10 @@ def rule_beside(place: Path) -> ImageRule:
         raise ConfigError(f"image_tokens: how many tokens {name} writes for an image is not known here. Known: {', '.join(RULES)}")
     if not images:
         raise ConfigError(f"image_tokens: {folder} has no preprocessor_config.json, which has the sizes of {name}")
+    if images.get("do_resize") is False:
+        raise ConfigError(
+            f"image_tokens: do_resize is false in {folder}, so {name} counts otherwise than its rule. Set it to true, or write a rule"
+        )
     try:
         return RULES[str(name)](images, processor)
     except (LookupError, TypeError, ValidationError) as error:
@@ -58,6 +62,8 @@ QWEN_BOUNDS = (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
 
 
 def _llava(images: Values, processor: Values) -> ImageRule:
+    if images.get("do_center_crop") is False:
+        raise ConfigError("image_tokens: do_center_crop is false, so LLaVA's images have any shape. Set it to true, or write a rule")
     crop, patch = images["crop_size"], processor["patch_size"]
     if isinstance(crop, int):
         crop = {"height": crop, "width": crop}
@@ -87,7 +93,8 @@ def _gemma3(images: Values, processor: Values) -> ImageRule:
 
 
 def _internvl(images: Values, processor: Values) -> ImageRule:
-    size, cuts = images["size"], images.get("crop_to_patches", True)
+    # the processor cuts images whatever the file of its image processor says
+    size, cuts = images["size"], processor.get("images_kwargs", {}).get("crop_to_patches", True)
     return InternVL(
         rule="internvl",
         image_seq_length=processor["image_seq_length"],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.assets.selftest.run import selftest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing import image_parts
 from prep_assets.assets.writing.images import stored_image_id
@@ -196,6 +197,14 @@ def test_a_wrong_count_fails_the_checks(make: Make, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(image_parts, "placeholder_of", wrong)
     with pytest.raises(CheckFailed, match=r"(?s)row_integrity: image 0, .* its resolution \(.*\) gives \d+\n.*tokenization_identity: "):
         tokens_of(workspace, family)
+
+
+def test_the_selftest_spoils_images(make: Make) -> None:
+    workspace = make(image_tokens=QWEN)
+    published = tokens_of(workspace)
+    trials = {trial.mutation: trial for trial in selftest(workspace, published)}
+    for name in ("an image has a token too many", "an image has a token too few"):
+        assert (trials[name].tried, trials[name].caught) == (2, 2)
 
 
 @pytest.mark.parametrize("truncation", ["end", "prompt"])

@@ -159,6 +159,13 @@ def test_what_the_layout_cannot_say_is_refused(tmp_path: Path) -> None:
     last = write_stream(tmp_path / "last", [([5, *[TOKEN] * PATCHES], [0] * 4, ["a.png"])])
     with pytest.raises(ConfigError, match="row 0 ends with an image"):
         export(last, "cerebras", tmp_path / "out", max_seq_length=9)
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    with record_writer("bin", folder, "train", {"tokens": "int32", "loss_mask": "uint8"}) as writer:
+        image = ImageBlock(np.array([0]), np.array([1]), np.array([3]), [Image("a.png", None)])
+        writer.append({"tokens": np.array([5, 7, TOKEN, 8, 5]), "loss_mask": np.array([0, 0, 0, 0, 1])}, np.array([5]), [0], [0], image)
+    with pytest.raises(ConfigError, match="row 0: tokens of 3 kinds stand for an image"):
+        export(folder, "cerebras", tmp_path / "out", max_seq_length=9)
     none = write_stream(tmp_path / "none", [([5, *[TOKEN] * PATCHES, 5], [0, 0, 0, 0, 1], ["None"])])
     with pytest.raises(ConfigError, match="named 'None'"):
         export(none, "cerebras", tmp_path / "out", max_seq_length=9)

@@ -75,6 +75,8 @@ CASES: list[tuple[str, str, list[Any]]] = [
         ],
     ),
     ("tail of a record cut off", "mask_alignment", [([1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 0, 0, 1]), ([2], [1]), ([5], [0])]),
+    ("an image has a token too many", "tokenization_identity", [None, None, None]),
+    ("an image has a token too few", "tokenization_identity", [None, None, None]),
 ]
 
 
@@ -93,6 +95,16 @@ def test_each_corruption(name: str, caught_by: str, results: list[Any]) -> None:
 
 def test_every_corruption_is_looked_at() -> None:
     assert [name for name, *_ in CASES] == [each.name for each in MUTATIONS]
+
+
+@pytest.mark.parametrize(("change", "count"), [("many", 4), ("few", 2)])
+def test_a_placeholder_is_the_longest_run_of_an_untrained_control_token(change: str, count: int) -> None:
+    [mutation] = [each for each in MUTATIONS if each.name == f"an image has a token too {change}"]
+    pictures = row("pictures", [2, 2, 2, 2, 1, 1, 3, 1, 1, 1, 4, 0, 0, 0, 0], [0] * 11 + [1] * 4)
+    found = mutation.change([pictures], 0, WORDS)
+    assert found is not None
+    assert found[0].ids.tolist() == [2, 2, 2, 2, 1, 1, 3, *[1] * count, 4, 0, 0, 0, 0]
+    assert found[0].mask.tolist() == [0] * (8 + count) + [1] * 4
 
 
 def test_masks_are_swapped_both_ways() -> None:

@@ -71,6 +71,13 @@ def _places(images: Images, block: Block, layout: Layout) -> dict[str, npt.NDArr
         raise ConfigError(
             f"row {at:,} ends with an image, and the last token of a row is a label and no input. End it with text or a stop token"
         )
+    begins = (np.cumsum(block.row_lengths) - block.row_lengths)[row] + start
+    tokens = block.tokens[begins[:, None] + np.arange(layout.patches)]
+    if (mixed := np.flatnonzero((tokens != tokens[:, :1]).any(axis=1))).size:
+        at = block.done - count + int(row[mixed[0]])
+        raise ConfigError(
+            f"row {at:,}: tokens of {len(np.unique(tokens[mixed[0]]))} kinds stand for an image; this format has patches and nothing beside them"
+        )
     slot = np.arange(len(row)) - np.searchsorted(row, row)
     location = np.full((count, layout.images, layout.patches), layout.width, np.int32)
     location[row, slot] = start[:, None] + np.arange(layout.patches)
