@@ -1,6 +1,6 @@
 """Options of a family that several of its assets depend on."""
 
-PUBLISHED = ("tokenizer", "tokenizer_revision", "tokenizer_loader")
+PUBLISHED = ("tokenizer", "tokenizer_revision", "tokenizer_loader", "tokenizer_class")
 TOKENIZER = (*PUBLISHED, "pad_vocab_to")
 REASONING = ("reasoning", "reasoning_tags")
 TEMPLATE = (*TOKENIZER, "template", "template_options")

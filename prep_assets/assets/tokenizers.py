@@ -9,9 +9,12 @@ from pathlib import Path
 
 from prep_assets.config.models import Family
 from prep_assets.errors import ConfigError
+from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.written import bind
 from prep_assets.tokenization.agreement import Agreement, agreement, refuse_disagreement
+from prep_assets.tokenization.code_proof import prove
+from prep_assets.tokenization.code_tokenizer import from_code
 from prep_assets.tokenization.compared import compared
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.load import folder_of, from_file, from_transformers, published_file
@@ -50,7 +53,13 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
         ConfigError: it does not open, a hub id has no commit, or transformers reads it otherwise and the configuration does not choose.
     """
     local = configs / family.tokenizer
-    key = (local, family.tokenizer, family.tokenizer_revision, family.tokenizer_loader, _last_changes(local))
+    own = "" if family.tokenizer_class is None else f"{family.tokenizer_class} {own_code_hash(family.tokenizer_class)}"
+    key = (local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {own}", _last_changes(local))
+    if key not in _OPENED and family.tokenizer_class is not None:
+        vocabulary = from_code(family.tokenizer, local, family.tokenizer_class)
+        assert vocabulary.code is not None
+        prove(vocabulary.code, cache)
+        _OPENED[key] = Opened(vocabulary, local, None)
     if key not in _OPENED:
         if not local.exists() and family.tokenizer_revision is None:
             raise ConfigError(

@@ -41,6 +41,31 @@ RULES = (
         "local workers have no address. Leave it out, or set cluster.kind: ray",
     ),
     Rule(
+        "tokenizer_class",
+        lambda family: family.tokenizer_loader != "code",
+        "its code would run, which nothing allows. Leave it out, or set tokenizer_loader: code",
+    ),
+    Rule(
+        "tokenizer_loader",
+        lambda family: family.tokenizer_loader == "code" and family.tokenizer_class is None,
+        "there is no code to run. Set tokenizer_class",
+    ),
+    *(
+        Rule(path, lambda family: family.tokenizer_class is not None, f"a tokenizer_class {why}. Leave one of the two out")
+        for path, why in (
+            ("tokenizer_revision", "is given a folder"),
+            ("engine", "is the only engine"),
+            ("preprocessing.fim.rate", "cannot be proven where documents are cut in three"),
+            ("split_sentences", "cannot be proven for sentences"),
+            ("image_token", "cannot be proven beside images"),
+        )
+    ),
+    Rule(
+        "tokenizer_class",
+        lambda family: not (hasattr(family, "mask") or hasattr(family, "bos")),
+        "only pretrain and sft take a tokenizer that is code. Leave it out",
+    ),
+    Rule(
         "packing.tail",
         lambda family: family.packing.strategy != "concat",
         "only 'concat' has one last row that is short; every row of another strategy may be. Leave tail out, or set strategy: concat",
@@ -155,6 +180,8 @@ def _of_ids_and_weights(family: Any, domain: Any) -> Iterator[str]:
         yield "tokenized_by: needed, because ids say nothing without the tokenizer that made them. Set it to its folder, or to sha256:HEX"
     if domain.tokenized_by is not None and not (sft and (schema in TOKENIZED or ":" in schema)):
         yield f"tokenized_by: {domain.tokenized_by!r} means nothing here: no row brings token ids that are stored. Leave it out"
+    if domain.tokenized_by is not None and family.tokenizer_class is not None:
+        yield "tokenized_by: means nothing here: rows that bring ids are proven with a published tokenizer, and tokenizer_class is code"
     if domain.weigh is not None and (schema == "tokenized" or not (sft or hasattr(family, "bos"))):
         yield f"weigh: {domain.weigh!r} means nothing here: the turns of samples are weighed, in pretrain and sft. Leave it out"
 

@@ -247,9 +247,15 @@ class Family(Model):
 
     tokenizer: str = Field(description="A directory relative to this config file, or a hub id.")
     tokenizer_revision: str | None = Field(default=None, description="Commit of the hub repository; needed for a hub id.")
-    tokenizer_loader: Literal["auto", "file", "transformers"] = Field(
+    tokenizer_loader: Literal["auto", "file", "transformers", "code"] = Field(
         default="auto",
-        description="auto: the published tokenizer.json, and stop where AutoTokenizer gives other ids; file, transformers: one of the two.",
+        description="auto: the published tokenizer.json, and stop where AutoTokenizer gives other ids; file, transformers: one of the two; code: run "
+        "tokenizer_class.",
+    )
+    tokenizer_class: str | None = Field(
+        default=None,
+        pattern=r"^[\w.]+:\w+$",
+        description="A class 'package.module:Class' of your own that tokenizes, given the folder `tokenizer`; tokenizer_loader: code allows it to run.",
     )
     pad_vocab_to: int | None = Field(
         default=None,

@@ -32,22 +32,30 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
     Raises:
         ConfigError: there is none.
     """
-
-    def over(what: str, trace: TracebackType | None) -> ConfigError:
-        where = extract_tb(trace)[-1]
-        return ConfigError(
-            f"{key} {path!r}: {where.filename}, line {where.lineno}: one call {what}. Mend it, or leave out the row that makes it so"
-        )
-
     try:
-        with limited(over):
-            function = own_code(path)
+        function = within_limits(key, path, own_code)(path)
     except PrepAssetsError:
         raise
     except Exception as error:  # whatever importing somebody's module raises
         raise ConfigError(
             f"{key} {path!r} cannot be loaded: {type(error).__name__}: {error}. It must be 'package.module:function', importable from here"
         ) from error
+
+    return within_limits(key, path, function)
+
+
+def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of somebody's code, each call of which is limited in time and memory.
+
+    Args:
+        key, path: what names it in the configuration, and where it stands, for errors.
+    """
+
+    def over(what: str, trace: TracebackType | None) -> ConfigError:
+        where = extract_tb(trace)[-1]
+        return ConfigError(
+            f"{key} {path!r}: {where.filename}, line {where.lineno}: one call {what}. Mend it, or leave out the row that makes it so"
+        )
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:

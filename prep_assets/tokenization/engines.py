@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prep_assets.tokenization import verdicts
+from prep_assets.tokenization.code_tokenizer import CodeEngine
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.fast_form import composes
 from prep_assets.tokenization.flat import Engine
@@ -38,8 +39,8 @@ class Engines:
 
     first: Engine
     rest: Engine
-    reference: ReferenceEngine
-    rest_reference: ReferenceEngine
+    reference: ReferenceEngine | CodeEngine
+    rest_reference: ReferenceEngine | CodeEngine
     verdict: str
 
     @property
@@ -54,6 +55,9 @@ def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> En
 
     A tokenizer that the fast engine cannot load, or that differs without a known reason, leaves the reference in charge, and the verdict says so.
     """
+    if vocabulary.code is not None:
+        own = CodeEngine(vocabulary.code)
+        return Engines(own, own, own, own, f"{own.name}, the tokenizer itself")
     spec = vocabulary.spec
     rest_spec = _without_first_prefix(spec)
     reference = ReferenceEngine(spec)

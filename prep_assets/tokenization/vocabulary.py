@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,12 @@ from prep_assets.errors import ConfigError
 from prep_assets.tokenization.byte_level import ALPHABET
 from prep_assets.tokenization.fast_form import composes
 from prep_assets.tokenization.ordinary import unknown_id
+
+if TYPE_CHECKING:
+    from prep_assets.tokenization.code_tokenizer import Code
+
+CODE = "Code"
+"""The type of a model that is a class of the user's own."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Vocabulary:
         templates: its own templates by name, where it has several; then `chat_template` is `None`.
         file: name of the file that it was read from.
         written: added tokens that a chat template writes: control tokens, whether or not they are marked special.
+        code: the class that encodes, where no ``tokenizer.json`` says how; `backend` then has the names and the bytes of ids, and cannot encode.
     """
 
     name: str
@@ -40,6 +47,7 @@ class Vocabulary:
     templates: Mapping[str, str] = field(default_factory=dict)
     file: str = "tokenizer.json"
     written: tuple[str, ...] = ()
+    code: Code | None = None
 
     def with_control(self, written: Iterable[str]) -> Vocabulary:
         """This tokenizer, of which some added tokens more are control tokens."""
@@ -51,7 +59,7 @@ class Vocabulary:
     def spec(self) -> dict[str, Any]:
         """The parsed ``tokenizer.json`` of the tokenizer as it is in memory. Control tokens are marked special there, all of them, so that
         whoever encodes ordinary text with it has one rule: special tokens are text."""
-        loaded: dict[str, Any] = json.loads(self.backend.to_str())
+        loaded: dict[str, Any] = json.loads(self.backend.to_str()) if self.code is None else self.code.spec(self.backend)
         for token in loaded["added_tokens"]:
             token["special"] |= token["content"] in self.written
         return loaded
@@ -199,7 +207,7 @@ def _cut_at(ids: Sequence[int], tokens: Mapping[int, str]) -> list[tuple[list[in
 
 def _byte_decoder(spec: dict[str, Any]) -> Any:
     """The function from a vocabulary entry to its bytes, for the two families in which every id stands for fixed bytes."""
-    if spec["model"]["type"] != "BPE" or composes(spec.get("normalizer")) is None:
+    if spec["model"]["type"] not in ("BPE", CODE) or composes(spec.get("normalizer")) is None:
         return None
     kinds = {part["type"]: part for part in _parts(spec.get("decoder"))}
     if "ByteLevel" in kinds:

@@ -298,6 +298,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "tokenizer": By("@fewer_merges"),
         "tokenizer_revision": Doing("0" * 40, _from_hub, {"tokenizer": "somebody/something"}),
         "tokenizer_loader": Doing("transformers", _reader),
+        "tokenizer_class": Elsewhere("prep_assets_tests/tokenization/test_code_tokenizer.py::test_stores_hold_its_own_encoding"),
         "pad_vocab_to": By(70_000, {"output.dtype": "auto"}),
         "domains.*.files": By([second[family]]),
         "domains.*.schema": By(other, lines, stops="walk_schemas" if lines else ""),

@@ -25,6 +25,29 @@ IDLE = [
     ("sft", "truncation: turns\ntruncation_keeps_stop: true", "truncation_keeps_stop: True means nothing here", "set truncation: end"),
     ("sft", "truncation_keeps: {user: {part: end}}", "truncation_keeps: {'user': Keep(", "set truncation: prompt"),
     ("sft", "truncation: prompt\ntruncation_keeps: {system: {least: 2}}", "truncation_keeps.system: means nothing here", "Leave it out"),
+    ("sft", "tokenizer_class: a.b:C", "tokenizer_class: 'a.b:C' means nothing here: its code would run", "set tokenizer_loader: code"),
+    ("sft", "tokenizer_loader: code", "tokenizer_loader: 'code' means nothing here: there is no code to run", "Set tokenizer_class"),
+    *(
+        (
+            family,
+            f"tokenizer_loader: code\ntokenizer_class: a.b:C\n{more}",
+            f"{said} means nothing here: a tokenizer_class",
+            "Leave one of the two out",
+        )
+        for family, more, said in (
+            ("sft", f"tokenizer_revision: {'a' * 40}", f"tokenizer_revision: '{'a' * 40}'"),
+            ("sft", "engine: reference", "engine: 'reference'"),
+            ("sft", "image_token: <image>", "image_token: '<image>'"),
+            ("pretrain", "preprocessing: {fim: {rate: 0.5}}", "preprocessing.fim.rate: 0.5"),
+            ("pretrain", "split_sentences: english", "split_sentences: 'english'"),
+        )
+    ),
+    (
+        "preference",
+        "tokenizer_loader: code\ntokenizer_class: a.b:C",
+        "tokenizer_class: 'a.b:C' means nothing here: only pretrain and sft",
+        "Leave it out",
+    ),
     ("sft", "image_patches: 4", "image_patches: 4 means nothing here", "Set image_token"),
     ("sft", "preprocessing: {min_chars: 5}", "preprocessing.min_chars: unknown key", "it is an option of pretrain.yaml"),
     ("sft", "form: text", "form: unknown key", "it is an option of preference.yaml"),

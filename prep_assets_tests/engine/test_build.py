@@ -302,6 +302,7 @@ def test_an_asset_lists_the_options_that_its_recipe_reads_and_no_other(everythin
             "tokenizer",
             "tokenizer_revision",
             "tokenizer_loader",
+            "tokenizer_class",
         ):
             continue
         for value in different(kind, plain, path):

@@ -25,7 +25,7 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     """What ids depend on: the tokenizer's content, which of its readings that is, and the version of the reference library."""
     from importlib.metadata import version
 
-    loader = "transformers" if family.tokenizer_loader == "transformers" else "file"
+    loader = "file" if family.tokenizer_loader == "auto" else family.tokenizer_loader
     vocabulary = workspace.vocabulary(family)
     padded = {} if family.pad_vocab_to is None else {"pad_vocab_to": vocabulary_size(family, vocabulary)}
     # models of words and pieces: a typed control token is text, and what they do not know refuses its record

@@ -1,0 +1,94 @@
+"""What is proven of a tokenizer that is somebody's class before a record is read; ids of single texts are proven as they are made.
+
+On the edge set and on typed control tokens: the ids are its tokens, ordinary ones; they stand for the text, wherever the class can represent it; its own
+`decode` gives the text back; the same instance gives the same ids again, in another order, and so does a new process with another
+hash seed. Nothing proves that the ids are those that a model was trained with: there is no published file to compare with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from prep_assets.errors import ConfigError
+from prep_assets.tokenization.code_tokenizer import Code, Opened
+from prep_assets.tokenization.edge_set import edge_set, typed
+
+_AGAIN = "import sys; from prep_assets.tokenization.code_proof import digest_of; print(digest_of(*sys.argv[1:]))"
+
+
+def prove(code: Code, cache: Path | None = None) -> str:
+    """Prove a class, and say what was proven.
+
+    Args:
+        cache: folder for what was found, by the code, its files, and the version of Python.
+
+    Raises:
+        ConfigError: names the text and what is wrong.
+    """
+    key = hashlib.sha256(json.dumps([code.name, code.hash, code.files, sys.version]).encode()).hexdigest()[:24]
+    kept = None if cache is None else cache / f"code-{key}.txt"
+    if kept is not None and kept.is_file():
+        return kept.read_text("utf-8")
+    one = code.opened()
+    if (one.tokens, one.control) != ((other := code.opened()).tokens, other.control):
+        raise code.fault("two instances have other tokens")
+    texts = _texts(one)
+    ids: list[list[int]] = []
+    exact = 0
+    for text in texts:
+        ids.append(one.ids(text).tolist())
+        if one.bytes_of(ids[-1]) == text.encode():
+            exact += 1
+            _check_decoded(one, text, ids[-1])
+    if not exact:
+        raise code.fault(f"the tokens of none of {len(texts):,} texts stand for the text")
+    for text, found in zip(reversed(texts), reversed(ids), strict=True):
+        if (again := one.ids(text).tolist()) != found:
+            raise code.fault(f"{text[:60]!r} has the ids {found[:8]}, and {again[:8]} when it is asked after other texts")
+    if _in_a_new_process(code) != _digest(one, ids):
+        raise code.fault(f"a new process gives other tokens, or other ids to {len(texts):,} texts")
+    said = f"{code.name}: its own encoding; {exact:,} of {len(texts):,} edge texts come back whole, alike in every instance and process"
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(said, "utf-8")
+    return said
+
+
+def digest_of(name: str, folder: str) -> str:
+    """A hash of the tables of a class, and of its ids of all texts."""
+    opened = Code(name, Path(folder), "", "").opened()
+    return _digest(opened, [opened.ids(text).tolist() for text in _texts(opened)])
+
+
+def _texts(opened: Opened) -> tuple[str, ...]:
+    return (*typed(list(opened.control)[:100]), *edge_set())
+
+
+def _digest(opened: Opened, ids: Sequence[Sequence[int]]) -> str:
+    tables = [sorted((number, own.hex()) for number, own in opened.tokens.items()), sorted(opened.control.items())]
+    return hashlib.sha256(json.dumps([tables, list(ids)]).encode()).hexdigest()
+
+
+def _check_decoded(opened: Opened, text: str, ids: Sequence[int]) -> None:
+    try:
+        decoded = opened.instance.decode(list(ids))
+    except Exception as error:  # whatever somebody's code raises
+        raise opened.code.fault(f"decode({list(ids)[:8]}) raises {type(error).__name__}: {error}") from error
+    if decoded != text:
+        raise opened.code.fault(f"{text[:60]!r} has ids that stand for it, and decode gives {str(decoded)[:60]!r}")
+
+
+def _in_a_new_process(code: Code) -> str:
+    """What `digest_of` finds there, with another seed of hashes and the same import path."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "271828"}
+    command = [sys.executable, "-c", _AGAIN, code.name, str(code.folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(f"tokenizer_class {code.name}: a new process cannot use it: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout.strip()
