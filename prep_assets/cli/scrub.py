@@ -18,6 +18,7 @@ def scrub(
     budget: Annotated[
         str, typer.Option("--bytes", metavar="SIZE", help="How much to read, e.g. 500MB or 20GiB; 'all': everything once.")
     ] = "1GiB",
+    remote: Annotated[bool, typer.Option("--remote", help="Read remote sources too, each again as a whole.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build damaged stores and those made from them again.")] = False,
 ) -> None:
     """Read stores and sources again, from where the last scrub stopped, and compare them with their hashes. Exit code 1 where something is damaged.
@@ -29,9 +30,11 @@ def scrub(
     from prep_assets.engine.scrub import scrub as read_again
 
     workspace = Workspace.open()
-    found = read_again(workspace, _bytes(budget))
+    found = read_again(workspace, _bytes(budget), remote=remote)
     console = out()
     console.print(f"read {size(found.read)} of {size(found.total)}, {counted(len(found.damaged), 'file')} damaged", soft_wrap=True)
+    for why in found.unreached:
+        console.print(f"not looked at: {why}", style="yellow", soft_wrap=True, markup=False)
     for each in found.damaged:
         label = f"{each.asset}[{each.partition}]" if each.partition else each.asset
         console.print(f"✗ {label}: {each.what}", style="red", soft_wrap=True, markup=False)

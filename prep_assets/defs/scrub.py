@@ -27,7 +27,7 @@ def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
         name=site.named("scrub"),
         jobs=list(jobs.values()),
         minimum_interval_seconds=HOUR,
-        description="Reads 1 GiB of stores and sources again each hour, in rotation, and builds again what has rotted.",
+        description="Reads 1 GiB of stores, in buckets too, and of sources on this machine again each hour, in rotation; builds again what has rotted.",
     )
     def read_again(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         found = scrub(site.workspace.open(), BYTES, SECONDS)

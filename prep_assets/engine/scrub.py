@@ -1,17 +1,21 @@
-"""The scrubber: what rests on disks is read again, in rotation, so much at a time, and compared with the hashes of when it was written or pinned.
+"""The scrubber: what rests on disks and in buckets is read again, in rotation, so much at a time, and compared with the hashes of when it was
+written or pinned.
 
 A store of which a block has changed fails its first check from then on, so that it is built again; those made from it are checked again. A source
-cannot be built again: it is named with what to do.
+cannot be built again: it is named with what to do. Remote sources are read where that is asked for: it is others who pay for them.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -25,9 +29,11 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain
 from prep_assets.disk.blocks import BLOCK, hashes
 from prep_assets.disk.written import write_json
-from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.records.remote import is_remote
+from prep_assets.errors import PrepAssetsError, SourceError, SourceUnavailable, StoreError
+from prep_assets.records.files import SourceFile, open_stored
+from prep_assets.records.remote import file_name, is_remote, said, unreadable
 from prep_assets.stores.checked import Result
+from prep_assets.stores.objects import Unanswered
 from prep_assets.stores.published import Place, Published
 
 STATE = ".scrub.json"
@@ -62,36 +68,57 @@ class Scrubbed:
         read: bytes.
         total: bytes of everything that there is to look at.
         damaged: what was found.
+        unreached: what could not be looked at, because a server did not answer.
     """
 
     read: int
     total: int
     damaged: tuple[Damage, ...]
+    unreached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """A file that rests somewhere.
+
+    Attributes:
+        key: its place in the rotation.
+        where: how messages call it; the path of one on this machine.
+        read: its bytes from a block on; `None` for one on this machine.
+        source: of one that no build makes, how it is touched.
+    """
+
     key: str
-    path: Path
+    where: str
     size: int
     blocks: str
     asset: Asset
     partition: str
-    source: bool = False
+    read: Callable[[int], Iterator[bytes]] | None = None
+    source: str | None = None
 
 
-def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf")) -> Scrubbed:
-    """Read on where the last scrub stopped, for so many bytes and seconds, and never more than everything once."""
-    files = sorted(_files(workspace), key=lambda file: file.key)
+def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf"), *, remote: bool = False) -> Scrubbed:
+    """Read on where the last scrub stopped, for so many bytes and seconds, and never more than everything once.
+
+    Args:
+        remote: read remote sources too.
+    """
+    files = sorted(_files(workspace, remote), key=lambda file: file.key)
     state = _state(workspace)
     first = bisect_left([file.key for file in files], state.get("file", ""))
-    read, ends, damaged = 0, time.monotonic() + seconds, list[Damage]()
+    read, ends, damaged, unreached = 0, time.monotonic() + seconds, list[Damage](), list[str]()
     key, at = "", 0
     for file in [*files[first:], *files[:first]]:
         key, at = file.key, int(state.get("at", 0)) if file.key == state.get("file") and not read else 0
         if read >= budget or time.monotonic() > ends:
             break
-        done, wrong = _compare(file, at, budget - read, ends)
+        try:
+            done, wrong = _compare(file, at, budget - read, ends)
+        except (SourceUnavailable, Unanswered) as error:
+            unreached.append(str(error))
+            key, at = f"{file.key}\0", 0
+            continue
         read, at = read + done - at, done
         if wrong:
             damaged.append(_damage(workspace, file, wrong))
@@ -102,7 +129,7 @@ def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf
     fresh = workspace.stores / f"{STATE}-{os.getpid()}"
     write_json(fresh, {"file": key, "at": at})
     fresh.replace(workspace.stores / STATE)
-    return Scrubbed(read, sum(file.size for file in files), tuple(damaged))
+    return Scrubbed(read, sum(file.size for file in files), tuple(damaged), tuple(unreached))
 
 
 def _state(workspace: Workspace) -> Mapping[str, str]:
@@ -113,8 +140,8 @@ def _state(workspace: Workspace) -> Mapping[str, str]:
         return {}
 
 
-def _files(workspace: Workspace) -> Iterator[_File]:
-    """Every file of a current store on this machine, and every source file that looks as it did when it was pinned."""
+def _files(workspace: Workspace, remote: bool) -> Iterator[_File]:
+    """Every file of a current store, and every source file that looks as it did when it was pinned."""
     for family, kind in FAMILIES.items():
         if not workspace.has(family):
             continue
@@ -125,10 +152,12 @@ def _files(workspace: Workspace) -> Iterator[_File]:
                 if published is None:
                     continue
                 label = f"{asset.name}/{partition}/{published.version}"
+                read = _reader(published)
                 for name, entry in published.manifest.files.items():
-                    yield _File(f"{label}/{name}", published.folder / name, entry["bytes"], entry["blocks"], asset, partition)
+                    size, blocks, kept = entry["bytes"], entry["blocks"], read and partial(read, name)
+                    yield _File(f"{label}/{name}", f"{published.where}/{name}", size, blocks, asset, partition, kept)
                 if asset.name.endswith("_raw"):
-                    yield from _sources(workspace, published, asset, partition, domains[partition])
+                    yield from _sources(workspace, published, asset, partition, domains[partition], remote)
 
 
 def _published(place: Place) -> Published | None:
@@ -136,10 +165,15 @@ def _published(place: Place) -> Published | None:
         found = place.current()
     except PrepAssetsError:  # a manifest that cannot be read is found by whoever looks at the store
         return None
-    return None if found is None or found.keeper is not None or found.manifest.format < 2 else found
+    return None if found is None or found.manifest.format < 2 else found
 
 
-def _sources(workspace: Workspace, raw: Published, asset: Asset, partition: str, domain: Domain) -> Iterator[_File]:
+def _reader(published: Published) -> Callable[[str, int], Iterator[bytes]] | None:
+    """What reads the files of a store that is kept elsewhere: there, and not what was fetched of it."""
+    return None if published.keeper is None else partial(published.keeper.blocks, published.version)
+
+
+def _sources(workspace: Workspace, raw: Published, asset: Asset, partition: str, domain: Domain, remote: bool) -> Iterator[_File]:
     try:
         listed, blocks = read_sources(raw), read_hashes(raw)
     except StoreError:  # it is among the files of stores
@@ -149,39 +183,87 @@ def _sources(workspace: Workspace, raw: Published, asset: Asset, partition: str,
         pins = {pin.name: pin.identity for pin in workspace.pins(found)}
         for file in found:
             entry = pinned.get(file.name)
-            if entry and not is_remote(file.url) and pins[file.name]["sha256"] == entry["sha256"]:
-                key = f"{asset.name}/{partition}/sources/{file.name}"
-                yield _File(key, Path(file.url), entry["size"], blocks[which][file.name], asset, partition, source=True)
+            there = is_remote(file.url)
+            if entry and remote >= there and pins[file.name]["sha256"] == entry["sha256"]:
+                key, touch = f"{asset.name}/{partition}/sources/{file.name}", "" if there else f"touch {shlex.quote(file.url)} && "
+                size, sums, read = entry["size"], blocks[which][file.name], partial(_stored, file) if there else None
+                yield _File(key, file_name(file.url), size, sums, asset, partition, read, touch)
+
+
+def _stored(file: SourceFile, start: int) -> Iterator[bytes]:
+    with open_stored(replace(file, blocks="")) as stream:
+        if start and stream.seekable():
+            stream.seek(start)
+        else:
+            stream.read(start)
+        try:
+            while block := stream.read(BLOCK):
+                yield block
+        except Exception as error:  # each remote file system raises its own kinds
+            raise unreadable(error, f"{file.name}: reading {file_name(file.url)} failed ({said(error, file.url)})") from error
 
 
 def _compare(file: _File, begin: int, most: int, ends: float) -> tuple[int, str]:
-    """How far a file was read from a block on, and what is wrong where it stopped."""
+    """How far a file was read from a block on, and what is wrong where it stopped.
+
+    Raises:
+        SourceUnavailable, Unanswered: its server does not answer.
+    """
     at = begin
     try:
-        with file.path.open("rb", buffering=0) as opened:
-            if hasattr(os, "posix_fadvise"):  # what is in memory says nothing of the disk
-                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if (size := os.fstat(opened.fileno()).st_size) != file.size:
-                return at, f"{file.path} has {size:,} bytes, it had {file.size:,}"
-            for number, known in enumerate(hashes(file.blocks)[begin // BLOCK :], begin // BLOCK):
+        with closing(_on_disk(file, begin) if file.read is None else _in_blocks(file.read(begin))) as blocks:
+            for known in hashes(file.blocks)[begin // BLOCK :]:
                 if at - begin >= most or time.monotonic() > ends:
-                    break
-                block = os.pread(opened.fileno(), BLOCK, number * BLOCK)
+                    return at, ""
+                block = next(blocks, b"")
                 if xxh3_64_intdigest(block) != known:
-                    return at, f"bytes {number * BLOCK:,} to {number * BLOCK + len(block):,} of {file.path} are not what they were"
+                    return at, f"bytes {at:,} to {at + len(block):,} of {file.where} are not what they were"
                 at += len(block)
+            if next(blocks, b""):
+                return at, f"{file.where} has more than {file.size:,} bytes, which it had"
     except OSError as error:
-        return at, f"{file.path} cannot be read: {error.strerror}"
+        return at, f"{file.where} cannot be read: {error.strerror or error}"
+    except SourceUnavailable:
+        raise
+    except (SourceError, _OtherSize) as error:
+        return at, str(error)
     return at, ""
+
+
+class _OtherSize(Exception):
+    """A file has not the size that it had."""
+
+
+def _on_disk(file: _File, begin: int) -> Generator[bytes]:
+    with Path(file.where).open("rb", buffering=0) as opened:
+        if hasattr(os, "posix_fadvise"):  # what is in memory says nothing of the disk
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if (size := os.fstat(opened.fileno()).st_size) != file.size:
+            raise _OtherSize(f"{file.where} has {size:,} bytes, it had {file.size:,}")
+        while block := os.pread(opened.fileno(), BLOCK, begin):
+            yield block
+            begin += len(block)
+
+
+def _in_blocks(parts: Iterator[bytes]) -> Generator[bytes]:
+    """The same bytes in blocks of `BLOCK`, the last of what is left."""
+    held = bytearray()
+    for part in parts:
+        held += part
+        while len(held) >= BLOCK:
+            yield bytes(held[:BLOCK])
+            del held[:BLOCK]
+    if held:
+        yield bytes(held)
 
 
 def _damage(workspace: Workspace, file: _File, wrong: str) -> Damage:
     """Write down what was found, so that nothing takes the store for sound, and those made from it are checked again."""
     built = tuple(_made_from(workspace, file.asset, file.partition))
     remedy = build_command(file.asset.name, file.partition)
-    if file.source:
-        again = f"touch {file.path} && {remedy}"
-        said = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, pin it again:\n  {again}"
+    if file.source is not None:
+        again = "pin it again" if file.source else "write it there again, so that its time or ETag is another, and pin it again"
+        said = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, {again}:\n  {file.source}{remedy}"
     else:
         place = workspace.place(file.asset.name, file.partition)
         published = place.current()
@@ -191,7 +273,7 @@ def _damage(workspace: Workspace, file: _File, wrong: str) -> Damage:
     for place in built:
         if (each := _published(place)) is not None and each.results is not None:
             place.record(each, {INTEGRITY.name: Result(False, f"scrub: {file.key} was damaged, which it is made from: check it again")})
-    return Damage(file.asset.name, file.partition, said, tuple(place.label for place in built), file.source)
+    return Damage(file.asset.name, file.partition, said, tuple(place.label for place in built), file.source is not None)
 
 
 def _made_from(workspace: Workspace, asset: Asset, partition: str) -> Iterator[Place]:

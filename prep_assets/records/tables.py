@@ -42,7 +42,7 @@ def read_parquet(file: SourceFile, index: int, block_bytes: int, part: Part = WH
                 inside, first = _inside(batch, rows, part)
                 rows += batch.num_rows
                 if inside.num_rows:
-                    yield _block(inside, index, first, file.size * (first + inside.num_rows) // total)
+                    yield _block(inside, index, first, file.size * (first + inside.num_rows) // max(1, total))
                 if part.stop is not None and rows >= part.stop:
                     return
         except _broken_errors() as error:

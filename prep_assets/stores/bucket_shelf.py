@@ -113,6 +113,9 @@ class BucketShelf:
     def relabel(self, version: str, manifest: Manifest) -> None:
         bucket_versions.replace_manifest(self.objects, version, manifest.text.encode())
 
+    def blocks(self, version: str, name: str, start: int) -> Iterator[bytes]:
+        return self.objects.read(key_of(version, name), start)
+
     def fetch(self, version: str, manifest: Manifest) -> Path:
         """The folder of a version in the mirror. It stays as long as this object does."""
         folder = self.versions / version

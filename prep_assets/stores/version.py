@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +27,14 @@ class Keeper(Protocol):
 
     def faults(self, version: str, manifest: Manifest) -> list[str]:
         """What is not as its manifest says, read from where it is kept; one sentence each."""
+        ...
+
+    def blocks(self, version: str, name: str, start: int) -> Iterator[bytes]:
+        """A file of its payload from byte `start` on, read from where it is kept.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
         ...
 
     def results(self, version: str, content_hash: str) -> Mapping[str, Result] | None:

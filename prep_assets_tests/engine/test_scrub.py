@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +16,7 @@ from prep_assets.cli.main import app
 from prep_assets.disk.blocks import BLOCK, sums_of
 from prep_assets.engine import build, state
 from prep_assets.engine.scrub import STATE, _compare, _File, scrub
+from prep_assets.records import files
 from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, tree, workspace_in
 
 EVERYTHING = 1 << 40
@@ -63,7 +65,7 @@ def test_what_is_sound_is_read_in_rotation_and_each_byte_once(workspace: Workspa
 
 def test_a_file_larger_than_the_budget_is_read_on_from_where_it_stopped(tmp_path: Path, workspace: Workspace) -> None:
     (tmp_path / "large").write_bytes(os.urandom(3 * BLOCK + 9))
-    file = _File("large", tmp_path / "large", 3 * BLOCK + 9, sums_of(tmp_path / "large").blocks, EVERY["pretrain_raw"], "a")
+    file = _File("large", str(tmp_path / "large"), 3 * BLOCK + 9, sums_of(tmp_path / "large").blocks, EVERY["pretrain_raw"], "a")
     assert _compare(file, 0, 1, float("inf")) == (BLOCK, "")
     assert _compare(file, BLOCK, 2 * BLOCK, float("inf")) == (3 * BLOCK, "")
     rot(tmp_path / "large", 3 * BLOCK + 2)
@@ -94,6 +96,34 @@ def test_a_source_that_rots_though_it_looks_untouched_is_named(workspace: Worksp
     assert found.what.endswith(f"\n  touch {tmp_path / 'rows.jsonl'} && prep-assets build pretrain_raw --partition a")
     os.utime(tmp_path / "rows.jsonl")  # a change that is meant is the sensor's business
     assert scrub(workspace, EVERYTHING).damaged == ()
+
+
+def test_a_remote_source_is_read_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = fsspec.filesystem("memory")
+    rows = b"".join(b'{"text": "Document %d has words."}\n' % n for n in range(60))
+    memory.pipe_file("/scrubbed/rows.jsonl", rows)
+    options = minimal("pretrain", {"a": {"files": ["memory://scrubbed/rows.jsonl"], "schema": "text"}}, test_fraction=0.2)
+    made = workspace_in(tmp_path, options)
+    build(made, "pretrain_raw", partition="a")
+    there = memory.store["/scrubbed/rows.jsonl"]
+    sizes = [scrub(made, EVERYTHING, remote=remote).read for remote in (False, True)]
+    assert sizes[1] == sizes[0] + len(rows)
+    there.seek(40)
+    there.write(b"x")  # the time stays
+    assert scrub(made, EVERYTHING).damaged == ()
+    [found] = scrub(made, EVERYTHING, remote=True).damaged
+    assert found.source
+    assert found.what.startswith(
+        f"bytes 0 to {len(rows):,} of memory:///scrubbed/rows.jsonl are not what they were, though it looks untouched"
+    )
+    assert found.what.endswith("and pin it again:\n  prep-assets build pretrain_raw --partition a")
+
+    def silent(url: str) -> None:
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(files, "open_remote", silent)
+    found = scrub(made, EVERYTHING, remote=True)
+    assert (found.damaged, len(found.unreached), found.read) == ((), 1, sizes[0])
 
 
 def test_the_command(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,8 @@ class Scene:
             found = current.directory.name if current else ""
             if current:
                 current.verify()
-            if found not in (done[-1], *coming):
+            begun = upto > max(at for at, _ in self.acknowledged if at <= upto)
+            if found not in (done[-1], *(coming if begun else ())):
                 yield f"current is {found or 'nothing'}, {done[-1]} was acknowledged"
             for step in self._steps[len(done) - 1 if coming else len(done) - 2 :]:
                 step(place)

@@ -260,3 +260,15 @@ def test_an_arrow_text_that_is_no_utf8_is_one_refused_row(source: Source, read: 
     records, refused = read(source("a.arrow", _ipc(table, (b"zwei", b"\xffwei"))))
     assert [(r.row, r.payload["text"], r.payload["said"]) for r in records] == [(0, "eins", [{"a": "x"}]), (2, "drei", [{"a": "y"}])]
     assert [(each.row, each.reason) for each in refused] == [(1, "invalid_utf8")]
+
+
+def test_a_footer_that_promises_no_rows_stops(source: Source, read: Read) -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"n": list(range(77))}), out)
+    data = out.getvalue()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    promised = b"\x16\x9a\x01"  # field 3 of the footer, 77 as thrift writes it
+    assert data.count(promised, footer) >= 1
+    at = data.index(promised, footer)
+    with pytest.raises(SourceError, match="the footer promises 0 rows"):
+        read(source("a.parquet", data[:at] + b"\x16\x80\x00" + data[at + 3 :]))

@@ -9,11 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 import prep_assets
+from prep_assets import engine
 from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
-from prep_assets.engine import Look, plan
+from prep_assets.engine import Look, plan, state
 from prep_assets.engine.left import forgotten
+from prep_assets.engine.scrub import scrub
 from prep_assets.stores.bucket import Bucket
 from prep_assets.stores.mirror import local_root
 from prep_assets_tests.assets.workspaces import build, shipped, tree, workspace_in
@@ -88,3 +90,29 @@ def _rows(local: Workspace) -> list[int]:
     opened = prep_assets.load(local.stores / "sft_packed" / "current" / "sft_packed.h5")
     found: list[int] = opened.fetch(0, len(opened), "sequence").tolist()
     return found
+
+
+def test_the_scrubber_reads_what_rests_in_a_bucket(tmp_path: Path, s3: S3) -> None:
+    configs = workspace_in(tmp_path, sample()).configs
+    there = Workspace(configs, local_root(f"s3://bucket/{tmp_path.name}"))
+    engine.build(there, "sft_raw", partition="dolly")
+    sound = scrub(there, 1 << 40)
+    assert (sound.damaged, sound.unreached, sound.read) == ((), (), sound.total)
+    bucket = Bucket(there.where)
+    key = next(entry.key for entry in bucket.entries("") if entry.key.endswith("sources.json"))
+    whole = b"".join(bucket.read(key))
+    for wrong in (b"x" + whole[1:], whole[:-1], whole + b"x", None):
+        if wrong is None:
+            bucket.delete(key)
+        else:
+            bucket.put(key, wrong)
+        [found] = scrub(there, 1 << 40).damaged
+        assert (found.asset, found.partition, found.source) == ("sft_raw", "dolly", False)
+        assert f"{there.where}/{key}" in found.what
+        assert state(there, ASSETS["sft_raw"], "dolly") == "failed"
+    engine.build(there, "sft_raw", partition="dolly")
+    assert scrub(there, 1 << 40).damaged == ()
+    s3.plan = lambda method, path, headers: "500" if path.endswith("sources.json") else ""
+    found = scrub(there, 1 << 40)
+    assert (found.damaged, len(found.unreached)) == ((), 1)
+    assert found.total > found.read > 0
