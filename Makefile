@@ -67,12 +67,13 @@ $(CLUSTER)/.installed: pyproject.toml constraints.txt
 test-cluster: $(CLUSTER)/.installed
 	@PREP_ASSETS_CLUSTER=1 $(CLUSTER)/bin/python -m pytest -n0 prep_assets_tests/cluster
 
-# the pages as a site in build/site, in an environment of its own
+# the pages as a site in build/site, in an environment of its own, with those that tools/site/pages.py makes of the code
 .venv-docs/.installed: pyproject.toml
 	@$(PYTHON) -m venv .venv-docs && .venv-docs/bin/pip --disable-pip-version-check install --quiet 'mkdocs-material>=9.5,<10'
 	@touch $@
 
-docs: .venv-docs/.installed
+docs: .venv-docs/.installed $(VENV)/.installed
+	@rm -rf build/pages && $(BIN)/python tools/site/pages.py build/pages
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 	@echo "build/site/index.html"
 

@@ -25,7 +25,9 @@ def forget(
         list[str], typer.Argument(metavar="DOMAIN#RECORD...", show_default=False, help="Records, e.g. gsm8k#gsm8k.jsonl:17.")
     ],
     reason: Annotated[str, typer.Option("--reason", help="Why; it is written into the tombstone.")] = "",
-    prune: Annotated[bool, typer.Option("--prune", help="Delete the unused versions of stores that held them.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete the unused versions of stores that held them, and drafts and candidates that hold them.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
     """Write a tombstone for each record, build again what held it, and prove that neither its ids nor its text are in a current store.
@@ -41,7 +43,7 @@ def forget(
     if as_json:
         typer.echo(json.dumps(_as_json(done), indent=1, ensure_ascii=False))
     else:
-        _show(out(), workspace, done)
+        _show(out(), workspace, done, prune=prune)
     if done.left:
         raise typer.Exit(1)
 
@@ -59,7 +61,7 @@ def _as_json(done: Forgotten) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, workspace: Workspace, done: Forgotten) -> None:
+def _show(console: Console, workspace: Workspace, done: Forgotten, *, prune: bool) -> None:
     from prep_assets.config.tombstones import FILE
 
     for each in done.tombstones:
@@ -80,8 +82,10 @@ def _show(console: Console, workspace: Workspace, done: Forgotten) -> None:
         console.print(f"deleted {path}", soft_wrap=True)
     for old in done.old:
         console.print(f"{old.label}: an old version still holds it: {near_url(old.published.where)}", style="yellow", soft_wrap=True)
-    if done.old:
-        console.print("to delete old versions that nothing points to: prep-assets forget … --prune", soft_wrap=True)
+    if done.old and prune:
+        console.print("another process reads them, so they were not deleted: wait for it, and run the command again", soft_wrap=True)
+    elif done.old:
+        console.print("to delete them, drafts and refused candidates too: prep-assets forget … --prune", soft_wrap=True)
     console.print(
         "the source file still has the row, and so may copies of exports elsewhere, and Dagster's history of previews",
         style="dim",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prep_assets.assets.graph import family_assets
@@ -64,7 +64,7 @@ def forget(
     Args:
         records: as `where` names them.
         reason: why; it is written into the tombstone.
-        prune: delete the versions that nothing uses of stores that held them.
+        prune: delete the versions that nothing uses of stores that held them, and drafts and candidates that hold them.
 
     Raises:
         ConfigError: no such record, or one that cannot be read.
@@ -85,7 +85,14 @@ def forget(
     left, searched = _left(after, concerned, known, needles)
     # one that is being read is not deleted: before old versions are searched, and after what `where` opened is let go
     gc.collect()
-    unused = [str(place.shelf.versions / name) for _, place in _stores(after, concerned) for name in place.remove_unused()] if prune else []
+    if prune:
+        _let_go(after, concerned, needles)
+        gc.collect()
+    unused = (
+        [f"{place.shelf.where}/versions/{name}" for _, place in _stores(after, concerned) for name in place.remove_unused()]
+        if prune
+        else []
+    )
     old = tuple(_old(after, concerned, needles))
     return Forgotten(fresh, _held(known), left, searched, old, tuple(unused))
 
@@ -155,18 +162,32 @@ def _check_export(workspace: Workspace, asset: Asset, place: Place) -> None:
         )
 
 
+def _let_go(workspace: Workspace, concerned: set[tuple[str, str]], needles: Sequence[Sequence[str]]) -> None:
+    """Take drafts and candidates that hold a record off their pointers, so that nothing uses them."""
+    for asset, place in _stores(workspace, concerned):
+        pointed = (each for each in (place.draft(), place.candidate()) if each is not None)
+        for old in _holding(workspace, asset, place, pointed, needles):
+            place.let_go(old.published.version)
+
+
 def _old(workspace: Workspace, concerned: set[tuple[str, str]], needles: Sequence[Sequence[str]]) -> Iterator[Old]:
     for asset, place in _stores(workspace, concerned):
         current = place.current()
-        clean = _clean_sources(workspace, asset, place)
-        for version in versions(place):
-            if current is not None and version.version == current.version:
-                continue
-            records = records_with(workspace, version, needles)
-            if is_export(asset.name) and version.manifest.recipe["source"] not in clean:
-                records = ["made from a version that is not current"]
-            if records:
-                yield Old(place.label, version, tuple(records))
+        others = (version for version in versions(place) if current is None or version.version != current.version)
+        yield from _holding(workspace, asset, place, others, needles)
+
+
+def _holding(
+    workspace: Workspace, asset: Asset, place: Place, among: Iterable[Published], needles: Sequence[Sequence[str]]
+) -> Iterator[Old]:
+    """The versions of a store that hold a record."""
+    clean = _clean_sources(workspace, asset, place)
+    for version in among:
+        records = records_with(workspace, version, needles)
+        if is_export(asset.name) and version.manifest.recipe["source"] not in clean:
+            records = ["made from a version that is not current"]
+        if records:
+            yield Old(place.label, version, tuple(records))
 
 
 def _clean_sources(workspace: Workspace, asset: Asset, place: Place) -> set[str]:

@@ -157,6 +157,12 @@ class Place:
             shelf.record(version, content, results)
             shelf.change(lambda now: {"current": version} | {name: "" for name in ("candidate", "draft") if getattr(now, name) == version})
 
+    def let_go(self, version: str) -> None:
+        """Have no draft and no candidate be a version; it stays on disk, where nothing uses it."""
+        shelf = self.shelf
+        with shelf.building():
+            shelf.change(lambda now: {name: "" for name in ("candidate", "draft") if getattr(now, name) == version})
+
     def unused(self) -> tuple[str, ...]:
         """The versions that nothing points to, sorted."""
         shelf = self.shelf

@@ -127,6 +127,20 @@ def test_old_versions_are_deleted_where_that_is_asked_for(workspace: Workspace) 
     assert not any(Path(path).exists() for path in done.removed)
 
 
+def test_a_draft_that_holds_it_is_named_and_deleted_where_that_is_asked_for(workspace: Workspace) -> None:
+    """A pointer led to it, so that no `prune` deleted it."""
+    build(workspace.overriding("sft", {"packing": {"row_len": 64}}), "sft_packed")
+    place = workspace.place("sft_packed")
+    draft = place.draft()
+    assert draft is not None
+    kept = str(draft.directory)
+    del draft
+    assert kept in {str(each.published.directory) for each in forget(workspace, ["one#1"]).old}
+    done = forget(workspace, ["one#1"], prune=True)
+    assert done.old == () and kept in done.removed
+    assert place.draft() is None and not Path(kept).exists()
+
+
 def test_the_same_text_elsewhere_is_found(workspace: Workspace) -> None:
     """Another row that says the same is no duplicate, since it has one more field; so it stays, and is named."""
     jsonl(workspace.configs.parent / "data" / "two.jsonl", [chat("Hi?", "Hi."), {**SECRET, "id": 7}])

@@ -1,0 +1,74 @@
+"""The pages that only the site has: one for each command and each check, with links that lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from prep_assets.assets.graph import CHECKS
+from prep_assets.cli.main import app
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.docs.pages import DOCS, PAGES, read
+from prep_assets_tests.docs.test_links import LINK, anchors
+
+
+@pytest.fixture(scope="module")
+def pages() -> Mapping[str, str]:
+    """Path in the site → Markdown, as `make docs` makes them."""
+    found = importlib.util.spec_from_file_location("pages_of_the_site", ROOT / "tools" / "site" / "pages.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    import sys
+
+    sys.modules[found.name] = module
+    found.loader.exec_module(module)
+    made: Mapping[str, str] = module.pages()
+    return made
+
+
+def test_each_command_has_a_page_with_its_help_and_an_example(pages: Mapping[str, str]) -> None:
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        page = pages[f"commands/{name}.md"]
+        assert f"Usage: prep-assets {name} " in page
+        assert all(option in page for parameter in command.params for option in parameter.opts[:1] if option.startswith("--"))
+        assert f"[`{name}`]({name}.md)" in pages["commands/index.md"]
+    assert "From [where](../lineage.md#where):\n\n```console\n$ prep-assets where gsm8k#63\n" in pages["commands/where.md"]
+
+
+def test_each_check_has_a_page_with_what_it_holds_and_the_stores_that_have_it(pages: Mapping[str, str]) -> None:
+    for name in {check.name for checks in CHECKS.values() for check in checks} | {"readable"}:
+        page = pages[f"checks/{name}.md"]
+        assert len(page.partition("\n\n")[2].partition("## ")[0]) > 120, name
+        assert all(f"`{asset}`" in page for asset, checks in CHECKS.items() if name in {check.name for check in checks})
+    assert "- a record used again" in pages["checks/mixture.md"]
+
+
+def test_their_links_resolve(pages: Mapping[str, str]) -> None:
+    broken = []
+    for name, text in pages.items():
+        for target in LINK.findall(text):
+            path, _, anchor = target.partition("#")
+            there = (DOCS / name).parent / path
+            made = there.resolve().relative_to(DOCS).as_posix() if there.resolve().is_relative_to(DOCS) else ""
+            if (
+                "://" not in target
+                and made not in pages
+                and not (there.resolve() in PAGES and (not anchor or anchor in anchors(there.resolve())))
+            ):
+                broken.append(f"{name}: {target}")
+    assert broken == []
+
+
+def test_the_navigation_has_every_page() -> None:
+    """A page that it lacks is found by nobody who reads on."""
+    listed = [each for part in yaml.safe_load(read(ROOT / "mkdocs.yml"))["nav"] for entries in part.values() for each in entries]
+    named = [each if isinstance(each, str) else next(iter(each.values())) for each in listed]
+    assert sorted(path.name for path in DOCS.glob("*.md") if path.name not in named) == []
+    assert sorted(f"{folder.name}/" for folder in DOCS.iterdir() if list(folder.glob("*.md")) and f"{folder.name}/" not in named) == []
+    assert {"commands/", "checks/"} <= set(named)
