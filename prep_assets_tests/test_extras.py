@@ -55,14 +55,15 @@ PROVES = {
         ("torch",),
     ),
     "mlflow": (
-        "from prep_assets.neighbours.mlflow import mlflow_dataset; import mlflow\n"
-        "dataset = mlflow_dataset(workspace, 'sft_packed')\n"
+        "from prep_assets.neighbours.mlflow import MlflowDataset; import mlflow\n"
+        "from prep_assets.neighbours.description import described; dataset = MlflowDataset(described('stores/sft_packed/current'))\n"
         "source = mlflow.data.dataset_source_registry.get_dataset_source_from_json(dataset.source.to_json(), 'prep_assets')\n"
         "assert source.load().is_dir()",
         ("dagster", "torch"),
     ),
     "wandb": (
-        "from prep_assets.neighbours.wandb import wandb_artifact\nassert wandb_artifact(workspace, 'sft_packed').metadata['content_hash']",
+        "from prep_assets.neighbours.wandb import wandb_artifact; from prep_assets.neighbours.description import described\n"
+        "assert wandb_artifact(described('stores/sft_packed/current')).metadata['content_hash']",
         ("dagster", "torch"),
     ),
 }

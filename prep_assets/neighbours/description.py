@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,7 +15,7 @@ from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain
 from prep_assets.errors import StoreError
-from prep_assets.lineage.opened import Opened, is_export
+from prep_assets.lineage.opened import Opened
 from prep_assets.neighbours.tables import READABLE, Column, Table, tables_of
 from prep_assets.reports.facts import accounting, made_from
 from prep_assets.stores.manifest import Manifest
@@ -89,8 +90,22 @@ class Description:
         return sum(size for size, _ in self.files.values())
 
 
+def described(folder: Path | str) -> Description:
+    """What the manifest of a store alone says, for a machine that has neither its configuration nor its sources: nothing of these and of the stores
+    that it was made from.
+
+    Args:
+        folder: of a store, e.g. ``stores/sft_packed/current``, or of a release.
+
+    Raises:
+        StoreError: the folder holds no store.
+    """
+    place = Path(folder).resolve()
+    return _alone(Published(place, Manifest.read(place)))
+
+
 def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Description, Published]:
-    """The current store of an asset, and what there is to say of it.
+    """The current store of an asset, and all that there is to say of it.
 
     Raises:
         StoreError: there is none; it is out of date, so that its sources are no longer those it was made from; or its checks do not hold.
@@ -98,57 +113,69 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
     workspace = workspace.plain
     published = Opened(workspace).published(asset, partition)
     found, label = asset_named(asset, workspace), workspace.place(asset, partition).label
-    if unproven := [check.name for check in found.checks if check.name not in _held(found, [published])]:
+    if unproven := [check.name for check in found.checks if check.name not in _held([published])]:
         raise StoreError(f"{label}: {', '.join(unproven)} is not known to hold. Check it:\n  prep-assets verify {asset}")
-    chain, manifest = made_from(workspace, [published]), published.manifest
+    chain = made_from(workspace, [published])
     sources = tuple(_sources(chain))
     family = workspace.family(FAMILIES[found.family])
     domains = dict.fromkeys(source.domain for source in sources)
     licences = {domain: family.domains[domain].licence or "" for domain in domains}
     known = tuple(dict.fromkeys(licences.values()))
-    readable = [name for name in manifest.files if name.endswith(READABLE)]
-    tables = (
-        tables_of(published.directory, readable) if readable else ()
-    )  # the folder of a store in a bucket is fetched when it is asked for
-    description = Description(
-        name=label,
-        asset=asset,
-        summary=_summary(found, manifest.recipe),
-        where=published.where,
-        hashes=hashes_of(manifest, (each.manifest.recipe for _, stores in chain for each in stores)),
-        made_from={_label(each): each.manifest.content_hash for _, stores in chain for each in stores if each is not published},
-        upstream=found.upstream,
+    description = replace(
+        _alone(published),
+        hashes=hashes_of(published.manifest, (each.manifest.recipe for _, stores in chain for each in stores)),
+        made_from={_label(each.manifest): each.manifest.content_hash for _, stores in chain for each in stores if each is not published},
         sources=sources,
         addresses={name: tuple(_public(family.domains[name])) for name in domains},
         licences=licences,
         licence=(family.licence,) if family.licence else () if "" in known else known,
-        counts={name: count for name, count in manifest.counts.items() if isinstance(count, int)},
-        metrics=dict(manifest.metrics),
         refused={step: count for kind, step, count in accounting(chain) if kind == "refused"},
-        files={name: (entry["bytes"], entry["sha256"]) for name, entry in sorted(manifest.files.items())},
-        tables=tables,
-        columns=tables[0].columns if tables else tuple(Column(name, kind, said) for name, kind, said in found.columns),
-        proofs={each.name: held for each, stores in chain if (held := _held(each, stores))},
-        command=build_command(asset, partition),
+        proofs={each.name: held for each, stores in chain if (held := _held(stores))},
     )
     return description, published
 
 
-def _label(published: Published) -> str:
+def _alone(published: Published) -> Description:
     manifest = published.manifest
+    exported = manifest.asset not in EVERY
+    asset = EVERY[manifest.recipe["from"] if exported else manifest.asset]
+    readable = [name for name in manifest.files if name.endswith(READABLE)]
+    tables = (
+        tables_of(published.directory, readable) if readable else ()
+    )  # the folder of a store in a bucket is fetched when it is asked for
+    promised = () if exported else tuple(Column(name, kind, said) for name, kind, said in asset.columns)
+    refused = manifest.counts.get("refused", {})
+    return Description(
+        name=_label(manifest),
+        asset=manifest.asset,
+        summary=asset.description.split("\n", 1)[0] + (f" As {manifest.recipe['format']}." if exported else ""),
+        where=published.where,
+        hashes=hashes_of(manifest, [manifest.recipe]),
+        made_from={},
+        upstream=(asset.name,) if exported else asset.upstream,
+        sources=(),
+        addresses={},
+        licences={},
+        licence=(),
+        counts={name: count for name, count in manifest.counts.items() if isinstance(count, int)},
+        metrics=dict(manifest.metrics),
+        refused={f"{manifest.asset}: {reason}": count for reason, count in sorted(refused.items())},
+        files={name: (entry["bytes"], entry["sha256"]) for name, entry in sorted(manifest.files.items())},
+        tables=tables,
+        columns=tables[0].columns if tables else promised,
+        proofs={manifest.asset: held} if (held := _held([published])) else {},
+        command=build_command(manifest.asset, manifest.partition),
+    )
+
+
+def _label(manifest: Manifest) -> str:
     return f"{manifest.asset}[{manifest.partition}]" if manifest.partition else manifest.asset
 
 
-def _summary(asset: Asset, recipe: Mapping[str, Any]) -> str:
-    """First line of its description; of an export that of the store whose rows it has."""
-    if not is_export(asset.name):
-        return asset.description.split("\n", 1)[0]
-    return f"{EVERY[recipe['from']].description.split(chr(10), 1)[0]} As {recipe['format']}."
-
-
-def _held(asset: Asset, stores: Sequence[Published]) -> tuple[str, ...]:
-    every = [each.results or {} for each in stores]
-    return tuple(check.name for check in asset.checks if all(check.name in each and each[check.name].passed for each in every))
+def _held(stores: Sequence[Published]) -> tuple[str, ...]:
+    """The checks that passed on each of the stores."""
+    every = [{name for name, result in (each.results or {}).items() if result.passed} for each in stores]
+    return tuple(name for name in stores[0].results or {} if all(name in each for each in every))
 
 
 def _sources(chain: Chain) -> Iterator[Source]:

@@ -13,9 +13,8 @@ from typing import Any
 from mlflow.data.dataset import Dataset
 from mlflow.data.dataset_source import DatasetSource
 
-from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
-from prep_assets.neighbours.description import Description, describe
+from prep_assets.neighbours.description import Description
 from prep_assets.neighbours.tables import Column, Kind
 from prep_assets.stores.manifest import Manifest
 
@@ -69,8 +68,8 @@ class StoreSource(DatasetSource):  # type: ignore[misc]
         return cls(**source_dict)
 
 
-class StoreDataset(Dataset):  # type: ignore[misc]
-    """A described store; its digest is the beginning of its content hash."""
+class MlflowDataset(Dataset):  # type: ignore[misc]
+    """A described store, for ``mlflow.log_input``; its digest is the beginning of its content hash."""
 
     def __init__(self, said: Description) -> None:
         self._said = said
@@ -99,15 +98,6 @@ class StoreDataset(Dataset):  # type: ignore[misc]
         """What MLflow stores."""
         schema = {"schema": json.dumps(self.schema)} if self.schema else {}
         return {**super().to_dict(), **schema, "profile": json.dumps(self.profile)}
-
-
-def mlflow_dataset(workspace: Workspace, asset: str, partition: str = "") -> StoreDataset:
-    """The current store of an asset, for ``mlflow.log_input``.
-
-    Raises:
-        StoreError: as `describe`.
-    """
-    return StoreDataset(describe(workspace, asset, partition)[0])
 
 
 def _column(column: Column) -> dict[str, Any]:

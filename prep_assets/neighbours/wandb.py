@@ -1,6 +1,6 @@
 """W&B: a store as an artifact of references, so that a run says which data it had.
 
-    run.log_artifact(wandb_artifact(Workspace.open(), "sft_packed"))
+    run.log_artifact(wandb_artifact(described("stores/sft_packed/current")))
 
 No file is uploaded. W&B hashes the files, so equal stores are one version of the artifact wherever they lie.
 """
@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.workspace import Workspace
-from prep_assets.neighbours.description import describe
+from prep_assets.neighbours.description import Description
 
 TOLD = ("asset", "hashes", "made_from", "sources", "licence", "counts", "metrics", "refused", "proofs", "command")
 """What of a description is the artifact's metadata."""
 
 
-def wandb_artifact(workspace: Workspace, asset: str, partition: str = "") -> Any:
-    """The current store of an asset, a `wandb.Artifact`, whose metadata has the content hash.
-
-    Raises:
-        StoreError: as `describe`.
-    """
+def wandb_artifact(said: Description) -> Any:
+    """A described store whose files are on this machine, a `wandb.Artifact`; its metadata has the content hash."""
     import wandb
 
-    said, published = describe(workspace, asset, partition)
     told = {name: value for name, value in asdict(said).items() if name in TOLD}
     found = wandb.Artifact(
         re.sub(r"[^\w.-]+", "-", said.name).strip("-"),
@@ -35,5 +30,5 @@ def wandb_artifact(workspace: Workspace, asset: str, partition: str = "") -> Any
         metadata={"content_hash": said.content_hash, **told},
     )
     for name in said.files:
-        found.add_reference((published.directory / name).resolve().as_uri(), name=name)
+        found.add_reference((Path(said.where) / name).resolve().as_uri(), name=name)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
 from prep_assets.neighbours.card import card
 from prep_assets.neighbours.croissant import croissant
-from prep_assets.neighbours.description import Description, describe
+from prep_assets.neighbours.description import Description, describe, described
 from prep_assets.neighbours.tables import Column, Table, tables_of
 from prep_assets_tests.assets.workspaces import SAMPLES
 from prep_assets_tests.neighbours.test_hub import run
@@ -49,6 +50,21 @@ def test_hashes_sources_and_counts(said: Said, built: Workspace) -> None:
     assert {"row_integrity", "mask_alignment", "file_hashes"} <= set(packed.proofs["sft_packed"])
     assert list(export.proofs) == ["sft_raw", "sft_tokens", "sft_packed", "sft_export_hub"]
     assert export.summary == f"{packed.summary} As hf_parquet."
+
+
+@pytest.mark.parametrize("asset", ["sft_export_hub", "preferences", "sft_packed", "rl_prompts"])
+def test_a_folder_alone_says_the_same_of_itself(said: Said, built: Workspace, asset: str) -> None:
+    alone, whole = described(built.stores / asset / "current"), said[asset]
+    above = {"made_from", "sources", "addresses", "licences", "licence", "refused", "proofs", "hashes"}
+    assert {field.name for field in fields(alone) if getattr(alone, field.name) != getattr(whole, field.name)} <= above
+    assert alone.hashes.items() <= whole.hashes.items()
+    assert alone.proofs.items() <= whole.proofs.items()
+    assert (alone.sources, alone.licence, alone.made_from) == ((), (), {})
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"is no store: it has no manifest\.json"):
+        described(tmp_path)
 
 
 def test_licences(said: Said, mine: Workspace) -> None:

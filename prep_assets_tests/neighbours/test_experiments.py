@@ -12,7 +12,7 @@ import pytest
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
-from prep_assets.neighbours.description import Description
+from prep_assets.neighbours.description import Description, described
 from prep_assets_tests.exports.readers import reader
 
 pytestmark = pytest.mark.readers
@@ -28,14 +28,14 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     found.set_tracking_uri(before)
 
 
-def test_mlflow_remembers_the_data_of_a_run(mlflow: Any, built: Workspace, said: dict[str, Description]) -> None:
+def test_mlflow_remembers_the_data_of_a_run(mlflow: Any, said: dict[str, Description]) -> None:
     from mlflow.data.dataset_source_registry import register_dataset_source
 
-    from prep_assets.neighbours.mlflow import StoreSource, mlflow_dataset
+    from prep_assets.neighbours.mlflow import MlflowDataset, StoreSource
 
     told = said["sft_export_hub"]
     with mlflow.start_run() as run:
-        mlflow.log_input(mlflow_dataset(built, "sft_export_hub"), context="training")
+        mlflow.log_input(MlflowDataset(told), context="training")
     [found] = mlflow.get_run(run.info.run_id).inputs.dataset_inputs
     assert (found.dataset.name, found.dataset.digest) == ("sft_export_hub", told.content_hash[:32])
     assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "training")]
@@ -49,9 +49,9 @@ def test_mlflow_remembers_the_data_of_a_run(mlflow: Any, built: Workspace, said:
 
 @pytest.mark.parametrize("asset", ["sft_packed", "rl_prompts", "preferences"])
 def test_mlflow_reads_every_schema(mlflow: Any, said: dict[str, Description], asset: str) -> None:
-    from prep_assets.neighbours.mlflow import StoreDataset
+    from prep_assets.neighbours.mlflow import MlflowDataset
 
-    schema = StoreDataset(said[asset]).schema
+    schema = MlflowDataset(said[asset]).schema
     assert (schema is None) == (asset == "sft_packed")
     if schema:
         names = [column.name for column in said[asset].columns]
@@ -59,10 +59,10 @@ def test_mlflow_reads_every_schema(mlflow: Any, said: dict[str, Description], as
 
 
 def test_a_run_whose_data_is_another_by_now(mlflow: Any, said: dict[str, Description]) -> None:
-    from prep_assets.neighbours.mlflow import StoreDataset
+    from prep_assets.neighbours.mlflow import MlflowDataset
 
     told = said["preferences"]
-    other = StoreDataset(replace(told, hashes={**told.hashes, "content": "0" * 64}))
+    other = MlflowDataset(replace(told, hashes={**told.hashes, "content": "0" * 64}))
     with pytest.raises(StoreError, match="the run was made with 000000000000"):
         other.source.load()
 
@@ -89,11 +89,11 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return reader("wandb")
 
 
-def test_wandb_writes_down_the_content(offline: Any, built: Workspace, said: dict[str, Description], tmp_path: Path) -> None:
+def test_wandb_writes_down_the_content(offline: Any, said: dict[str, Description], tmp_path: Path) -> None:
     from prep_assets.neighbours.wandb import wandb_artifact
 
     told = said["sft_export_hub"]
-    found = wandb_artifact(built, "sft_export_hub")
+    found = wandb_artifact(told)
     assert (found.name, found.type, found.metadata["content_hash"]) == ("sft_export_hub", "dataset", told.content_hash)
     assert found.metadata["hashes"] == told.hashes
     assert {name: entry.size for name, entry in found.manifest.entries.items()} == {name: size for name, (size, _) in told.files.items()}
@@ -108,8 +108,6 @@ def test_wandb_writes_down_the_content(offline: Any, built: Workspace, said: dic
 def test_equal_stores_are_one_artifact(offline: Any, built: Workspace, mine: Workspace) -> None:
     from prep_assets.neighbours.wandb import wandb_artifact
 
-    first, second, other = (
-        wandb_artifact(workspace, asset).digest
-        for workspace, asset in ((built, "preferences"), (mine, "preferences"), (built, "rl_prompts"))
-    )
+    places = (built.stores / "preferences", mine.stores / "preferences", built.stores / "rl_prompts")
+    first, second, other = (wandb_artifact(described(place / "current")).digest for place in places)
     assert first == second != other

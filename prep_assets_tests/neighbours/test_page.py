@@ -37,12 +37,16 @@ def test_the_lines_for_other_packages_run(
 ) -> None:
     for name in ("mlcroissant", "openlineage.client", "mlflow", "wandb"):
         reader(name)
-    where = {"PREP_ASSETS_CONFIG_DIR": built.configs, "PREP_ASSETS_STORE_DIR": built.stores, "WANDB_DIR": tmp_path, "WANDB_SILENT": "true"}
-    where |= {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}", "OPENLINEAGE__TRANSPORT__TYPE": "file"}
+    where = {
+        "WANDB_DIR": tmp_path,
+        "WANDB_SILENT": "true",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}",
+        "OPENLINEAGE__TRANSPORT__TYPE": "file",
+    }
     where |= {"OPENLINEAGE__TRANSPORT__LOG_FILE_PATH": tmp_path / "events"}
     for name, value in where.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.chdir(tmp_path)
+    data_in(tmp_path, built, monkeypatch)
     write_release(release_of(built, "sft_export_hub"), tmp_path / "out" / "sft")
     names: dict[str, object] = {"said": said["sft_packed"]}
     lines = [block for block in blocks(PAGE, "text") if "import" in block]
@@ -53,8 +57,17 @@ def test_the_lines_for_other_packages_run(
     assert list(tmp_path.glob("events*"))
 
 
-def test_the_python_runs(built: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_runs(built: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data_in(tmp_path, built, monkeypatch)
+    names: dict[str, object] = {}
+    for block in BLOCK.findall(read(PAGE)):
+        assert printed(block, names) == PRINTED.findall(block)
+
+
+def data_in(folder: Path, built: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with the stores where the page has them."""
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(built.configs))
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(built.stores))
-    for block in BLOCK.findall(read(PAGE)):
-        assert printed(block, {}) == PRINTED.findall(block)
+    monkeypatch.chdir(folder)
+    (folder / "data").mkdir()
+    (folder / "data" / "stores").symlink_to(built.stores)
