@@ -73,6 +73,12 @@ class InternVL(Model):
     begin: str = Field(default="<img>", description="Token before the tiles.")
     end: str = Field(default="</img>", description="Token after them.")
 
+    @model_validator(mode="after")
+    def _in_order(self) -> InternVL:
+        if self.min_patches > self.max_patches:
+            raise ValueError(f"min_patches {self.min_patches} is above max_patches {self.max_patches}")
+        return self
+
 
 class Idefics3(Model):
     """Idefics 3 and SmolVLM: rows of tiles, each with a token that says where it stands, then the whole image."""

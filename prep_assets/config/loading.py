@@ -134,11 +134,21 @@ def _fault(model: type[BaseModel], fault: Any) -> str:
 
 def _allowed(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
     """The keys that the model at `path` takes."""
+    found = [model]
     for part in path:
         field = next((f for name, f in model.model_fields.items() if part in (name, f.alias)), None)
         if field is not None:
-            model = next(_models(field.annotation), model)
+            found = list(_models(field.annotation)) or [model]
+        elif (chosen := next((each for each in found if _rule_of(each) == part), None)) is not None:
+            found = [chosen]
+        model = found[0]
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _rule_of(model: type[BaseModel]) -> str | None:
+    """The word that chooses a model among those that may stand in one place."""
+    rule = model.model_fields.get("rule")
+    return next(iter(get_args(rule.annotation)), None) if rule is not None else None
 
 
 def _models(hint: Any) -> Iterator[type[BaseModel]]:

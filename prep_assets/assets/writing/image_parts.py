@@ -54,7 +54,10 @@ class ImageParts:
         if isinstance(self.rule, Fixed):
             return replace(region, size=None, placeholder=placeholder_of(self.rule, self.token, 1, 1))
         size = self._size(region)
-        return replace(region, size=size, placeholder=placeholder_of(self.rule, self.token, *size))
+        try:
+            return replace(region, size=size, placeholder=placeholder_of(self.rule, self.token, *size))
+        except Refused as refusal:
+            raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
 
     def _size(self, region: Region) -> tuple[int, int]:
         found = self.files.resolution(region.text)
