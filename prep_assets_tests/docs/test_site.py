@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,17 +19,19 @@ from prep_assets_tests.docs.pages import DOCS, PAGES, read
 from prep_assets_tests.docs.test_links import LINK, anchors
 
 
+def of_the_site(name: str) -> Any:
+    """A module of `tools/site`."""
+    found = importlib.util.spec_from_file_location(f"{name}_of_the_site", ROOT / "tools" / "site" / f"{name}.py")
+    assert found is not None and found.loader is not None
+    sys.modules[found.name] = module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def pages() -> Mapping[str, str]:
     """Path in the site → Markdown, as `make docs` makes them."""
-    found = importlib.util.spec_from_file_location("pages_of_the_site", ROOT / "tools" / "site" / "pages.py")
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    import sys
-
-    sys.modules[found.name] = module
-    found.loader.exec_module(module)
-    made: Mapping[str, str] = module.pages()
+    made: Mapping[str, str] = of_the_site("pages").pages()
     return made
 
 
@@ -72,3 +76,13 @@ def test_the_navigation_has_every_page() -> None:
     assert sorted(path.name for path in DOCS.glob("*.md") if path.name not in named) == []
     assert sorted(f"{folder.name}/" for folder in DOCS.iterdir() if list(folder.glob("*.md")) and f"{folder.name}/" not in named) == []
     assert {"commands/", "checks/"} <= set(named)
+
+
+def test_pictures_are_what_the_code_draws_and_stand_on_a_page() -> None:
+    shown = "".join(read(page) for page in PAGES)
+    for name, draw in of_the_site("pictures").PICTURES.items():
+        path = DOCS / "images" / f"{name}.svg"
+        if os.environ.get("PREP_ASSETS_WRITE_DOCS") == "1":
+            path.write_text(str(draw()), "utf-8")
+        assert path.read_text("utf-8") == str(draw()), f"docs/images/{name}.svg is out of date: PREP_ASSETS_WRITE_DOCS=1 pytest {__file__}"
+        assert f"(images/{name}.svg)" in shown
