@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import platform
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from prep_assets.assets.remembered import keep, remembered_pins
 from prep_assets.config.image_rules import FromProcessor, ImageRule
 from prep_assets.config.image_token import image_placeholder
-from prep_assets.config.loading import config_dir, load_family, parse, store_dir
+from prep_assets.config.loading import config_dir, load_family, store_dir
 from prep_assets.config.models import FAMILIES, Chat, Domain, Family
 from prep_assets.config.tombstones import with_tombstones
-from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.mirror import bucket_of, local_root
@@ -128,10 +125,7 @@ class Workspace:
     def declared(self, kind: type[F]) -> F:
         """The configuration of a family as its file and the overrides say, before any source is looked at."""
         name = name_of(kind)
-        loaded = load_family(name, self.configs)
-        if self.overrides.get(name):
-            merged = _merged(loaded.model_dump(by_alias=True), self.overrides[name])
-            loaded = parse(kind, merged, f"{self.configs / name}.yaml with this run's options")
+        loaded = load_family(name, self.configs, self.overrides.get(name, {}))
         from prep_assets.assets.configured import check_domains
 
         check_domains(loaded, f"{self.configs / name}.yaml")
@@ -217,7 +211,7 @@ class Workspace:
 
     def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
         """What source files held when they were last pinned on this machine; none of them is looked at."""
-        return _remembered(self._pin_cache(files))
+        return remembered_pins(self._pin_cache(files))
 
     def _pin_cache(self, files: tuple[SourceFile, ...]) -> Path:
         return self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
@@ -303,29 +297,3 @@ def configuration_hash(family: Family) -> str:
     """Of all that a family's configuration says, tombstones included."""
     forgotten = {name: sorted(domain.forgotten) for name, domain in family.domains.items()}
     return digest([family.model_dump(mode="json", by_alias=True), forgotten])
-
-
-def keep(cache: Path, found: Any) -> None:
-    """Write down what was found about source files, in one step: sensors and runs look at the same files at once."""
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    fresh = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-    fresh.write_text(json.dumps(found), "utf-8")
-    fresh.replace(cache)
-
-
-def _remembered(cache: Path) -> list[Pin]:
-    """The pins in a cache of hashes; none where it is missing or cannot be read, because hashing again costs only time."""
-    try:
-        from prep_assets.records.pin import Pin
-
-        return [Pin(**entry) for entry in loads(cache.read_bytes())]
-    except (FileNotFoundError, ValueError, TypeError):
-        return []
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
-        merged[key] = _merged(base[key], value) if both else value
-    return merged

@@ -53,8 +53,8 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "configs").is_dir() else None
 
 
-def load_family(name: str, folder: Path) -> Family:
-    """Read ``<folder>/<name>.yaml``.
+def load_family(name: str, folder: Path, over: Mapping[str, Any] | None = None) -> Family:
+    """Read ``<folder>/<name>.yaml``, with options of one run in the place of the file's.
 
     Raises:
         ConfigError: every fault of the file, each with its key path and remedy.
@@ -68,7 +68,19 @@ def load_family(name: str, folder: Path) -> Family:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
-    return _family(name, text, path)
+    loaded = _family(name, text, path)
+    if not over:
+        return loaded
+    found: Family = parse(FAMILIES[name], _merged(loaded.model_dump(by_alias=True), over), f"{path} with this run's options")
+    return found
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged
 
 
 @lru_cache(maxsize=64)

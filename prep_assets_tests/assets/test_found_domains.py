@@ -138,6 +138,7 @@ def test_values_that_differ_in_capital_letters_stop_until_one_is_written_by_hand
     rows = [row("a", "Wiki"), row("b", "wiki")]
     with pytest.raises(ConfigError, match=r"pretrain\.yaml:\n  domains\.mixed: the domain 'wiki' is there already, as 'Wiki'"):
         names(workspace_of(tmp_path, rows))
+    assert names(workspace_of(tmp_path, rows), looks=False) == ["mixed"]
     workspace = workspace_of(tmp_path, rows, {"mixed": AUTO, "lower": {"domain_value": "wiki"}})
     build_all(workspace, ["pretrain"])
     assert texts(workspace) == {"Wiki": ["a"], "wiki": ["b"]}

@@ -11,6 +11,8 @@ import dagster as dg
 import pytest
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import Pretrain
+from prep_assets.defs import sources
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets_tests.assets.workspaces import jsonl, minimal, workspace_in
@@ -165,6 +167,16 @@ def test_a_faulty_configuration_keeps_its_kind_of_partitions(tmp_path: Path) -> 
     site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
     graph = definitions(site).resolve_asset_graph()
     assert graph.get(dg.AssetKey("pretrain_raw")).partitions_def == dg.DynamicPartitionsDefinition(name=PARTITIONS)
+
+
+def test_a_sensor_reads_no_remote_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take hours. The next run reads it, and what that found counts from then on."""
+    monkeypatch.setattr(sources, "is_remote", lambda address: True)
+    project.write("a", "wiki")
+    _, seen = sources.settled(project.workspace, "pretrain", "")
+    assert not sources.settled(project.workspace, "pretrain", seen)[0].looks
+    assert list(project.workspace.family(Pretrain).domains) == ["wiki"]
+    assert sources.settled(project.workspace, "pretrain", seen)[0].looks
 
 
 def test_looking_is_no_part_of_a_workspace_that_somebody_opens() -> None:

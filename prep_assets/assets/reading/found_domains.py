@@ -25,12 +25,22 @@ MADE = {"domains": None, "max_domains": Domain.model_fields["max_domains"].defau
 
 
 def with_found_domains(workspace: Workspace, family: F, where: str) -> F:
-    """A family that finds domains, with those that its files name. Where the workspace does not look, and never did, the entry itself stays.
+    """A family that finds domains, with those that its files name. A workspace that does not look takes what was found last, as far as that
+    means something: else the family stays as it is, and whoever looks says what is wrong.
 
     Raises:
         ConfigError: values that cannot be told apart or are too many, or options that name a domain that there is not; begins with `where`.
         SourceUnavailable: a file does not answer, and was never looked at.
     """
+    try:
+        return _resolved(workspace, family, where)
+    except PrepAssetsError:
+        if workspace.looks:
+            raise
+        return family
+
+
+def _resolved(workspace: Workspace, family: F, where: str) -> F:
     found: dict[str, Domain] = {}
     for label, domain in family.domains.items():
         try:
@@ -44,7 +54,7 @@ def with_found_domains(workspace: Workspace, family: F, where: str) -> F:
     if not found:
         raise ConfigError(f"{where}:\n  domains: no file has a row that can be read")
     made = family.model_copy(update={"domains": found})
-    if workspace.looks and (wrong := list(faults(made))):
+    if not made.finds_domains and (wrong := list(faults(made))):
         raise ConfigError("\n".join([f"{where}:", *(f"  {each}" for each in wrong)]))
     return made
 

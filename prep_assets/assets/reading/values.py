@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from prep_assets.assets.reading.routing import MISSING, value_of
-from prep_assets.assets.workspace import Workspace, keep
+from prep_assets.assets.remembered import keep
+from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.records.files import SourceFile, record_id
