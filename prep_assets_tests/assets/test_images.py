@@ -450,6 +450,26 @@ def test_the_recipe_for_llava(tmp_path: Path) -> None:
     }
 
 
+def test_llama_factorys_photographs_have_the_tokens_that_qwens_processor_gives_them(real_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    from transformers.image_utils import load_image
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    source = real_data / "llama_factory"
+    theirs = Qwen2VLImageProcessorPil(min_pixels=3136, max_pixels=200_000)
+    rule = {"rule": "qwen2_vl", "patch_size": 14, "merge_size": 2, "min_pixels": 3136, "max_pixels": 200_000}
+    options = {"tokenizer": tokenizer_in(tmp_path), "image_token": TOKEN, "image_tokens": rule}
+    own = domain(source / "mllm_demo.json", "messages", image_dir=str(source))
+    workspace = workspace_in(tmp_path, {"sft": {**options, "domains": {"mine": own}}})
+    build(workspace, "sft_raw", "mine")
+    published = build(workspace, "sft_tokens", "mine")
+    assert failing(workspace, published) == []
+    found = listed(open_tokens(published.directory, "train"))
+    grids = {path: theirs(images=[load_image(str(source / path))])["image_grid_thw"][0] for *_, path, _ in found}
+    assert len(grids) == 3
+    assert [length for _, _, length, _, _ in found] == [int(grids[path].prod()) // 4 for *_, path, _ in found]
+
+
 @pytest.mark.parametrize(("file", "below"), [("mllm_demo.json", "."), ("v1_multimodal_demo.jsonl", "data")])
 def test_llama_factorys_demos(real_data: Path, tmp_path: Path, file: str, below: str) -> None:
     source = real_data / "llama_factory"

@@ -25,6 +25,7 @@ from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
 from prep_assets.records.hub import hub_address
+from prep_assets_tests.assets.pictures import png
 from prep_assets_tests.assets.workspaces import make, out_of_date
 from prep_assets_tests.astrai.pipelines import CHAT, INSTRUCTION, TEXT
 
@@ -167,7 +168,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, list[
     cache, real = tmp_path / "cache", huggingface_hub.snapshot_download
 
     def offline(*args: Any, **options: Any) -> str:
-        return str(real(*args, **options, cache_dir=cache, local_files_only=True))
+        return str(real(*args, **{**options, "cache_dir": cache, "local_files_only": True}))
 
     def put(text: str, rows: list[dict[str, Any]]) -> None:
         address = hub_address(text)
@@ -223,7 +224,7 @@ def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> 
     workspace = Workspace(local(name), tmp_path / "stores")
     (workspace.configs / "images").mkdir(exist_ok=True)
     for row in LLAVA:
-        (workspace.configs / "images" / str(row["image"])).write_bytes(b"no pixel of it is looked at")
+        (workspace.configs / "images" / str(row["image"])).write_bytes(png(640, 480))
     groups = any(domain.schema_name == "group" for domain in workspace.family(FAMILIES[family]).domains.values())
     for last in (ASSETS[LAST[family]], *([EVERY["rl_groups"]] if groups else [])):
         for partition in last.partitions(workspace):
