@@ -16,7 +16,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,34 +55,42 @@ def timed(work: Callable[[], int]) -> Row:
     return {"seconds": time.perf_counter() - wall, "processor": time.process_time() - processor, "tokens": tokens}
 
 
-def built(workspace: Workspace) -> dict[str, Published]:
-    """The three stores, accepted."""
+STEPS = (("sft_raw", "chats"), ("sft_tokens", "chats"), ("sft_packed", ""))
+
+
+def accepted(workspace: Workspace, steps: Iterable[tuple[str, str]]) -> dict[str, Published]:
+    """The stores of these assets and partitions, accepted."""
     published = {}
-    for asset, partition in (("sft_raw", "chats"), ("sft_tokens", "chats"), ("sft_packed", "")):
+    for asset, partition in steps:
         made = ASSETS[asset].build(workspace, partition)
         published[asset] = made.propose()
         made.place.accept(published[asset], {})
     return published
 
 
+def checked(workspace: Workspace, published: Mapping[str, Published]) -> None:
+    """Run all checks of some stores, and stop where one fails."""
+    for asset, store in published.items():
+        for each, verdict in verdicts(workspace, ASSETS[asset], store, CHECKS[asset]):
+            if not verdict.passed:
+                raise SystemExit(f"{asset}: {each} fails: {verdict.summary}")
+
+
 def ours(source: Path, tokenizer: Path, template: str) -> Row:
     """The three stores."""
     with tempfile.TemporaryDirectory() as name:
         workspace = workspace_for(source, tokenizer, template, Path(name))
-        return timed(lambda: int(built(workspace)["sft_tokens"].manifest.counts["tokens"]))
+        return timed(lambda: int(accepted(workspace, STEPS)["sft_tokens"].manifest.counts["tokens"]))
 
 
 def checks(source: Path, tokenizer: Path, template: str) -> Row:
     """Their checks."""
     with tempfile.TemporaryDirectory() as name:
         workspace = workspace_for(source, tokenizer, template, Path(name))
-        published = built(workspace)
+        published = accepted(workspace, STEPS)
 
         def check() -> int:
-            for asset, store in published.items():
-                for each, verdict in verdicts(workspace, ASSETS[asset], store, CHECKS[asset]):
-                    if not verdict.passed:
-                        raise SystemExit(f"{asset}: {each} fails: {verdict.summary}")
+            checked(workspace, published)
             return int(published["sft_tokens"].manifest.counts["tokens"])
 
         return timed(check)

@@ -90,6 +90,20 @@ def chats_file(path: Path, chats: int, given: Path | None = None) -> Path:
     return path
 
 
+def pairs_file(path: Path, pairs: int, given: Path | None = None) -> Path:
+    """``{"prompt", "chosen", "rejected"}`` lines, lists of messages: chats with the last answer of the chat before as the rejected one; made once."""
+    if path.exists():
+        return path
+    fresh, before = path.with_name(f".new-{path.name}"), "I do not know."
+    with fresh.open("w", encoding="utf-8") as file:
+        for *prompt, chosen in islice(_chats() if given is None else _given_chats(given), pairs):
+            row = {"prompt": prompt, "chosen": [chosen], "rejected": [{**chosen, "content": f"{before} No."}]}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            before = chosen["content"]
+    fresh.replace(path)
+    return path
+
+
 def _chats() -> Iterator[list[dict[str, str]]]:
     for number, text in enumerate(documents(1e6)):
         parts = [part.strip() for part in text.split("\n\n") if part.strip()]

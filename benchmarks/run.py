@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpora import chats_file, pretraining_file
+from corpora import chats_file, pairs_file, pretraining_file
 from frame import Case, Table, measure, rows_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 BASE_MB = 20
 CHATS = 12_000
+PAIRS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,31 @@ def chats(options: Options) -> Iterator[Table]:
             yield Table(f"Chats, {tokenizer.name}, {size}×", cases, options.rounds)
 
 
-BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {"chats": chats, "pretrain": pretrain}
+def pairs(options: Options) -> Iterator[Table]:
+    """Preference pairs to tokens, the checks, and TRL's preparation, on one core; one table for each tokenizer and size."""
+    script = str(Path(__file__).with_name("pairs.py"))
+    for tokenizer in options.tokenizers:
+        for size in options.sizes:
+            common = [str(pairs_file(options.folder / f"pairs-{size}.jsonl", PAIRS * size, options.chats)), str(tokenizer)]
+            cases = [
+                Case("prep-assets", [sys.executable, script, "ours", *common]),
+                Case("its checks", [sys.executable, script, "checks", *common]),
+            ]
+            if size == options.sizes[0]:
+                cases.append(Case("TRL", [options.peers, script, "trl", *common]))
+            yield Table(f"Preference pairs, {tokenizer.name}, {size}×", cases, options.rounds)
+
+
+BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {"chats": chats, "pairs": pairs, "pretrain": pretrain}
 
 
 def main() -> None:
     """Measure, print, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=sorted(BENCHMARKS))
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16], help=f"multiples of {BASE_MB} MB, and of {CHATS:,} chats")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1, 4, 16], help=f"multiples of {BASE_MB} MB, of {CHATS:,} chats and of {PAIRS:,} pairs"
+    )
     parser.add_argument("--tokenizers", type=Path, nargs="+", default=[ROOT / "configs" / "tokenizer"])
     parser.add_argument("--text", type=Path)
     parser.add_argument("--chats", type=Path, help="JSON lines with messages")

@@ -48,6 +48,15 @@ class ChatFormat:
         return turns
 
     def _turn(self, message: Mapping[str, Any], where: str, images: Images) -> Turn:
+        return (len(message) == 2 and self._plain(message, images)) or self._full(message, where, images)
+
+    def _plain(self, message: Mapping[str, Any], images: Images) -> Turn | None:
+        """The turn of a message that is a role and a text, as most are."""
+        tag, text = message.get(self.role_key), message.get(self.content_key)
+        role = self.roles.get(tag) if isinstance(tag, str) and tag != self.call_tag else None
+        return Turn(role, tuple(images.split(text, None))) if role is not None and isinstance(text, str) and text.strip() else None
+
+    def _full(self, message: Mapping[str, Any], where: str, images: Images) -> Turn:
         role = role_at(message, self.role_key, self.roles, where)
         weight = loss_weight_of(message, where)
         place = f"{where}.{self.content_key}"

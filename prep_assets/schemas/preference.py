@@ -79,7 +79,7 @@ def _with_system_of(row: Mapping[str, Any], key: str | None, example: Pair) -> P
     system = "" if key is None else text_of(row, key, required=False)
     if system.strip() and example.prompt[0].role == PROMPT:
         raise Refused("unsupported_column", f"the record has {key!r}, and a prompt without a chat template has no system turn")
-    return replace(example, prompt=with_system(example.prompt, system))
+    return replace(example, prompt=with_system(example.prompt, system)) if system.strip() else example
 
 
 def _prompt(prompt: object, key: str, template: bool) -> tuple[Turn, ...]:

@@ -10,12 +10,8 @@ from itertools import accumulate
 from prep_assets.samples import TEXT, PlainChat, Sample
 
 
-def plain_chat(sample: Sample, *, answered: bool = False) -> PlainChat | None:
-    """The sample in columns; `None` where it is more than a text for each turn.
-
-    Args:
-        answered: its regions say that the last turn is trained and no other, which columns leave out; else no region may say anything.
-    """
+def plain_chat(sample: Sample) -> PlainChat | None:
+    """The sample in columns; `None` where it is more than a text for each turn."""
     if sample.tools or sample.documents or sample.template_options or sample.label is not None:
         return None
     texts: list[str] = []
@@ -23,8 +19,7 @@ def plain_chat(sample: Sample, *, answered: bool = False) -> PlainChat | None:
         if len(turn.regions) != 1 or turn.name is not None or turn.tool_call_id is not None:
             return None
         region = turn.regions[0]
-        weight = float(len(texts) == len(sample.turns) - 1) if answered else None
-        if region.kind != TEXT or region.loss_weight != weight or region.drop or not region.attend:
+        if region.kind != TEXT or region.loss_weight is not None or region.drop or not region.attend:
             return None
         texts.append(region.text)
     return PlainChat(tuple([turn.role for turn in sample.turns]), tuple(texts))

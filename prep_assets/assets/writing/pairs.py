@@ -12,14 +12,12 @@ import numpy.typing as npt
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.plain_chats import PlainChats
-from prep_assets.assets.writing.preference_rows import pair_sample
+from prep_assets.assets.writing.preference_rows import pair_sample, plain_side
 from prep_assets.assets.writing.proven import Proven
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused
 from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import Sample
-from prep_assets.templates.plain import plain_chat
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered
 from prep_assets.tokenization.batch import Group, merged
@@ -83,34 +81,22 @@ class PairEncoder:
 
     def _cuts(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> tuple[list[int], Cuts]:
         """Both sides of each pair that is not refused, one after the other, and which pairs these are."""
-        sides: dict[int, tuple[Sample, ...]] = {}
-        for number, row in enumerate(batch):
-            try:
-                sides[number] = tuple(self._reasoning.read(pair_sample(row, side)) for side in SIDES)
-            except Refused as refusal:
-                refused[number] = refusal
-        groups = self._by_form(list(sides.values()))
-        by_form = {side for numbers, _ in groups for side in numbers}
+        groups = self._plain.cut([plain_side(row, side) for row in batch for side in SIDES])
         texts = {side: cut.text(at) for numbers, cut in groups for at, side in enumerate(numbers)}
         renders: dict[int, Rendered] = {}
-        for pair, (number, samples) in enumerate(sides.items()):
+        for pair, row in enumerate(batch):
             try:
-                for side, sample in enumerate(samples, 2 * pair):
-                    if side not in by_form:
-                        renders[side] = self._renderer.render(sample)
-                        texts[side] = renders[side].text
+                for number, side in enumerate(SIDES, 2 * pair):
+                    if number not in texts:
+                        renders[number] = self._renderer.render(self._reasoning.read(pair_sample(row, side)))
+                        texts[number] = renders[number].text
                 refuse_equal_texts(texts[2 * pair], texts[2 * pair + 1])
             except Refused as refusal:
-                refused[number] = refusal
-        numbers = list(sides)
-        left = [pair for pair, number in enumerate(numbers) if number not in refused]
+                refused[pair] = refusal
+        left = [pair for pair in range(len(batch)) if pair not in refused]
         new = {2 * pair + side: 2 * place + side for place, pair in enumerate(left) for side in (0, 1)}
-        rows = {new[side]: self._renderer.encoder.cutter.row(rendered) for side, rendered in renders.items() if side in new}
-        return [numbers[pair] for pair in left], merged(2 * len(left), rows, _renumbered(groups, new))
-
-    def _by_form(self, pairs: Sequence[Sequence[Sample]]) -> list[tuple[list[int], FormCuts]]:
-        """The sides that are cut by form, in groups."""
-        return self._plain.cut([plain_chat(sample, answered=True) for samples in pairs for sample in samples])
+        rows = {new[number]: self._renderer.encoder.cutter.row(rendered) for number, rendered in renders.items() if number in new}
+        return left, merged(2 * len(left), rows, _renumbered(groups, new))
 
 
 def _renumbered(groups: Iterable[tuple[list[int], FormCuts]], new: Mapping[int, int]) -> list[Group]:

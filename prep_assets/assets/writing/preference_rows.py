@@ -18,7 +18,7 @@ from prep_assets.assets.writing.message_rows import (
     written,
 )
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, USER, Pair, Sample, Turn
+from prep_assets.samples import ASSISTANT, COMPLETION, USER, Pair, PlainChat, Sample, Turn
 
 
 def preference_row(example: object, form: RowForm) -> Columns:
@@ -56,9 +56,31 @@ def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
     return sample_of(row, [*prompt, *answer])
 
 
+def plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
+    """The same in columns, which leave out the weights; `None` where a message is more than a text, something stands beside the turns, or the answer
+    is not one turn of an assistant."""
+    if not row.keys() <= {"prompt", "chosen", "rejected", "margin"}:
+        return None
+    prompt, answer = _plain(row["prompt"], USER), _plain(row[side], ASSISTANT)
+    if prompt is None or answer is None or len(answer) != 1 or answer[0][0] not in (ASSISTANT, COMPLETION):
+        return None
+    roles, texts = zip(*prompt, *answer, strict=True)
+    return PlainChat(roles, texts)
+
+
+def _plain(value: str | Sequence[Mapping[str, Any]], role: str) -> list[tuple[str, str]] | None:
+    """Role and text of each turn of a column; `role` is that of a string."""
+    if isinstance(value, str):
+        return [(role, value)]
+    alike = all(len(message) == 2 and isinstance(message["content"], str) for message in value)
+    return [(message["role"], message["content"]) for message in value] if alike else None
+
+
 def _as_answer(turn: Turn) -> Turn:
     return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=1.0) for r in turn.regions))
 
 
 def _weighted(turn: Turn, weight: float | None) -> Turn:
+    if all(region.loss_weight == weight for region in turn.regions):
+        return turn
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
