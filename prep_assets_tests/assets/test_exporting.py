@@ -60,6 +60,7 @@ EXPORTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
         "modellink": entry("sft_packed", "megatron"),
         "not_neat": entry("sft_packed", "megatron", neat=False),
         "bridge": entry("sft_packed", "packed_parquet", rows_per_file=20),
+        "hub": entry("sft_packed", "hf_parquet", rows_per_file=20),
         "tlfs": entry("sft_packed", "tlfs"),
         "astrai": entry("sft_packed", "astrai", max_tokens_per_shard=9000),
         "olmo": entry("sft_packed", "olmo", part_bytes=20_000),
@@ -74,6 +75,7 @@ EXPORTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "preference": {
         "dpo": entry("preferences", "hf_arrow"),
         "lines": entry("preferences", "tlfs"),
+        "hub": entry("preference_tokens", "hf_parquet"),
         "pairs": entry("preference_tokens", "hf_arrow", layout="open_instruct"),
         "reward": entry("preference_tokens", "hf_arrow"),
         "cerebras": entry("preference_tokens", "cerebras", max_seq_length=2048),
@@ -329,7 +331,8 @@ def opened(workspace: Workspace, name: str) -> tuple[Source, str, dict[str, Any]
 
 UNMASKED = {
     *(f"pretrain_export_{name}" for name in EXPORTS["pretrain"]),
-    *("preference_export_dpo", "preference_export_lines", "preference_export_reward", "rl_export_verl", "rl_export_rollouts"),
+    *("preference_export_dpo", "preference_export_lines", "preference_export_reward", "preference_export_hub"),
+    *("rl_export_verl", "rl_export_rollouts"),
 }
 """Exports whose files do not say which tokens are trained."""
 TABLES = [f"sft_export_{name}" for name, each in EXPORTS["sft"].items() if each["from"] == "sft_packed"]
