@@ -38,7 +38,7 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
         raise
     except Exception as error:  # whatever importing somebody's module raises
         raise ConfigError(
-            f"{key} {path!r} cannot be loaded: {type(error).__name__}: {error}. It must be 'package.module:function', importable from here"
+            f"{key} {path!r} cannot be loaded: {type(error).__name__}: {error}. It must be 'package.module:name', importable from here"
         ) from error
 
     return within_limits(key, path, function)

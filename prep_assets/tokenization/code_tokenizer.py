@@ -175,8 +175,12 @@ def from_code(name: str, folder: Path, path: str) -> Vocabulary:
     found = own_code_hash(path)
     if _LOADED.setdefault(path, found) != found:
         raise ConfigError(f"tokenizer_class {path}: its code has changed since this process loaded it. Start again")
-    if found is None or not folder.is_dir():
-        raise ConfigError(f"tokenizer_class {path}: needs a module with a source file, and a folder for tokenizer: {folder} is none")
+    if not folder.is_dir():
+        raise ConfigError(f"tokenizer_class {path}: needs a folder as tokenizer, and there is none at {folder}")
+    if found is None:
+        raise ConfigError(
+            f"tokenizer_class {path}: no module {path.rpartition(':')[0]} with a source file is importable from here. Put its folder on PYTHONPATH"
+        )
     code = Code(path, folder, found, _files(folder))
     opened = code.opened()
     spelled = {"".join(ALPHABET[byte] for byte in own): number for number, own in opened.tokens.items()}

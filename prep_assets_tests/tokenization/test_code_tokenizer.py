@@ -220,3 +220,14 @@ def test_a_class_is_not_loaded_where_nothing_allows_it(make: Callable[..., Path]
         with pytest.raises(PrepAssetsError, match="means nothing here"):
             workspace_in(tmp_path, minimal("pretrain", {"d": domain("d.jsonl", "text")}, **options)).family(Pretrain)
     assert "trie_d" not in sys.modules
+
+
+def test_what_is_not_there_is_said(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder = make("trie_e")
+    for path, place, says in (
+        ("nowhere:World", folder, "no module nowhere with a source file is importable from here. Put its folder on PYTHONPATH"),
+        ("trie_e:World", tmp_path / "none", "needs a folder as tokenizer, and there is none at"),
+        ("trie_e:Word", folder, "module 'trie_e' has no attribute 'Word'"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            code_tokenizer.from_code("t", place, path)
