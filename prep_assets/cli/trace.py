@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.token import Named, Token
     from prep_assets.lineage.trace import Trace, Traced
 
@@ -49,24 +48,24 @@ def trace(
     workspace = Workspace.open()
     found = traced(workspace, asset, row, partition=partition, stream=stream, draft=draft)
     if not as_json:
-        show_trace(out(), workspace, found, token)
+        show_trace(out(), found, token)
     elif token is None:
         _print_json(trace_as_json(found))
     else:
         shown = {key: value for key, value in trace_as_json(found).items() if key != "pieces"}
-        _print_json({**shown, "token": token_as_json(*token_of(workspace, found, token))})
+        _print_json({**shown, "token": token_as_json(*token_of(found, token))})
     if found.differs:
         raise typer.Exit(1)
 
 
-def show_trace(console: Console, workspace: Workspace, trace: Trace, token: int | None) -> None:
+def show_trace(console: Console, trace: Trace, token: int | None) -> None:
     """Print a trace, of one token or of the whole row."""
     from prep_assets.lineage.token import token_of
 
     if token is None:
         _show_row(console, trace)
     else:
-        _show_token(console, trace, *token_of(workspace, trace, token))
+        _show_token(console, trace, *token_of(trace, token))
 
 
 def _print_json(value: Any) -> None:

@@ -56,5 +56,5 @@ def _trace(workspace: Workspace, asset: str, partition: str, asked: Mapping[str,
         raise ConfigError(f"a row and a token are numbers, counted from 0: {numbers}")
     found = trace(workspace, asset, int(numbers["row"]), partition=partition or None, stream=asked.get("stream") or None)
     console = Console(file=io.StringIO(), record=True, width=COLUMNS)
-    show_trace(console, workspace, found, int(numbers["token"]) if numbers["token"] else None)
+    show_trace(console, found, int(numbers["token"]) if numbers["token"] else None)
     return console.export_text()

@@ -62,7 +62,7 @@ class Token:
     predicted_at: int | None
 
 
-def token_of(workspace: Workspace, trace: Trace, place: int) -> tuple[Token, Traced | None]:
+def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     """A token of a row, and the piece that it is in; `None` for padding.
 
     Raises:
@@ -74,7 +74,7 @@ def token_of(workspace: Workspace, trace: Trace, place: int) -> tuple[Token, Tra
     if not 0 <= place < len(row.ids):
         raise ConfigError(f"token {place:,} of row {row.place.row:,}: there are {len(row.ids):,}, numbered from 0")
     weights = (np.ones(len(row.ids), np.float32) if row.weights is None else row.weights).tolist()
-    named = _Names(workspace, row.place.asset)
+    named = _Names(trace.made_with, row.place.asset)
     after = place + 1
     predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] else None
     predicted_at = place - 1 if weights[place] and place else None

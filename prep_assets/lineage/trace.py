@@ -80,11 +80,13 @@ class Trace:
         row: the row as it is stored.
         pieces: what it is made of.
         hashes: by store on the way: build key, content, tokenizer and template.
+        made_with: the workspace as the build of the store saw it: that of a draft has the options of its run.
     """
 
     row: Row
     pieces: tuple[Traced, ...]
     hashes: Mapping[str, Mapping[str, Any]]
+    made_with: Workspace
 
     @property
     def differs(self) -> tuple[int, ...]:
@@ -162,7 +164,8 @@ class Tracer:
         found = []
         for row in rows:
             pieces = [self._piece(row, piece, read, sources) for piece in row.pieces]
-            found.append(Trace(row, tuple(pieces), self._hashes(row)))
+            made_with = self.opened.made_with(row.place.asset, row.place.partition)
+            found.append(Trace(row, tuple(pieces), self._hashes(row), made_with))
         return found
 
     def row(self, place: Place) -> Row:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import Sft
 from prep_assets.errors import StoreError
 from prep_assets.lineage.rows import Place, streams
+from prep_assets.lineage.token import token_of
 from prep_assets.lineage.trace import Tracer, trace
 from prep_assets.lineage.where import where
 from prep_assets_tests.lineage.conftest import Command
@@ -86,3 +90,18 @@ def test_a_draft_that_says_nothing_of_its_options_or_is_not_there_is_told(mine: 
     said = r'the draft of sft_packed is not what its options \({"packing": {"row_len": 64}}\) would give now \(changed: .*strategy'
     with pytest.raises(StoreError, match=said):
         trace(Workspace(mine.configs, mine.stores), "sft_packed", 0, draft=True)
+
+
+def test_tokens_of_a_draft_are_named_by_its_own_tokenizer(mine: Workspace, tmp_path: Path) -> None:
+    other = tmp_path / "tokenizer"
+    shutil.copytree(mine.configs / mine.family(Sft).tokenizer, other)
+    file = other / "tokenizer.json"
+    said = json.loads(file.read_text("utf-8"))
+    vocabulary = said["model"]["vocab"]
+    one, two = (vocabulary[letter] for letter in "HG")  # two letters that no merge begins with change places
+    vocabulary["H"], vocabulary["G"] = two, one
+    file.write_text(json.dumps(said), "utf-8")
+    drafted(mine, "sft_tokens", "own", {"tokenizer": str(other)})
+    found = trace(mine, "sft_tokens", 0, partition="own", draft=True)
+    texts = [token_of(found, place)[0].token.text for place in range(len(found.row.ids))]
+    assert "".join(texts).startswith(trace(mine, "sft_tokens", 0, partition="own").pieces[0].sequence.text[:20])  # type: ignore[union-attr]

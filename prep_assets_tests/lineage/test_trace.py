@@ -149,7 +149,7 @@ def test_labels_are_shifted_as_trainers_shift_them(made: Workspace) -> None:
         assert found.row.weights is not None
         labels = np.where(found.row.weights != 0, found.row.ids, -100)
         for place in range(len(labels)):
-            token, _ = token_of(made, found, place)
+            token, _ = token_of(found, place)
             target = labels[place + 1] if place + 1 < len(labels) else -100
             assert (-100 if token.predicts is None else token.predicts.id) == target
             assert (token.predicted_at == place - 1) == (place > 0 and labels[place] != -100)
@@ -158,7 +158,7 @@ def test_labels_are_shifted_as_trainers_shift_them(made: Workspace) -> None:
 def test_a_token_is_found_in_the_raw_row(made: Workspace) -> None:
     [found] = [each for each in every_trace(made, "sft_tokens") if each.pieces[0].source and each.pieces[0].source.id == "own.jsonl:0"]
     emoji = found.pieces[0].sequence.text.index("🎉")  # type: ignore[union-attr]
-    tokens = [token_of(made, found, place)[0] for place in range(len(found.row.ids))]
+    tokens = [token_of(found, place)[0] for place in range(len(found.row.ids))]
     inside = [token for token in tokens if token.span[0] <= emoji < token.span[1]]
     assert len(inside) > 1  # one character of several tokens
     assert {token.field for token in inside} == {"messages[1].content"}
@@ -264,9 +264,9 @@ def test_what_is_not_there_is_said_with_numbers(made: Workspace) -> None:
     with pytest.raises(ConfigError, match="did you mean 'rejected'"):
         trace(made, "preference_tokens", 0, stream="rejectd")
     with pytest.raises(ConfigError, match=r"token 128 of row 0: there are 128"):
-        token_of(made, trace(made, "sft_packed", 0), 128)
+        token_of(trace(made, "sft_packed", 0), 128)
     with pytest.raises(ConfigError, match=r"holds lines and no tokens.*preference_tokens"):
-        token_of(made, trace(made, "preferences", 0), 0)
+        token_of(trace(made, "preferences", 0), 0)
 
 
 def test_a_source_that_changed_is_told(mine: Workspace) -> None:
@@ -305,7 +305,7 @@ def test_a_wrong_token_is_named(mine: Workspace, run: Command) -> None:
     resealed(published)  # else the store would not open
     found = trace(mine, "sft_packed", 1)
     assert found.differs == (7, 9)
-    token, _ = token_of(mine, found, 7)
+    token, _ = token_of(found, 7)
     assert token.expected is not None
     assert (token.token.id, token.expected.id) == (was + 1, was)
     result = run(mine, "trace", "sft_packed", "--row", 1)
