@@ -21,7 +21,7 @@ from pathlib import Path
 from prep_assets_tests.harness.faults import untold
 from prep_assets_tests.harness.ground import Figures, Ground, tree
 from prep_assets_tests.harness.shim import OFF, under_shim
-from prep_assets_tests.harness.workloads import workloads
+from prep_assets_tests.harness.workloads import NEW, Workload, publish, tokens, workloads
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 ROOM = "64m"
@@ -75,17 +75,27 @@ def filled(ground: Ground, figures: Figures, pages: int) -> None:
     figures.violations += [f"{ground.workload.name}, {pages} pages: {fault}" for fault in faults]
 
 
-def harness(folder: Path, *, sizes: int, most: int | None = None) -> Figures:
-    """Builds of every workload, or of the `most` first, each on as many sizes as there are pages in what it writes, at most `sizes`."""
-    figures = Figures()
-    for number, workload in enumerate(workloads()[:most]):
+def large() -> list[Workload]:
+    """Stores of more pages than there are sizes, in each format that a library writes for us."""
+    payloads = {storage: tokens(storage, 20) for storage in ("h5", "bin")}
+    return [
+        Workload(f"large: tokens {storage}", lambda place: None, lambda place, each=payload: publish(place, NEW, each) and None)
+        for storage, payload in payloads.items()
+    ]
+
+
+def harness(folder: Path, *, sizes: int, most: int | None = None) -> dict[str, Figures]:
+    """Builds of every workload, or of the `most` first, each on as many sizes as there are pages in what it writes, at most `sizes`; by workload."""
+    found = {}
+    for number, workload in enumerate([*large(), *workloads()][:most]):
+        figures = found[workload.name] = Figures()
         with small(folder / str(number)) as disk:
             ground = Ground(disk / "ground", workload)
             before = shutil.disk_usage(disk).used
             pages = max(before // PAGE, 1) + 8
             for step in range(min(sizes, pages)):
                 filled(ground, figures, pages * step // sizes if pages > sizes else step)
-    return figures
+    return found
 
 
 def main() -> None:
@@ -98,10 +108,12 @@ def main() -> None:
         raise SystemExit(f"full disks: skipped, {reason}")
     under_shim()
     with tempfile.TemporaryDirectory() as folder:
-        figures = harness(Path(folder), sizes=options.sizes, most=options.workloads)
-    print("\n".join(figures.violations[:40]))
-    print(f"full disks: {figures.points:,} in {options.sizes} sizes at most, violations: {len(figures.violations):,}")
-    raise SystemExit(bool(figures.violations))
+        found = harness(Path(folder), sizes=options.sizes, most=options.workloads)
+    violations = [violation for figures in found.values() for violation in figures.violations]
+    print("\n".join([f"{figures.points:>5}  {name}" for name, figures in found.items()] + violations[:40]))
+    points = sum(figures.points for figures in found.values())
+    print(f"full disks: {points:,} in {options.sizes} sizes at most, violations: {len(violations):,}")
+    raise SystemExit(bool(violations))
 
 
 if __name__ == "__main__":

@@ -141,11 +141,13 @@ class Counts(Figures):
             yield f"{count:>10,}  {name}"
 
 
-def harness(folder: Path, *, inputs: int, seed: int, seconds: float, size: int = 20_000, feeding: Feeding = plain) -> Counts:
-    """So many inputs in batches, for so many seconds; the targets in turn."""
+def harness(
+    folder: Path, *, inputs: int, seed: int, seconds: float, size: int = 20_000, feeding: Feeding = plain, only: str = ""
+) -> Counts:
+    """So many inputs in batches, for so many seconds; the targets in turn, or those that have a text in their names."""
     warnings.simplefilter("ignore")
     counts, end, number = Counts(), time.monotonic() + seconds, 0
-    found = targets(folder / "sound")
+    found = {name: target for name, target in targets(folder / "sound").items() if only in name}
     while counts.points < inputs and time.monotonic() < end:
         for at, (name, target) in enumerate(found.items()):
             if counts.points >= inputs or time.monotonic() > end:
@@ -167,6 +169,7 @@ def main(feeding: Feeding = plain) -> None:
     parser.add_argument("--inputs", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=1200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", metavar="TEXT", help="targets with this in their names")
     parser.add_argument("--replay", metavar="TARGET")
     parser.add_argument("--hex", default="")
     options = parser.parse_args()
@@ -178,7 +181,7 @@ def main(feeding: Feeding = plain) -> None:
             with contextlib.suppress(Refused, PrepAssetsError):
                 targets(folder / "sound")[options.replay].feed(fed, bytes.fromhex(options.hex))
             return
-        counts = harness(folder, inputs=options.inputs, seed=options.seed, seconds=options.seconds, feeding=feeding)
+        counts = harness(folder, inputs=options.inputs, seed=options.seed, seconds=options.seconds, feeding=feeding, only=options.only)
     print("\n".join(counts.lines()))
     print(f"inputs: {counts.points:,} over {len(counts.by_target)} readers, violations: {len(counts.violations):,}, seed {options.seed}")
     raise SystemExit(bool(counts.violations))

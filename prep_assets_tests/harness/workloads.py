@@ -25,13 +25,16 @@ OLD, NEW = "a" * 64, "b" * 64
 Payload = Callable[[Path, int], None]
 
 
-def _tokens(storage: str) -> Payload:
+def tokens(storage: str, times: int = 1) -> Payload:
+    """A store of tokens, so many times as large."""
+
     def write(payload: Path, seed: int) -> None:
-        ids = np.random.default_rng(seed).integers(0, 1000, 3000)
+        ids = np.random.default_rng(seed).integers(0, 1000, 3000 * times)
+        lengths = np.array([1000, 2000]) * times
         images = ImageBlock(np.array([1]), np.array([2]), np.array([3]), [Image("a.png", None)])
-        with record_writer(storage, payload, "train", {"tokens": "int32", "loss_mask": "uint8"}, max_tokens_per_shard=2000) as out:  # type: ignore[arg-type]
+        with record_writer(storage, payload, "train", {"tokens": "int32", "loss_mask": "uint8"}, max_tokens_per_shard=2000 * times) as out:  # type: ignore[arg-type]
             for _ in range(2):
-                out.append({"tokens": ids, "loss_mask": ids % 2}, np.array([1000, 2000]), [0, 0], [1, 2], images)
+                out.append({"tokens": ids, "loss_mask": ids % 2}, lengths, [0, 0], [1, 2], images)
 
     return write
 
@@ -68,7 +71,7 @@ def _shard(payload: Path, seed: int) -> None:
 
 
 FORMATS: Mapping[str, Payload] = {
-    **{f"tokens {storage}": _tokens(storage) for storage in ("bin", "h5")},
+    **{f"tokens {storage}": tokens(storage) for storage in ("bin", "h5")},
     **{f"packed {storage}": _packed(storage) for storage in ("bin", "h5")},
     "lines": _lines,
     "groups": _groups,
