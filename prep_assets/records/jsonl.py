@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from prep_assets.disk.strict_json import TOO_DEEP, is_too_deep, may_be_too_deep
+from prep_assets.disk.strict_json import TOO_DEEP, may_be_too_deep
 from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, shown
 from prep_assets.records.lines import Lines, blocks_of_lines
 from prep_assets.records.stream import Stream
-from prep_assets.records.twice import key_twice
+from prep_assets.records.unfit import unfit
 from prep_assets.samples import Record
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -28,8 +28,7 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
     """The objects of a JSON lines file. `Record.row` is the zero-based number of the line; blank lines are no rows."""
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
-        decode, too_long = _decode, lines.too_long
-        kept, texts = list[Record](), list[bytes]()
+        decode, keep, too_long, first = _decode, records.append, lines.too_long, len(records)
         for row, line in enumerate(lines.lines, lines.start):
             if too_long and (length := too_long.get(row - lines.start)):
                 unreadable.append(refuse_long(index, row, line, length, max_record_bytes))
@@ -42,25 +41,24 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
                 continue
             if type(payload) is not dict:
                 unreadable.append(no_object(index, row, line, payload))
-            elif may_be_too_deep(line) and is_too_deep(payload):
-                unreadable.append(too_deep(index, row, line))
             else:
-                kept.append(Record(index, row, payload))
-                texts.append(line)
-        records += keep(index, kept, texts, unreadable)
+                keep(Record(index, row, payload))
+        fresh = records[first:]
+        texts = lines.lines if len(fresh) == len(lines.lines) else [lines.lines[each.row - lines.start] for each in fresh]
+        records[first:] = fit(index, fresh, texts, unreadable)
 
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
 
 
-def keep(file: int, rows: list[Record], texts: list[bytes], unreadable: list[Unreadable]) -> list[Record]:
-    """Rows that were decoded of these texts, without those in which an object has a key twice, which are refused."""
-    twice = key_twice(texts, [row.payload for row in rows])
-    if twice:
+def fit(file: int, rows: list[Record], texts: list[bytes], unreadable: list[Unreadable]) -> list[Record]:
+    """Rows that were decoded of these texts, without those that are `unfit`, which are refused."""
+    wrong = unfit(texts, [row.payload for row in rows])
+    if wrong:
         unreadable += [
-            refuse(file, rows[at].row, "invalid_json", f"{why} ({len(texts[at]):,} bytes)", texts[at]) for at, why in twice.items()
+            refuse(file, rows[at].row, "invalid_json", f"{why} ({len(texts[at]):,} bytes)", texts[at]) for at, why in wrong.items()
         ]
         unreadable.sort(key=lambda each: each.row)
-    return [row for at, row in enumerate(rows) if at not in twice] if twice else rows
+    return [row for at, row in enumerate(rows) if at not in wrong] if wrong else rows
 
 
 def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable:

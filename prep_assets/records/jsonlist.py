@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from prep_assets.disk.strict_json import is_too_deep, may_be_too_deep
 from prep_assets.records.blocks import Block, Unreadable
-from prep_assets.records.jsonl import UNDECODABLE, keep, no_object, refuse_long, too_deep, undecodable
+from prep_assets.records.jsonl import UNDECODABLE, fit, no_object, refuse_long, undecodable
 from prep_assets.records.lines import text_start
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
@@ -48,9 +47,9 @@ def read_json(stream: Stream, index: int, block_bytes: int, max_record_bytes: in
             texts.append(element)
         size += len(raw)
         if size >= block_bytes:
-            yield Block(keep(index, kept, texts, unreadable), unreadable, stream.stored)
+            yield Block(fit(index, kept, texts, unreadable), unreadable, stream.stored)
             kept, texts, unreadable, size = [], [], [], 0
-    yield Block(keep(index, kept, texts, unreadable), unreadable, stream.stored)
+    yield Block(fit(index, kept, texts, unreadable), unreadable, stream.stored)
 
 
 def _elements(stream: Stream, data: bytes) -> Iterable[bytes | msgspec.Raw]:
@@ -100,4 +99,4 @@ def _object(raw: bytes, index: int, row: int, limit: int) -> dict[str, Any] | Un
         return undecodable(index, row, raw, error)
     if type(payload) is not dict:
         return no_object(index, row, raw, payload)
-    return too_deep(index, row, raw) if may_be_too_deep(raw) and is_too_deep(payload) else payload
+    return payload

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.proofs.source_rows import read_rows
-from prep_assets.records.twice import key_twice
+from prep_assets.records.unfit import unfit
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 Source = Callable[..., Any]
@@ -90,5 +90,17 @@ def _twice(value: Any) -> bool:
 )
 def test_none_is_missed_and_none_is_made_up(rows: list[Any], space: str) -> None:
     lines = [_text(row, space).encode() for row in rows]
-    found = key_twice(lines, [msgspec.json.decode(line) for line in lines])
+    found = unfit(lines, [msgspec.json.decode(line) for line in lines])
     assert sorted(found) == [number for number, row in enumerate(rows) if _twice(row)]
+
+
+@pytest.mark.parametrize("depth", [101, 700, 990])
+def test_a_row_that_is_nested_too_deeply_is_refused_and_its_neighbours_are_not(depth: int) -> None:
+    deep = b'{"a": ' * depth + b"1" + b"}" * depth
+    rows: list[Any] = [{"t": "[" * 300}, None, {"a": [[]] * 99}]
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    rows[1] = value
+    lines = [json.dumps(rows[0]).encode(), deep, json.dumps(rows[2]).encode()]
+    assert unfit(lines, rows) == {1: "nested more than 100 deep"}
