@@ -12,6 +12,7 @@ there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -161,7 +162,8 @@ class RecordWriter:
             for column in self._columns.values():
                 column.close() if sound else column.discard()
             if not sound:
-                self._index.rmdir()
+                with suppress(OSError):  # others may have a file in it, and what went wrong before is what has to be told
+                    self._index.rmdir()
 
     def append(
         self, block: Block, lengths: npt.NDArray[np.int64], file: Sequence[int], row: Sequence[int], images: ImageBlock | None = None

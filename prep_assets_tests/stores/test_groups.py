@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -172,3 +173,14 @@ def test_no_groups_are_an_empty_store(tmp_path: Path) -> None:
         pass
     assert isinstance(found := open_groups(tmp_path / "g"), GroupStore) and len(found) == 0
     assert len(DatasetFactory.load("grpo", tmp_path / "g")) == 0
+
+
+def test_a_disk_that_is_full_at_the_end_is_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ids, mask = np.arange(3), np.ones(3, np.uint8)
+    with pytest.raises(OSError, match="No space left") as raised, GroupWriter("bin", tmp_path, "int32", ["a"]) as writer:
+        writer.append([Scored(ids, (ids,), (mask,), np.array([1], np.float32), 0, 0, 0)])
+        monkeypatch.setattr(writer._writers["prompts"]._writer, "close", full)
+    assert raised.value.errno == errno.ENOSPC
