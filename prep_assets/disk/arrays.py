@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,8 @@ class Spool:
                 "a temporary file does not hold what was written to it. Look for faults of the disk or the memory, then build again"
             )
         return np.asarray(found).view(self._dtype)
+
+
+def numbers(column: npt.NDArray[Any], some: int = 1 << 14) -> Iterator[int]:
+    """The elements of a long column, a few at a time as Python's numbers, each of which takes four times an element."""
+    return (number for first in range(0, len(column), some) for number in column[first : first + some].tolist())

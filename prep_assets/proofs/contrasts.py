@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
+from prep_assets.disk.digests import Digests
 from prep_assets.proofs.verdict import Verdict, Worst
 
 Rows = Iterable[Mapping[str, Any]]
@@ -19,7 +20,7 @@ def check_contrasts(train: Rows, test: Rows) -> Verdict:
     """Check every row, that ids are given once, and that no query of the training file is held out as well."""
     numbers = {"rows_checked": 0, "rows_failed": 0, "positives": 0, "negatives": 0, "rows_without_negatives": 0}
     worst: Worst | None = None
-    queries: set[bytes] = set()
+    queries = Digests()
     ids: set[int] = set()
     for name, rows in (("train", train), ("test", test)):
         for number, row in enumerate(rows, 1):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.arrays import Spool
 from prep_assets.proofs.held_out import is_held_out
 from prep_assets.proofs.selection import DUPLICATE, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Verdict, Worst
 
 Ints = npt.NDArray[np.int64]
+_REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64)])
+_AT_ONCE = 1024
 
 
 def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
@@ -24,18 +28,20 @@ def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
 class Refusals:
     """The lines of a quarantine file, as columns: file name, row, ``stage/reason``."""
 
-    def __init__(self, lines: Iterable[tuple[str, str]]) -> None:
-        """`lines`: id and ``stage/reason`` of each."""
+    def __init__(self, refused: Iterable[tuple[str, str]]) -> None:
+        """`refused`: id and ``stage/reason`` of each."""
+        lines = iter(refused)
         self._names: dict[str, int] = {}
         self.reasons: dict[str, int] = {}
-        name, row, reason = [], [], []
-        for identity, why in lines:
-            file, _, number = identity.rpartition(":")
-            name.append(self._names.setdefault(file, len(self._names)))
-            row.append(int(number))
-            reason.append(self.reasons.setdefault(why, len(self.reasons)))
-        self._name, self._row, self._reason = (np.array(values, np.int64) for values in (name, row, reason))
-        self._used = np.zeros(len(name), bool)
+        table = Spool(_REFUSED)
+        while some := list(islice(lines, _AT_ONCE)):
+            table.append(np.array([self._entry(*line) for line in some], _REFUSED))
+        self._name, self._row, self._reason = (table.array()[field] for field in ("name", "row", "reason"))
+        self._used = np.zeros(len(table), bool)
+
+    def _entry(self, identity: str, why: str) -> tuple[int, int, int]:
+        file, _, number = identity.rpartition(":")
+        return self._names.setdefault(file, len(self._names)), self.reasons.setdefault(why, len(self.reasons)), int(number)
 
     def of(self, files: Sequence[str]) -> _Claims:
         """Those that no domain before has claimed, of files of these names, for a domain that numbers them so."""
@@ -86,8 +92,10 @@ class Stored:
     @classmethod
     def of(cls, place: Ints, held_out: npt.NDArray[np.bool_], belongs: npt.NDArray[np.int8] | None = None) -> Stored:
         """Put them in order."""
-        order = np.argsort(place, kind="stable")
         says = np.full(len(place), -1, np.int8) if belongs is None else belongs
+        if (place[1:] >= place[:-1]).all():
+            return cls(place, held_out, says)
+        order = np.argsort(place, kind="stable")
         return cls(place[order], held_out[order], says[order])
 
 

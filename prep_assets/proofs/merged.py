@@ -6,15 +6,19 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.arrays import Spool
+from prep_assets.disk.arrays import numbers as each_of
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.tokens import TokenStore
 
 Ints = npt.NDArray[np.int64]
+_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +55,38 @@ def check_merged_lines(name: str, merged: Shelf, parts: Shelf, seed: int | None)
     count, numbers = len(parts.origin), {"lines_checked": len(merged.origin)}
     if len(merged.origin) != count:
         return _failed(name, f"it has {len(merged.origin):,} lines, its domains have {count:,}", numbers)
-    order = list(range(count))
-    if seed is not None:
-        random.Random(seed).shuffle(order)
-    expected = parts.origin[order] if count else parts.origin
-    wrong = np.flatnonzero((merged.origin != expected).any(axis=1))
-    if len(wrong):
-        at = int(wrong[0])
-        found, needed = (tuple(each[at].tolist()) for each in (merged.origin, expected))
-        return _failed(f"{name} line {at + 1:,}", f"is of (domain, file, row) {found}, and must be of {needed}", numbers)
-    digests = [blake2b(line, digest_size=16).digest() for line in parts.lines]
+    order = _order(count, seed)
+    for first in range(0, count, _AT_ONCE):
+        here, expected = merged.origin[first : first + _AT_ONCE], parts.origin[order[first : first + _AT_ONCE]]
+        wrong = np.flatnonzero((here != expected).any(axis=1))
+        if len(wrong):
+            found, needed = (tuple(each[wrong[0]].tolist()) for each in (here, expected))
+            where = f"{name} line {first + int(wrong[0]) + 1:,}"
+            return _failed(where, f"is of (domain, file, row) {found}, and must be of {needed}", numbers)
+    digests = _digests(parts.lines)
     for at, line in enumerate(merged.lines):
-        if blake2b(line, digest_size=16).digest() != digests[order[at]]:
+        if blake2b(line, digest_size=16).digest() != digests[order[at]].tobytes():
             return _failed(f"{name} line {at + 1:,}", f"is not as its domain has it: {line[:200]!r}", numbers)
     return Verdict(True, f"{count:,} lines of {name} are those of their domains, in their order", numbers)
+
+
+def _order(count: int, seed: int | None) -> Ints:
+    """Which line of the domains each merged line is."""
+    spool = Spool(np.int64)
+    for first in range(0, count, _AT_ONCE):
+        spool.append(np.arange(first, min(first + _AT_ONCE, count)))
+    order = spool.array()
+    if seed is not None:
+        random.Random(seed).shuffle(memoryview(order))  # type: ignore[arg-type]
+    return order
+
+
+def _digests(lines: Iterable[bytes]) -> npt.NDArray[np.uint8]:
+    """uint8[n, 16]."""
+    spool, each = Spool(np.uint8), iter(lines)
+    while some := b"".join(blake2b(line, digest_size=16).digest() for line in islice(each, _AT_ONCE)):
+        spool.append(np.frombuffer(some, np.uint8))
+    return spool.array().reshape(-1, 16)
 
 
 def check_merged_records(
@@ -93,7 +115,7 @@ def check_merged_records(
     keys = sorted(merged.arrays)
     if any(sorted(part.arrays) != keys for part in parts):
         return _failed(name, f"it has {keys}, its parts have {[sorted(part.arrays) for part in parts]}", numbers)
-    for at, (part, record) in enumerate(zip(asked.part.tolist(), asked.record.tolist(), strict=True)):
+    for at, (part, record) in enumerate(zip(each_of(asked.part), each_of(asked.record), strict=True)):
         for key in keys:
             here, there = merged.record(at, key), parts[part].record(record, key)
             if not np.array_equal(here, there):

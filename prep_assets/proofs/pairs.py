@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
+from prep_assets.disk.digests import Digests
 from prep_assets.proofs.verdict import Verdict, Worst
 
 Rows = Iterable[Mapping[str, Any]]
@@ -20,7 +21,7 @@ def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Row
     """Check every pair and every labelled answer, and that no prompt of the training files is in a held-out one."""
     numbers = {"pairs_checked": 0, "pairs_failed": 0, "longer_chosen": 0, "prompts_in_both": 0, "labelled_checked": 0, "desirable": 0}
     worst: Worst | None = None
-    prompts: set[bytes] = set()
+    prompts = Digests()
     for name, rows in (("train", train), ("unpaired", unpaired), ("test", test), ("unpaired_test", unpaired_test)):
         labelled = name.startswith("unpaired")
         for number, row in enumerate(rows):

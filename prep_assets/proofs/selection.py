@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from prep_assets.disk.digests import Digests
 from prep_assets.proofs.conditions import belongs, matches
 from prep_assets.proofs.contamination import Passages
 from prep_assets.proofs.held_out import canonical_json, fingerprint
@@ -66,7 +67,7 @@ class Selected:
 
 def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules) -> Iterator[Selected]:
     """The rows that a domain reads, in the order of its files: each a number, whether it is held out, and its rows."""
-    seen: set[bytes] = set()
+    seen = Digests()
     taken = 0
     for number, test, rows in files:
         if test or rules.limit is None or taken < rules.limit:
@@ -75,7 +76,7 @@ def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules) -> Iterator[Se
                 yield block
 
 
-def _file(number: int, rows: Rows, rules: Rules, seen: set[bytes], left: int | None) -> Iterator[Selected]:
+def _file(number: int, rows: Rows, rules: Rules, seen: Digests, left: int | None) -> Iterator[Selected]:
     found: list[tuple[int, str, Mapping[str, Any] | None]] = []
     for row, payload in rows:
         if payload is not None and not belongs(payload, rules.key, rules.value):
@@ -98,18 +99,15 @@ def _block(number: int, found: Sequence[tuple[int, str, Mapping[str, Any] | None
     return Selected(number, rows, fates, payloads)
 
 
-def _fate(payload: Mapping[str, Any] | None, rules: Rules, seen: set[bytes]) -> str:
+def _fate(payload: Mapping[str, Any] | None, rules: Rules, seen: Digests) -> str:
     if payload is None:
         return UNREADABLE
     if rules.forgotten and sha256(canonical_json(payload)).hexdigest() in rules.forgotten:
         return FILTERED
     if rules.where and not matches(payload, rules.where):
         return FILTERED
-    if rules.deduplicate:
-        digest = fingerprint(payload)
-        if digest in seen:
-            return DUPLICATE
-        seen.add(digest)
+    if rules.deduplicate and not seen.add(fingerprint(payload)):
+        return DUPLICATE
     return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
 
 

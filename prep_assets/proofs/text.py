@@ -16,7 +16,9 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.tokenization.engines import Engines
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-BATCH_CHARACTERS = 1 << 22
+BATCH_CHARACTERS = 1 << 20
+DECODED = 1 << 18
+"""Ids whose bytes are compared at a time, where a batch has more than four times as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
             compared += 1
             if not np.array_equal(ids, text.ids):
                 return _failed(text, f"{len(text.ids):,} ids differ from the tokenizer's {len(ids):,}", decoded, compared)
+        tokens += sum(len(text.ids) for text in some)
         if vocabulary.token_bytes is not None:
             if table is None and tokens > vocabulary.size:
                 table = _byte_table(vocabulary)
@@ -64,7 +67,6 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
                 return _failed(*fault, decoded, compared)
             decoded += len(some)
         cut += sum(bool(text.parts) for text in some)
-        tokens += sum(len(text.ids) for text in some)
     summary = f"{compared:,} documents have the tokenizer's ids, {decoded:,} decode to their text"
     if engines is not None:
         summary += f"; {again.by_reference:,} texts were tokenized by the reference library, the others by {engines.first.name}"
@@ -78,10 +80,13 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
 
 
 def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
-    """Batches of at most `size` documents and about `BATCH_CHARACTERS`."""
+    """Batches of at most `size` documents and about `BATCH_CHARACTERS`. A longer document is one by itself."""
     some: list[Text] = []
     characters = 0
     for text in texts:
+        if some and len(text.text) > BATCH_CHARACTERS:
+            yield some
+            some, characters = [], 0
         some.append(text)
         characters += len(text.text)
         if len(some) == size or characters >= BATCH_CHARACTERS:
@@ -120,6 +125,8 @@ def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list
     """The documents whose bytes are not those of their ids."""
     import pyarrow as pa
 
+    if sum(len(text.ids) for text in texts) > 4 * DECODED:
+        return [text for text in texts if not _stands_for(text, vocabulary, table)]
     found = table.take(pa.array(np.concatenate([text.ids for text in texts]).astype(np.uint32)))
     bounds = np.frombuffer(found.buffers()[1], np.int64, len(found) + 1)
     ends = np.cumsum([0, *(len(text.ids) for text in texts)])
@@ -130,6 +137,22 @@ def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list
         if data[start + skipped : end] != _tokenized(text, vocabulary).encode():
             suspects.append(text)
     return suspects
+
+
+def _stands_for(text: Text, vocabulary: Vocabulary, table: Any) -> bool:
+    """Whether the ids of a long document stand for its bytes, which are compared a part at a time."""
+    import pyarrow as pa
+
+    expected, at = memoryview(_tokenized(text, vocabulary).encode()), 0
+    for first in range(0, len(text.ids), DECODED):
+        found = table.take(pa.array(text.ids[first : first + DECODED].astype(np.uint32)))
+        data = memoryview(found.buffers()[2] or b"").cast("B")[: int(np.frombuffer(found.buffers()[1], np.int64)[len(found)])]
+        if first == 0 and vocabulary.prefix_space != "never" and bytes(data[:1]) == b" " and not text.text.startswith(" "):
+            data = data[1:]
+        if expected[at : at + len(data)] != data:
+            return False
+        at += len(data)
+    return at == len(expected)
 
 
 def _tokenized(text: Text, vocabulary: Vocabulary) -> str:

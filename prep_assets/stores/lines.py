@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import struct
 import tempfile
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -20,25 +20,27 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from prep_assets.disk.arrays import save_array
+from prep_assets.disk.arrays import ArrayFile, Spool
 from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array, load_json
 
 INDEX_FIELDS = {"source": np.int32, "file": np.int32, "row": np.int64}
+_ENTRY = np.dtype([("source", "<i4"), ("file", "<i4"), ("row", "<i8"), ("start", "<i8"), ("length", "<i8"), ("hash", "<u8")])
+_PACKED = struct.Struct("<iiqqqQ")
+_AT_ONCE = 4096
 
 
 class LinesWriter:
     """Writes a JSONL file and its index; with `shuffle_seed`, in an order drawn by ``random.Random(seed)`` when it closes.
 
-    Lines are spooled to disk, so memory holds a few numbers for each line and never their text.
+    Lines, where they come from and their order wait on disk, so memory does not grow with their number.
     """
 
     def __init__(self, directory: Path, name: str, sources: tuple[str, ...], *, shuffle_seed: int | None = None) -> None:
         self._directory, self._name, self._sources, self._seed = directory, name, sources, shuffle_seed
         self._file = WrittenFile(directory / f"{name}.jsonl")
-        self._lengths, self._hashes = array("Q"), array("Q")
-        self._origin = {name: array("q") for name in INDEX_FIELDS}
+        self._entries, self._recent, self._count = Spool(_ENTRY, directory), bytearray(), 0
 
     def __enter__(self) -> LinesWriter:
         return self
@@ -49,43 +51,69 @@ class LinesWriter:
 
     def append_line(self, line: bytes, *, source: int, file: int, at: int) -> None:
         """Append a line as it is."""
+        hashed = 0 if self._seed is None else xxh3_64_intdigest(line)
+        self._recent += _PACKED.pack(source, file, at, self._file.tell(), len(line), hashed)
         self._file.write(line)
-        self._lengths.append(len(line))
-        if self._seed is not None:
-            self._hashes.append(xxh3_64_intdigest(line))
-        for column, value in (("source", source), ("file", file), ("row", at)):
-            self._origin[column].append(value)
+        self._count += 1
+        if self._count % _AT_ONCE == 0:
+            self._spool()
+
+    def _spool(self) -> None:
+        self._entries.append(np.frombuffer(self._recent, _ENTRY))
+        self._recent = bytearray()
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return self._count
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
         if kind is not None:
             return
-        order = array("Q", range(len(self._lengths)))
-        if self._seed is not None:
-            random.Random(self._seed).shuffle(order)
-            self._reorder(order)
+        self._spool()
+        entries = self._entries.array()
+        parts = [slice(first, first + _AT_ONCE) for first in range(0, self._count, _AT_ONCE)]
+        if self._seed is None:
+            self._write_index(entries[part] for part in parts)
+        else:
+            order = _shuffled(self._count, self._seed, self._directory)
+            self._reorder(entries[order[part]] for part in parts)
+            self._write_index(entries[order[part]] for part in parts)
+
+    def _write_index(self, entries: Iterable[npt.NDArray[Any]]) -> None:
         index = self._directory / f"{self._name}.index"
         index.mkdir()
-        for column, dtype in INDEX_FIELDS.items():
-            save_array(index / f"{column}.npy", np.asarray(self._origin[column]).astype(dtype)[np.asarray(order)])
+        columns = {column: ArrayFile(index / f"{column}.npy", dtype) for column, dtype in INDEX_FIELDS.items()}
+        for some in entries:
+            for column, file in columns.items():
+                file.append(some[column])
+        for file in columns.values():
+            file.close()
         write_json(index / "sources.json", list(self._sources))
 
-    def _reorder(self, order: array[int]) -> None:
+    def _reorder(self, entries: Iterable[npt.NDArray[Any]]) -> None:
         path = self._directory / f"{self._name}.jsonl"
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths, dtype=np.int64)])
         with tempfile.TemporaryFile(dir=self._directory) as spool:
             with path.open("rb") as written:
                 shutil.copyfileobj(written, spool)
             with WrittenFile(path) as out:
-                for number in order:
-                    spool.seek(int(starts[number]))
-                    line = spool.read(self._lengths[number])
-                    if xxh3_64_intdigest(line) != self._hashes[number]:
-                        raise StoreError(f"{path}: line {number:,} read back is not what was written. The disk or the memory is faulty")
+                for start, length, hashed in (entry for some in entries for entry in some[["start", "length", "hash"]].tolist()):
+                    spool.seek(start)
+                    line = spool.read(length)
+                    if xxh3_64_intdigest(line) != hashed:
+                        raise StoreError(
+                            f"{path}: the line at byte {start:,} read back is not what was written. The disk or the memory is faulty"
+                        )
                     out.write(line)
+
+
+def _shuffled(count: int, seed: int, folder: Path) -> npt.NDArray[np.int64]:
+    """The numbers below `count` in an order drawn by ``random.Random(seed)``."""
+    order = Spool(np.int64, folder)
+    for first in range(0, count, _AT_ONCE):
+        order.append(np.arange(first, min(first + _AT_ONCE, count)))
+    drawn = order.array()
+    random.Random(seed).shuffle(memoryview(drawn))  # type: ignore[arg-type]
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +161,7 @@ def open_lines(directory: Path, name: str) -> Lines:
     if not path.is_file() or not index.is_dir():
         raise StoreError(f"{directory} has no lines {name!r}")
     guards = Guards()
-    fields = {column: np.array(load_array(index / f"{column}.npy", guards)) for column in INDEX_FIELDS}
+    fields = {column: load_array(index / f"{column}.npy", guards) for column in INDEX_FIELDS}
     with guards.open(path) as file:
         count = sum(1 for _ in file)
     for column, values in fields.items():

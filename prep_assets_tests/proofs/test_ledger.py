@@ -11,6 +11,7 @@ import pytest
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
 from prep_assets.proofs.selection import Again, Selected
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets_tests.peak import peak
 
 NAMES = ("a.jsonl", "b.jsonl")
 
@@ -227,3 +228,13 @@ def test_names_with_colons() -> None:
     assert refusals.of(["x:y.jsonl"]).which.tolist() == [2] and refusals.left() == ["z:3", "x:y.jsonl:4"]
     empty = Refusals([]).of(["x"])
     assert (empty.place.tolist(), empty.which.tolist()) == ([], [])
+
+
+def test_memory_does_not_grow_with_the_number_of_refusals() -> None:
+    """Three Python numbers were held for each: a hundred bytes."""
+
+    def listed(count: int) -> None:
+        found = Refusals((f"a.jsonl:{row + 1000}", "schema/x") for row in range(count))
+        assert found.reason(count - 1) == "schema/x"
+
+    assert peak(lambda: listed(30_000)) < 1_500_000

@@ -12,6 +12,7 @@ import pytest
 from prep_assets.proofs.merged import Asked, Shelf, check_merged_lines, check_merged_records
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.tokens import TokenStore
+from prep_assets_tests.peak import peak
 
 LINES = [b'{"a": 0}\n', b'{"b": 0}\n', b'{"b": 1}\n', b'{"c": 7}\n']
 ORIGIN = np.array([[0, 0, 4], [1, 0, 2], [1, 1, 2], [3, 0, 9]])
@@ -119,3 +120,17 @@ def test_every_array_counts() -> None:
     masked[0].arrays["loss_mask"][4] = 0
     said = check_merged_records("s", masked[0], masked[1:], ASKED)
     assert said == failed("s record 1", "loss_mask differs from its part at place 1: 0, there 1", NUMBERS)
+
+
+def test_memory_does_not_grow_with_the_number_of_lines() -> None:
+    """A digest, a number and a place were Python's objects for each line: 150 bytes."""
+    count = 20_000
+    origin = np.zeros((count, 3), np.int64)
+    origin[:, 2] = np.arange(count)
+    order = list(range(count))
+    random.Random(7).shuffle(order)
+    merged, parts = (Shelf(of, (b"%d" % row for row in of[:, 2])) for of in (origin[order], origin))
+    assert peak(lambda: check_merged_lines("f", merged, parts, 7)) < 2_000_000
+    wrong = Shelf(origin[order], (b"%d" % (row + (row == order[15_000])) for row in origin[order][:, 2]))
+    verdict = check_merged_lines("f", wrong, Shelf(origin, (b"%d" % row for row in range(count))), 7)
+    assert verdict.worst is not None and verdict.worst.where == "f line 15,001"

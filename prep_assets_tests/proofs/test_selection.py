@@ -10,6 +10,7 @@ import pytest
 from prep_assets.proofs import selection
 from prep_assets.proofs.contamination import Passages
 from prep_assets.proofs.selection import Rules, Selected, reason_fault, select
+from prep_assets_tests.peak import peak
 
 PASSAGE = "one two three four five six seven eight"
 
@@ -134,3 +135,14 @@ def test_rows_come_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None
 )
 def test_what_a_refusal_may_say(fate: str, reason: str, fault: str | None) -> None:
     assert reason_fault(fate, reason) == fault
+
+
+def test_memory_does_not_grow_with_the_number_of_rows() -> None:
+    """A set of their fingerprints took a hundred bytes for each row."""
+
+    def through(count: int) -> None:
+        assert all(
+            block.fates == ("good",) * len(block.rows) for block in select([(0, False, ((n, {"n": n}) for n in range(count)))], Rules())
+        )
+
+    assert peak(lambda: through(20_000)) < 1_200_000

@@ -14,9 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.disk import arrays
 from prep_assets.errors import StoreError
+from prep_assets.stores import lines as lines_of
 from prep_assets.stores.lines import LinesWriter, open_lines
 from prep_assets_tests.effort import examples
+from prep_assets_tests.peak import peak
 
 Rows = list[dict[str, Any]]
 Contents = Callable[[Path], dict[str, bytes]]
@@ -92,3 +95,23 @@ def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None
     np.save(path, np.load(path)[:-1])
     with pytest.raises(StoreError, match=rf"2 lines, {field} in its index has 1"):
         open_lines(tmp_path, "pairs")
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_memory_does_not_grow_with_the_number_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None) -> None:
+    """Five numbers and a place in the order were held for each line: 50 bytes, and as many again at the end."""
+    monkeypatch.setattr(arrays, "BLOCK", 1 << 14)
+    monkeypatch.setattr(lines_of, "_AT_ONCE", 256)
+
+    def lines(name: str, count: int) -> None:
+        with LinesWriter(tmp_path, name, ("a",), shuffle_seed=seed) as writer:
+            for number in range(count):
+                writer.append_line(b"{}\n", source=0, file=0, at=number)
+
+    lines("warm", 500)
+    one, other = peak(lambda: lines("few", 2_000)), peak(lambda: lines("pairs", 12_000))
+    assert other - one < 30 * 10_000  # files gather a MiB each: 3 bytes of a line, 16 of its index
+    order = list(range(12_000))
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    assert open_lines(tmp_path, "pairs").index["row"].tolist() == order

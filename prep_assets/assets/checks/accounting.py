@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prep_assets.assets.reading.pinned import domain_of, read_sources
 from prep_assets.assets.stage import Check, FromLines, FromParts, Store
 from prep_assets.assets.writing.groups import splits
 from prep_assets.exports.source import SIDES, Pairs
 from prep_assets.proofs.accounting import account
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.records.quarantine import read_quarantine
+from prep_assets.records.quarantine import Refusal, read_quarantine
 from prep_assets.schemas.field_names import NEUTRAL
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import open_lines
@@ -16,17 +18,22 @@ from prep_assets.stores.lines import open_lines
 
 def accounting(store: Store) -> Verdict:
     """The counts of a store whose records come from rows or lines."""
-    refusals = read_quarantine(store.published.quarantine) if store.published.quarantine else ()
     ignored = [f"{name}/{path}" for name, domain in store.family.domains.items() for path in domain.ignore]
-    return account(store.manifest.counts, refusals, stored=_stored(store), available=_available(store), neutral=NEUTRAL, ignored=ignored)
+    return account(
+        store.manifest.counts, _refusals(store), stored=_stored(store), available=_available(store), neutral=NEUTRAL, ignored=ignored
+    )
 
 
 def raw_accounting(store: Store) -> Verdict:
     """The counts of a store of source files."""
     sources = read_sources(store.published)
     rows = sum(entry["rows"] for which in ("files", "test_files") for entry in sources[which])
-    refusals = list(read_quarantine(store.published.quarantine)) if store.published.quarantine else []
-    return account(store.manifest.counts, refusals, stored=rows - len(refusals), available=rows)
+    refused = sum(1 for _ in _refusals(store))
+    return account(store.manifest.counts, _refusals(store), stored=rows - refused, available=rows)
+
+
+def _refusals(store: Store) -> Iterable[Refusal]:
+    return read_quarantine(store.published.quarantine) if store.published.quarantine else ()
 
 
 def _stored(store: Store) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.counted import counted
+from prep_assets.assets.checks.lines_again import Wanted
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.examples import converter
@@ -21,6 +22,7 @@ from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import pair_sample
 from prep_assets.config.models import Domain, Preference, Pretrain, Sft
+from prep_assets.disk.arrays import numbers
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
@@ -57,7 +59,7 @@ def source_records(store: Store, name: str, stream: TokenStore, *, several: bool
     at = 0
     for index, file in enumerate(files):
         others = np.flatnonzero(stream.file[at:] != index)
-        wanted = numbers_of(stream.row[at : at + int(others[0]) if len(others) else None])
+        wanted = numbers(stream.row[at : at + int(others[0]) if len(others) else None])
         row = next(wanted, None)
         if row is None:
             continue
@@ -72,11 +74,6 @@ def source_records(store: Store, name: str, stream: TokenStore, *, several: bool
         raise StoreError(
             f"record {at:,} of the store is row {int(stream.row[at])} of file {int(stream.file[at])}, which is not in the source"
         )
-
-
-def numbers_of(column: npt.NDArray[Any], some: int = 1 << 14) -> Iterator[int]:
-    """The elements of a long column, a few at a time in memory."""
-    return (number for first in range(0, len(column), some) for number in column[first : first + some].tolist())
 
 
 def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
@@ -264,11 +261,11 @@ def _pairs(store: Store, side: str, stream: TokenStore, only: Sequence[int] | No
         command = build_command(store.asset.name, store.partition)
         raise StoreError(f"preferences_by_domain[{store.partition}] was built again since these tokens. Build them again: {command}")
     name = "preferences_test" if side.startswith("test/") else "preferences"
-    wanted = {int(row): number for number, row in enumerate(stream.row) if only is None or number in only}
+    wanted = Wanted(stream.row) if only is None else Wanted(stream.row[np.asarray(only, np.int64)], np.asarray(only, np.int64))
     for line, content in enumerate(open_lines(pairs.directory, name)):
-        if line in wanted:
+        if (number := wanted.take(line)) is not None:
             sample = read_again(pair_sample(dict(content), side.removeprefix("test/")), store.recipe, shown=template.shows_thinking)
-            yield wanted[line], f"line {line}", sample
+            yield number, f"line {line}", sample
 
 
 def _pairs_left(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:

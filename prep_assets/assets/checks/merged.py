@@ -14,14 +14,16 @@ from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Check, FromParts, Store
 from prep_assets.assets.writing.groups import splits
 from prep_assets.assets.writing.merging import by_domain
+from prep_assets.disk.arrays import Spool
 from prep_assets.errors import StoreError
 from prep_assets.proofs.merged import Asked, Shelf, check_merged_lines, check_merged_records
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
+_AT_ONCE = 4096
 _ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant", "completion": "assistant"}
 
 
@@ -96,20 +98,25 @@ def merged_files(store: Store) -> Iterator[MergedFile]:
             continue
         merged = open_lines(store.directory, file)
         _check_sources(store, merged.sources)
-        origin = np.concatenate([np.zeros((0, 3), np.int64), *(_origin(lines, number) for number, lines in having)])
+        origin = _origins(having)
         seed = store.recipe["seed"] if store.recipe.get("shuffle") and not file.endswith("_test") else None
         of_messages = any(not isinstance(row["prompt"], str) for row in merged)
         offered = (line for _, lines in having for line in _lines(lines, of_messages))
-        yield MergedFile(file, Shelf(_origin(merged), merged.written()), Shelf(origin, offered), seed)
+        yield MergedFile(file, Shelf(_origins([(None, merged)]), merged.written()), Shelf(origin, offered), seed)
 
 
 def _has(part: Published, file: str) -> bool:
     return (part.directory / f"{file}.jsonl").is_file()
 
 
-def _origin(lines: Lines, number: int | None = None) -> npt.NDArray[np.int64]:
-    source = lines.index["source"] if number is None else np.full(len(lines), number)
-    return np.stack([source, lines.index["file"], lines.index["row"]], axis=1).astype(np.int64)
+def _origins(having: Sequence[tuple[int | None, Lines]]) -> npt.NDArray[np.int64]:
+    """int64[n, 3], domain, file and row of each line of some files, end to end; of the number of a domain, or as the index says."""
+    spool = Spool(np.int64)
+    for number, lines in having:
+        for first in range(0, len(lines), _AT_ONCE):
+            source, file, row = (lines.index[column][first : first + _AT_ONCE] for column in INDEX_FIELDS)
+            spool.append(np.stack([source if number is None else np.full(len(row), number), file, row], axis=1))
+    return spool.array().reshape(-1, 3)
 
 
 def _lines(lines: Lines, of_messages: bool) -> Iterator[bytes]:
@@ -168,11 +175,16 @@ def _check_sources(store: Store, sources: Sequence[str]) -> None:
 
 def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, TokenStore]) -> Asked:
     """The records of the tokens of all domains, in the order of the merged lines that they are of."""
-    record = {}
+    merged, found = open_lines(store.above(asset).directory, file), [np.zeros((4, 0), np.int64)]
     for number, (name, stream) in enumerate(tokens.items()):
-        lines = open_lines(store.above(by_domain(asset), name).directory, file)
-        for at, origin in enumerate(_origin(lines, store.domains.index(name))[stream.row].tolist()):
-            record[tuple(origin)] = (number, at)
-    merged = map(tuple, _origin(open_lines(store.above(asset).directory, file)).tolist())
-    asked = [(*record[origin], 0, line) for line, origin in enumerate(merged) if origin in record]
-    return Asked(*np.array(asked, np.int64).reshape(-1, 4).T)
+        if not len(stream):
+            continue
+        mine = np.flatnonzero(merged.index["source"] == store.domains.index(name))
+        of_record, of_line = open_lines(store.above(by_domain(asset), name).directory, file).places[stream.row], merged.places[mine]
+        order = np.argsort(of_record, kind="stable")
+        at = order[np.minimum(np.searchsorted(of_record, of_line, sorter=order), len(order) - 1)]
+        there = of_record[at] == of_line
+        record, line = at[there], mine[there]
+        found.append(np.stack([np.full(len(line), number), record, np.zeros(len(line), np.int64), line]))
+    asked = np.concatenate(found, axis=1)
+    return Asked(*asked[:, np.argsort(asked[3], kind="stable")])

@@ -10,6 +10,7 @@ import numpy as np
 
 from prep_assets.assets.checks.every_store import IDENTITY, together
 from prep_assets.assets.checks.expected import fresh_render
+from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of, pinned
@@ -40,20 +41,21 @@ def prompt_golds(store: Store) -> Verdict:
 def _golds_of(store: Store, name: str) -> Iterator[Gold]:
     """Every prompt of a file with its gold and a second reading of its source row."""
     family, lines = store.workspace.family(Rl), open_lines(store.directory, name)
-    contents = list(lines)
+    at_line = LineByNumber(lines)
     for number, domain_name in enumerate(lines.sources):
         domain, sources = domain_of(family, domain_name), pinned(store.workspace, Rl, store.raw, domain_name)
         convert = converter(domain, Prompt)
         mine = np.flatnonzero(lines.index["source"] == number)
-        wanted = {(int(lines.index["file"][i]), int(lines.index["row"][i])): int(i) for i in mine}
+        wanted = Wanted(lines.places[mine], mine)
         for index, file in enumerate((*sources.files, *sources.test_files)):
             for block in read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt):
                 for record in block.records:
-                    line = wanted.pop((index, record.row), None)
+                    line = wanted.take(index << 40 | record.row)
                     if line is not None:
-                        yield _second(record, convert, contents[line], f"{domain_name}/{record_id(file, record.row)}")
-        for (file_number, row), line in wanted.items():
-            yield f"{domain_name}/{file_number}:{row}", "", contents[line]["gold"], None
+                        yield _second(record, convert, at_line(line), f"{domain_name}/{record_id(file, record.row)}")
+        for line in wanted.rest():
+            file_number, row = (int(lines.index[column][line]) for column in ("file", "row"))
+            yield f"{domain_name}/{file_number}:{row}", "", at_line(line)["gold"], None
 
 
 def _second(record: Record, convert: Convert, content: Mapping[str, Any], identity: str) -> Gold:
@@ -102,9 +104,9 @@ def prompt_conversations(store: Store, stream: str) -> Iterator[Conversation]:
     if upstream.manifest.content_hash != store.recipe["prompts"]:
         command = build_command(store.asset.name, store.partition)
         raise StoreError(f"{asset} was built again since these tokens. Build them again: {command}")
-    wanted = {int(row): number for number, row in enumerate(tokens.row)}
+    wanted = Wanted(tokens.row)
     for line, content in enumerate(open_lines(upstream.directory, name)):
-        if line in wanted:
+        if (number := wanted.take(line)) is not None:
             sample = read_again(sample_of(content, turns_of(content["prompt"], USER)), store.recipe, shown=template.shows_thinking)
-            ids = tokens.record(wanted[line], "tokens")
+            ids = tokens.record(number, "tokens")
             yield fresh_render(f"{name} line {line + 1}", ids, sample, template, generation_prompt=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.reasoning import unrendered_reasoning
@@ -87,19 +88,18 @@ def _match(store: Store, gives: type, make: Make, plain: Plain) -> Iterator[Line
 
 def _lines_of(store: Store, lines: Lines, gives: type, make: Make, plain: Plain) -> Iterator[Line]:
     """Each line of a file, in the order of the sources, with what its row gives."""
-    at_line = _Random(lines)
+    at_line = LineByNumber(lines)
     for number, name in enumerate(lines.sources):
         mine = np.flatnonzero(np.asarray(lines.index["source"]) == number)
         if not len(mine):
             continue
         place = places(lines.index["file"][mine], lines.index["row"][mine])
-        order = np.argsort(place, kind="stable")
-        where = dict(zip(place[order].tolist(), mine[order].tolist(), strict=True))
+        wanted = Wanted(place, mine)
         second = Second.of(store, name)
         convert = converter(second.domain, gives)
         for file, _, rows in second.rows():
             for row, payload in rows:
-                line = where.get(file << 40 | row)
+                line = wanted.take(file << 40 | row)
                 if line is not None and payload is not None:
                     made = _made(convert, payload, make)
                     read = plain(payload, second.domain.schema_name, second.domain.options) if made is not None else None
@@ -113,18 +113,3 @@ def _made(convert: Convert, payload: Mapping[str, Any], make: Make) -> Mapping[s
     except Refused:
         return None
     return made
-
-
-class _Random:
-    """Lines of a file by number, read from disk when they are asked for."""
-
-    def __init__(self, lines: Lines) -> None:
-        self._file = lines.path.open("rb")
-        self._starts = np.zeros(len(lines) + 1, np.int64)
-        for number, line in enumerate(self._file, 1):
-            self._starts[number] = self._starts[number - 1] + len(line)
-
-    def __call__(self, number: int) -> Mapping[str, Any]:
-        self._file.seek(int(self._starts[number]))
-        row: Mapping[str, Any] = json.loads(self._file.read(int(self._starts[number + 1] - self._starts[number])))
-        return row

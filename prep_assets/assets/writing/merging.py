@@ -13,6 +13,7 @@ import numpy.typing as npt
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.message_rows import UNTEMPLATED, form_of, strings_as_messages
+from prep_assets.disk.arrays import numbers
 from prep_assets.errors import ConfigError
 from prep_assets.stores.joining import append_records
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
@@ -67,7 +68,7 @@ def merge_lines(parts: Mapping[str, Published], payload: Path, files: Mapping[st
 
 
 def _append(writer: LinesWriter, lines: Lines, number: int, *, as_messages: bool) -> None:
-    origins = zip(lines.index["file"].tolist(), lines.index["row"].tolist(), strict=True)
+    origins = zip(numbers(lines.index["file"]), numbers(lines.index["row"]), strict=True)
     for line, (file, row) in zip(lines.written(), origins, strict=True):
         if as_messages and isinstance((content := json.loads(line))["prompt"], str):
             writer.append(strings_as_messages(content), source=number, file=file, at=row)

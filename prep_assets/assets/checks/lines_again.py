@@ -1,0 +1,70 @@
+"""Lines of a JSONL store, asked for in the order of the sources that they come from, without all of them in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.disk.arrays import Spool, numbers
+from prep_assets.stores.lines import Lines
+
+
+class Wanted:
+    """Numbers by ascending places, each asked for once.
+
+    Attributes:
+        missed: the numbers of places that nobody asked for, so far.
+    """
+
+    def __init__(self, places: npt.NDArray[np.int64], of: npt.NDArray[np.int64] | None = None) -> None:
+        """`of`: the number of each place; its position where nothing is said."""
+        order = np.argsort(places, kind="stable")
+        self._pairs = zip(numbers(places[order]), numbers(order if of is None else of[order]), strict=True)
+        self._next = next(self._pairs, None)
+        self.missed: list[int] = []
+
+    def take(self, place: int) -> int | None:
+        """The number of a place; `None` where there is none. Places are asked for in ascending order."""
+        while self._next is not None and self._next[0] < place:
+            self._pass()
+        if self._next is None or self._next[0] != place:
+            return None
+        found = self._next[1]
+        self._next = next(self._pairs, None)
+        return found
+
+    def rest(self) -> Iterator[int]:
+        """The numbers that nobody asked for, once all places were."""
+        while self._next is not None:
+            self._pass()
+        return iter(self.missed)
+
+    def _pass(self) -> None:
+        assert self._next is not None
+        self.missed.append(self._next[1])
+        self._next = next(self._pairs, None)
+
+
+class LineByNumber:
+    """Lines of a file by number, read from disk when they are asked for."""
+
+    def __init__(self, lines: Lines) -> None:
+        starts, at = Spool(np.int64), 0
+        with lines.guards.open(lines.path) as file:
+            for some in iter(lambda: file.readlines(1 << 16), []):
+                ends = at + np.cumsum([len(line) for line in some])
+                starts.append(np.concatenate([[at], ends[:-1]]))
+                at = int(ends[-1])
+        starts.append([at])
+        self._starts, self._file = starts.array(), lines.guards.open(lines.path)
+
+    def __call__(self, number: int) -> Mapping[str, Any]:
+        """The object on a line."""
+        begin, end = self._starts[number : number + 2].tolist()
+        self._file.seek(begin)
+        row: Mapping[str, Any] = json.loads(self._file.read(end - begin))
+        return row
