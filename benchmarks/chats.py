@@ -138,7 +138,7 @@ def trl(source: Path, tokenizer: Path, template: str) -> Row:
     from transformers import AutoTokenizer
     from trl.data_utils import pack_dataset
 
-    from prep_assets.templates.chat_template import named_templates
+    from prep_assets.templates.load import named_templates
 
     disable_progress_bars()
     opened = AutoTokenizer.from_pretrained(str(tokenizer))

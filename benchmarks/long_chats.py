@@ -14,7 +14,8 @@ from pathlib import Path
 
 from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import load_template
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.engines import choose_engine

@@ -145,6 +145,6 @@ def _vocabulary(tokenizer: str, revision: str | None) -> Vocabulary:
 
 
 def _template(name: str, tokenizer: str, revision: str | None, options: Mapping[str, Any] | None) -> ChatTemplate:
-    from prep_assets.templates.chat_template import load_template
+    from prep_assets.templates.load import load_template
 
     return load_template(name, _vocabulary(tokenizer, revision), base=Path.cwd(), options=dict(options or {}))

@@ -30,6 +30,7 @@ from prep_assets.assets.selftest.tokens import document_trials
 from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import PRETRAIN as VERSION
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.document_faults import lossy, too_long
 from prep_assets.assets.writing.documents import Documents, Sizes, document_text, read_documents
 from prep_assets.assets.writing.domain_in_shards import encode_domain
 from prep_assets.assets.writing.images import stored_image_id
@@ -37,7 +38,7 @@ from prep_assets.assets.writing.in_shards import Streams
 from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Pretrain
-from prep_assets.errors import ConfigError, Refused, StoreError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Example, Sample
 from prep_assets.stores.published import Draft
@@ -46,8 +47,6 @@ from prep_assets.tokenization.ends import Ends, chosen, ends_of
 from prep_assets.tokenization.fill_in_the_middle import FillInTheMiddle, sentinels_of
 from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.sentences import STARTS, refuse_other_bytes, sentences_of
-from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets.tokenization.weighing import CANNOT_REPRESENT
 
 RAW = "pretrain_raw"
 
@@ -166,12 +165,8 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
 
     with closing(ahead(_tokenized(read_documents(reading, text_of, check), encode))) as blocks:
         for documents, (flat, begins) in blocks:
-            faults = dict(_too_long(flat, family.preprocessing.max_seq_len))
-            if byte_lengths is not None:
-                # a text that is lossy is refused for that, however long it is
-                faults |= _lossy(flat, documents, vocabulary, byte_lengths, tokenized)
-            elif vocabulary.unknown_id is not None:
-                faults |= _unknown(flat, vocabulary.unknown_id)
+            # a text that is lossy is refused for that, however long it is
+            faults = dict(too_long(flat, family.preprocessing.max_seq_len)) | lossy(flat, documents, vocabulary, byte_lengths, tokenized)
             documents.write_refused(quarantine, list(faults.items()))
             to_dev = _to_dev(documents.texts, documents.held_out, family.test_fraction)
             for split, writer in enumerate(writers):
@@ -230,51 +225,6 @@ def fill_in_the_middle(workspace: Workspace, family: Pretrain) -> FillInTheMiddl
         return None
     sentinels = sentinels_of(vocabulary, fim.prefix_token, fim.suffix_token, fim.middle_token)
     return FillInTheMiddle(vocabulary, workspace.engines(family), sentinels, fim.rate, fim.spm_rate, fim.seed)
-
-
-def _too_long(flat: Flat, max_seq_len: int | None) -> Iterator[tuple[int, Refused]]:
-    """The documents, by index, that have too many tokens."""
-    lengths = np.diff(flat.offsets)
-    for i in np.flatnonzero(lengths > max_seq_len) if max_seq_len is not None else ():
-        yield int(i), Refused("too_long", f"{lengths[i]:,} tokens, max_seq_len is {max_seq_len:,}", stage="tokenize")
-
-
-def _lossy(
-    flat: Flat, documents: Documents, vocabulary: Vocabulary, byte_lengths: npt.NDArray[np.int64], tokenized: Callable[[str, str], str]
-) -> dict[int, Refused]:
-    """The documents, by index, whose tokens do not stand for exactly their bytes.
-
-    Args:
-        tokenized: what of a document, of which it gets text and id, is tokenized. It is asked for documents whose bytes do not add up.
-    """
-    sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in documents.texts], np.int64)
-    found = _totals(byte_lengths, flat)
-    # a SentencePiece tokenizer puts one space in front of the first word
-    allowed = (0, 1) if vocabulary.prefix_space != "never" else (0,)
-    suspects = np.flatnonzero(~np.isin(found - sizes, allowed)).tolist()
-    return {
-        i: Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize")
-        for i in suspects
-        if found[i] - len(tokenized(documents.texts[i], documents.id_of(i)).encode()) not in allowed
-    }
-
-
-def _unknown(flat: Flat, unknown: int) -> dict[int, Refused]:
-    """The documents, by index, of which the tokenizer does not know some character."""
-    places = np.flatnonzero(flat.ids == unknown)
-    documents = np.unique(np.searchsorted(flat.offsets, places, "right") - 1)
-    return {int(document): Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize") for document in documents}
-
-
-def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
-    """The sum of each text's entries of a table by id."""
-    narrow = table.astype(np.int32)  # half of the memory that a block's lengths take otherwise
-    full = np.flatnonzero(np.diff(flat.offsets))
-    totals = np.zeros(len(flat.offsets) - 1, np.int64)
-    if len(full):
-        # a text without ids has no place of its own among the others' starts
-        totals[full] = np.add.reduceat(narrow[flat.ids], flat.offsets[full], dtype=np.int64)
-    return totals
 
 
 ASSET = Asset(

@@ -280,7 +280,7 @@ class Workspace:
 
     def template(self, family: Chat) -> ChatTemplate:
         """The family's chat template."""
-        from prep_assets.templates.chat_template import load_template
+        from prep_assets.templates.load import load_template
 
         image = self.image_placeholder(family)
         return load_template(

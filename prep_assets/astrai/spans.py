@@ -19,7 +19,8 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Sample, Turn
 from prep_assets.schemas.fields import needed, value_at
 from prep_assets.schemas.sections import chat_turns, plain_text, plain_turn
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import load_template
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.templates.written import bind
 from prep_assets.tokenization.encode import Encoder

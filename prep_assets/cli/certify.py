@@ -26,7 +26,7 @@ def certify(
     """Render probes with a chat template and say what it does: stop token, system prompt, reasoning, tools, provable masks. Exit code 1 when
     no answer can be trained with it, or when a second template renders or masks any kind of chat differently."""
     from prep_assets.templates.certify import certify as certified
-    from prep_assets.templates.chat_template import load_template
+    from prep_assets.templates.load import load_template
     from prep_assets.templates.written import bind
     from prep_assets.tokenization.agreement import agreement
     from prep_assets.tokenization.load import folder_of, from_file

@@ -38,7 +38,7 @@ def report_against(template: ChatTemplate, against: str, vocabulary: Vocabulary,
 
 def _other(against: str, vocabulary: Vocabulary) -> ChatTemplate:
     """The template of a folder is that of the tokenizer in it, with its own special tokens."""
-    from prep_assets.templates.chat_template import load_template
+    from prep_assets.templates.load import load_template
     from prep_assets.tokenization.load import load_vocabulary
 
     if not Path(against).is_dir():

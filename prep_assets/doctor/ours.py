@@ -9,8 +9,9 @@ from typing import Any
 
 from prep_assets.config.reasoning_tags import REASONING_TAGS
 from prep_assets.samples import Sample
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.conversation import messages, pieces
+from prep_assets.templates.load import load_template
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendered import Rendered
 from prep_assets.templates.rendering import render

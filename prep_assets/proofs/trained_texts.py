@@ -8,9 +8,8 @@ configuration gives each of these stretches its weight.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from prep_assets.errors import CheckFailed
@@ -30,6 +29,7 @@ from prep_assets.proofs.stretches import (
     weight_of,
 )
 from prep_assets.proofs.turn_borders import Block, Borders, blocks_of
+from prep_assets.proofs.untemplated import joined, untemplated
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, THINKING, TOOL_CALL, Region, Sample
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def derive(
     """
     images = [region for turn in sample.turns for region in turn.regions if region.kind == IMAGE and not region.drop]
     if all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns):
-        derived = _untemplated(sample, options, template)
+        derived = untemplated(sample, options, template)
     else:
         rebuilder, borders = _known(template)
         rebuilt = rebuilder.rebuild(sample, prompted=prompted, rendered=None if images else rendered)
@@ -252,7 +252,7 @@ class _Derivation:
                         continue
                     lead, trail = self.chat.own_margins(number, part.region)
                     own.append((part.start - lead, part.end + trail))
-            found += _joined(own, block.role)
+            found += joined(own, block.role)
         return found
 
     def _check_order(self, trained: Sequence[Block]) -> None:
@@ -281,49 +281,3 @@ class _Derivation:
                     f"template {self.chat.chat.template.name} marks {shown} of turn {block.turn} as generated, "
                     f"which ends with {text[max(first, stop - 40) : stop]!r}"
                 )
-
-
-# -- documents, prompts and completions -------------------------------------------------------------------------------------------------
-
-
-def _untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Derived:
-    """Turns that stand end to end; the end-of-text token ends each completion and document."""
-    eos = template.special.get("eos_token", "")
-    control = pattern(template)
-    text = ""
-    turns: list[list[Part]] = []
-    ends: list[Range] = []
-    for turn in sample.turns:
-        parts: list[Part] = []
-        for number, region in enumerate(turn.regions):
-            if not region.drop:
-                own = template.image_token if region.kind == IMAGE else region.text
-                kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
-                parts.append(Part(len(text), len(text) + len(own), kind, number, weight_of(region, turn.role, options)))
-                text += own
-        turns.append(parts)
-        ends.append((len(text), len(text) + (len(eos) if turn.role != PROMPT else 0)))
-        text = text if turn.role == PROMPT else text + eos
-    if options.train_turns == "last":
-        only_last(turns)
-    steps: list[tuple[int, int, float]] = []
-    for parts, end, weight in zip(turns, ends, stop_weights(turns, options.train_on_eos), strict=True):
-        steps += [*((part.start, part.end, part.weight) for part in parts), (*end, weight if parts else 0.0)]
-    wrote = [end for end in ends if end[1] > end[0] and control.fullmatch(text, *end)]
-    images = [(part.start, part.end) for parts in turns for part in parts if part.kind == IMAGE]
-    for image in images:
-        wrote += [found.span() for found in control.finditer(text, *image)]
-    total = sum(1 for _ in control.finditer(text))
-    shortenable = [
-        _joined(((part.start, part.end) for part in parts if not part.weight and part.kind == TEXT), turn.role)
-        for turn, parts in zip(sample.turns, turns, strict=True)
-    ]
-    return Derived(text, stretches(text, steps, ends), tuple(sorted(wrote)), max(0, total - len(wrote)), tuple(chain(*shortenable)))
-
-
-def _joined(ranges: Iterable[Range], role: str) -> list[Prompt]:
-    """Texts of a turn; those that stand end to end are one."""
-    found: list[Prompt] = []
-    for start, end in ranges:
-        found.append((found.pop()[0] if found and found[-1][1] == start else start, end, role))
-    return found

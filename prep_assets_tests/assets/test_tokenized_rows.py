@@ -241,7 +241,7 @@ def test_what_transformers_makes_of_chats_for_trl_passes_every_proof(real_data: 
     from transformers import PreTrainedTokenizerFast
 
     from prep_assets.samples import ASSISTANT, USER, Sample, turn
-    from prep_assets.templates.chat_template import load_template
+    from prep_assets.templates.load import load_template
     from prep_assets.tokenization.load import load_vocabulary
 
     folder = tokenizer_folder(real_data, "qwen2_5_training", tmp_path / "tokenizer")

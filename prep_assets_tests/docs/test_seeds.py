@@ -15,7 +15,7 @@ from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES, Domain, Packing
 from prep_assets.exports.registry import exports
 from prep_assets.schemas.registry import schemas
-from prep_assets.templates.chat_template import named_templates
+from prep_assets.templates.load import named_templates
 from prep_assets.templates.prompt_types import shipped
 from prep_assets.training import DatasetFactory, SequenceDataset
 from prep_assets_tests.docs.pages import DOCS

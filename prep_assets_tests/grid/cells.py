@@ -23,7 +23,8 @@ from prep_assets.records.files import find_files
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import Record, Sample
 from prep_assets.schemas.registry import apply, convert_with
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import load_template
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.engines import Engines, choose_engine

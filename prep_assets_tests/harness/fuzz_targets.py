@@ -39,7 +39,8 @@ from prep_assets.stores.checked import parse_results
 from prep_assets.stores.guards import UNGUARDED, load_array
 from prep_assets.stores.manifest import Manifest, digest
 from prep_assets.stores.open import open_store
-from prep_assets.templates.chat_template import ChatTemplate, named_templates
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import named_templates
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.load import from_file
 from prep_assets_tests.harness.workloads import FORMATS

@@ -24,8 +24,9 @@ from prep_assets.proofs.trained_texts import MaskOptions, expected_texts
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.files import SourceFile
 from prep_assets.samples import Record, Sample
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
+from prep_assets.templates.load import load_template
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.engines import Engines, choose_engine

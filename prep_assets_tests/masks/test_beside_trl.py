@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import Refused
-from prep_assets.templates.chat_template import load_template
+from prep_assets.templates.load import load_template
 from prep_assets.templates.rendering import render
 from prep_assets.templates.written import bind
 from prep_assets.tokenization.encode import Encoder

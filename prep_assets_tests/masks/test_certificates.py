@@ -156,7 +156,7 @@ def test_a_template_that_ends_all_answers_but_the_last_refuses_rows_and_blocks_n
 
 
 def test_every_named_template_is_in_the_table() -> None:
-    from prep_assets.templates.chat_template import named_templates
+    from prep_assets.templates.load import named_templates
 
     assert set(TABLE) == set(CONTROL) == set(named_templates())
 

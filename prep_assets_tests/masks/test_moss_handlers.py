@@ -12,7 +12,8 @@ import pytest
 
 from prep_assets.samples import Sample
 from prep_assets.schemas.registry import apply, convert_with
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import load_template
 from prep_assets.templates.rendering import render
 from prep_assets.templates.written import bind
 from prep_assets.tokenization.encode import Encoder

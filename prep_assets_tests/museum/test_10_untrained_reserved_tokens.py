@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from prep_assets.templates.certify import certify
-from prep_assets.templates.chat_template import load_template
+from prep_assets.templates.load import load_template
 from prep_assets.tokenization.load import load_vocabulary
 from prep_assets_tests.museum.gallery import tokenizer
 

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import pytest
 
 from prep_assets.errors import Refused
-from prep_assets.templates.chat_template import ChatTemplate, named_templates
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import named_templates
 
 Message = dict[str, Any]
 

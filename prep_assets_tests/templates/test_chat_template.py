@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.samples import Sample, turn
-from prep_assets.templates.chat_template import FROZEN_CLOCK, ChatTemplate, load_template, named_templates
+from prep_assets.templates.chat_template import FROZEN_CLOCK, ChatTemplate
+from prep_assets.templates.load import load_template, named_templates
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples

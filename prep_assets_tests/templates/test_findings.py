@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.templates.certify import certify
-from prep_assets.templates.chat_template import load_template
+from prep_assets.templates.load import load_template
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.assets.workspaces import CONFIGS, SHIPPED, build, workspace_in
 

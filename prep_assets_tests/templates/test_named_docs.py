@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.templates.chat_template import ChatTemplate, named_templates
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import named_templates
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "templates"
 SPECIAL = {

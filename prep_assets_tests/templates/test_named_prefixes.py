@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import Refused
-from prep_assets.templates.chat_template import named_templates
+from prep_assets.templates.load import named_templates
 from prep_assets_tests.templates.goldens import REASONED, SQUARE, SYSTEM, TOOL_ROUND, TWO_ROUNDS, Golden, Message, Model
 from prep_assets_tests.templates.test_named_deepseek_r1 import DEEPSEEK_R1
 from prep_assets_tests.templates.test_named_gemma import GEMMA

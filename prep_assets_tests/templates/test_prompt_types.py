@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 
 from prep_assets.errors import Refused, TemplateError
 from prep_assets.templates.certify import certify
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import load_template
 from prep_assets.templates.prompt_types import load_prompt_type, shipped
 from prep_assets.tokenization.load import load_vocabulary
 from prep_assets.tokenization.vocabulary import Vocabulary

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, document, turn
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import load_template
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples

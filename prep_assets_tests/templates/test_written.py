@@ -13,7 +13,8 @@ from tokenizers import AddedToken, Tokenizer
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError
 from prep_assets.stores.published import Published
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import load_template
 from prep_assets.templates.written import bind
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.engines import choose_engine

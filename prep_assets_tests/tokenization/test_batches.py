@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.samples import COMPLETION, PROMPT, TEXT, USER, Region, Sample, Turn, document, turn
-from prep_assets.templates.chat_template import ChatTemplate, load_template
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.load import load_template
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.engines import Engines, choose_engine

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import ConfigError, TemplateError
-from prep_assets.templates.chat_template import load_template
+from prep_assets.templates.load import load_template
 from prep_assets.tokenization import agreement as agreements
 from prep_assets.tokenization.agreement import agreement, refuse_disagreement
 from prep_assets.tokenization.compared import compared

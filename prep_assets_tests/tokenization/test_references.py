@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from prep_assets.samples import Sample, turn
-from prep_assets.templates.chat_template import load_template
+from prep_assets.templates.load import load_template
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy

@@ -57,7 +57,7 @@ def published(folder: Path) -> dict[str, Entry]:
 
 def shipped() -> dict[str, Entry]:
     """The named templates."""
-    from prep_assets.templates.chat_template import named_templates
+    from prep_assets.templates.load import named_templates
 
     return {name: Entry(name, source, NAMED[name], _own_tags(source)) for name, source in named_templates().items()}
 
