@@ -126,9 +126,6 @@ class Workspace:
         """The configuration of a family as its file and the overrides say, before any source is looked at."""
         name = name_of(kind)
         loaded = load_family(name, self.configs, self.overrides.get(name, {}))
-        from prep_assets.assets.configured import check_domains
-
-        check_domains(loaded, f"{self.configs / name}.yaml")
         assert isinstance(loaded, kind)
         return loaded
 
@@ -136,7 +133,10 @@ class Workspace:
         """The configuration of a family, overrides applied, with the domains that its files name."""
         name = name_of(kind)
         if name not in self._families:
+            from prep_assets.assets.configured import check_domains
+
             found = self.declared(kind)
+            check_domains(found, f"{self.configs / name}.yaml")
             if found.finds_domains:
                 from prep_assets.assets.reading.found_domains import with_found_domains
 
