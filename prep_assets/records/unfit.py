@@ -9,7 +9,7 @@ else rows are looked at by themselves.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -21,6 +21,7 @@ from prep_assets.disk.strict_json import MOST_NESTED, TOO_DEEP, KeyTwice, is_too
 Places = npt.NDArray[np.int64]
 _COLON, _QUOTE, _BACKSLASH, _SPACE = b':"\\ '
 _BRACE = ord("{")
+_PART = 1 << 16
 _BRACKET_TO_BRACE = _BRACE - ord("[")
 
 
@@ -30,14 +31,20 @@ def unfit(lines: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> dict[int
     Args:
         lines: what each of `rows` was decoded from.
     """
-    if not lines:
+    if not any(lines):
         return {}
     raw = np.frombuffer(b"\n".join(lines), np.uint8)
     after = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
-    brackets = _by_line(np.flatnonzero(raw | _BRACKET_TO_BRACE == _BRACE), after)
+    brackets = _by_line(_places(lambda part: part | _BRACKET_TO_BRACE == _BRACE, raw), after)
     deep = {at: TOO_DEEP for at in np.flatnonzero(brackets > MOST_NESTED).tolist() if is_too_deep(rows[at])}
     shallow = [{} if at in deep else row for at, row in enumerate(rows)] if deep else rows
     return {**_twice(lines, shallow, raw, after), **deep}
+
+
+def _places(true: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: npt.NDArray[np.uint8]) -> Places:
+    """Where something is true of a byte, looked at in parts that the processor's cache holds."""
+    parts = range(0, len(raw), _PART)
+    return np.concatenate([np.flatnonzero(true(raw[start : start + _PART])) + start for start in parts])
 
 
 def _by_line(places: Places, after: Places) -> Places:
@@ -46,10 +53,10 @@ def _by_line(places: Places, after: Places) -> Places:
 
 
 def _twice(lines: Sequence[bytes], rows: Sequence[Mapping[str, Any]], raw: npt.NDArray[np.uint8], after: Places) -> dict[int, str]:
-    colons, least = raw == _COLON, _least_keys(rows)
-    if np.count_nonzero(colons) == least:
+    colons, least = _places(lambda part: part == _COLON, raw), _least_keys(rows)
+    if len(colons) == least:
         return {}
-    ends = _key_ends(raw, np.flatnonzero(colons))
+    ends = _key_ends(raw, colons)
     if len(ends) == least:
         return {}
     keys = np.fromiter(map(_keys, rows), np.int64, len(rows))
