@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,11 @@ def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> Sequence:
     """A prompt, up to where a model continues."""
     family = workspace.family(Rl)
     rendered = generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(line))
-    return rendered_sequence(prompt_encoder(workspace), rendered)
+    found = rendered_sequence(prompt_encoder(workspace), rendered)
+    return replace(
+        found,
+        why=lambda token: replace(found.why(token), because="a prompt is given to the model, and nothing of it is trained", option=""),
+    )
 
 
 def groups(workspace: Workspace, name: str) -> Derive:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.assets.graph import asset_named
 from prep_assets.assets.previews.row import token_texts
@@ -73,7 +74,7 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
         raise ConfigError(f"{row.place.asset} holds lines and no tokens; trace a row of what is made of it: {_tokenized(row.place.asset)}")
     if not 0 <= place < len(row.ids):
         raise ConfigError(f"token {place:,} of row {row.place.row:,}: there are {len(row.ids):,}, numbered from 0")
-    weights = (np.ones(len(row.ids), np.float32) if row.weights is None else row.weights).tolist()
+    weights = _weights(trace).tolist()
     named = _Names(trace.made_with, row.place.asset)
     after = place + 1
     predicts = named(int(row.ids[after])) if after < len(row.ids) and weights[after] else None
@@ -95,6 +96,19 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     within = None if why.region is None else (start - why.region[0], end - why.region[0])
     field = None if traced.source is None or why.content is None else field_of(traced.source.payload, why.content)
     return Token(place, *here, expected, why, (start, end), *around, within, field, predicts, predicted_at), traced
+
+
+def _weights(trace: Trace) -> npt.NDArray[np.float32]:
+    """The loss weight of each token. A stream without a mask is trained whole, or not at all: its sources say which."""
+    if trace.row.weights is not None:
+        return trace.row.weights
+    weights = np.zeros(len(trace.row.ids), np.float32)
+    for traced in trace.pieces:
+        if traced.sequence is not None:
+            piece = traced.piece
+            here = traced.sequence.loss[piece.first : piece.first + piece.end - piece.start]
+            weights[piece.start : piece.start + len(here)] = here
+    return weights
 
 
 class _Names:

@@ -155,6 +155,18 @@ def test_labels_are_shifted_as_trainers_shift_them(made: Workspace) -> None:
             assert (token.predicted_at == place - 1) == (place > 0 and labels[place] != -100)
 
 
+@pytest.mark.parametrize(("asset", "trained"), [("rl_tokens", False), ("arithmetic_tokens", False), ("pretrain_tokens", True)])
+def test_a_stream_without_a_mask_is_trained_whole_or_not_at_all(made: Workspace, asset: str, trained: bool) -> None:
+    """A token of a prompt was said to be trained, because a mask does not name its role."""
+    for found in every_trace(made, asset)[:3]:
+        assert found.row.weights is None
+        for place in range(len(found.row.ids)):
+            token, _ = token_of(found, place)
+            assert (token.weight != 0) == trained == token.why.trained
+            assert (token.predicts is not None) == (trained and place + 1 < len(found.row.ids))
+            assert "mask" not in token.why.because or trained
+
+
 def test_a_token_is_found_in_the_raw_row(made: Workspace) -> None:
     [found] = [each for each in every_trace(made, "sft_tokens") if each.pieces[0].source and each.pieces[0].source.id == "own.jsonl:0"]
     emoji = found.pieces[0].sequence.text.index("🎉")  # type: ignore[union-attr]
