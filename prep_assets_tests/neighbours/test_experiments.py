@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +17,7 @@ import pytest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
 from prep_assets.neighbours.description import Description, described
+from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.exports.readers import reader
 
 pytestmark = pytest.mark.readers
@@ -31,7 +36,8 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_mlflow_remembers_the_data_of_a_run(mlflow: Any, said: dict[str, Description]) -> None:
     from mlflow.data.dataset_source_registry import register_dataset_source
 
-    from prep_assets.neighbours.mlflow import MlflowDataset, StoreSource
+    from prep_assets.neighbours.mlflow import MlflowDataset
+    from prep_assets.neighbours.mlflow_source import StoreSource
 
     told = said["sft_export_hub"]
     with mlflow.start_run() as run:
@@ -67,16 +73,24 @@ def test_a_run_whose_data_is_another_by_now(mlflow: Any, said: dict[str, Descrip
         other.source.load()
 
 
-def test_the_entry_point_names_the_source() -> None:
-    import tomllib
-
-    from prep_assets_tests.conftest import ROOT
-
+def test_mlflow_finds_the_source_by_its_entry_point(said: dict[str, Description], tmp_path: Path) -> None:
+    """As where the package is installed: MLflow loads the source while it is imported itself."""
     reader("mlflow")
-    from prep_assets.neighbours.mlflow import StoreSource
-
     points = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]["mlflow.dataset_source"]
-    assert points == {"prep_assets": f"{StoreSource.__module__}:{StoreSource.__name__}"}
+    installed = tmp_path / "points-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: points\nVersion: 1\n", "utf-8")
+    named = "".join(f"{name} = {place}\n" for name, place in points.items())
+    (installed / "entry_points.txt").write_text(f"[mlflow.dataset_source]\n{named}", "utf-8")
+    code = (
+        "import sys; from prep_assets.neighbours.mlflow import MlflowDataset; from prep_assets.neighbours.description import described; import mlflow\n"
+        "source = MlflowDataset(described(sys.argv[1])).source\n"
+        "print(mlflow.data.dataset_source_registry.get_dataset_source_from_json(source.to_json(), source._get_source_type()).load())"
+    )
+    where = said["preferences"].where
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run([sys.executable, "-c", code, where], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    assert (done.stdout.strip(), "Failure attempting to register" in done.stderr) == (where, False), done.stderr
 
 
 @pytest.fixture
