@@ -1,6 +1,6 @@
 """MLflow: a store as the input of a run, so that a model says which data made it.
 
-mlflow.log_input(mlflow_dataset(Workspace.open(), "sft_packed"), context="training")
+``mlflow.log_input(MlflowDataset(described("stores/sft_packed/current")), context="training")``
 """
 
 from __future__ import annotations

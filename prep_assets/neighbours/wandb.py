@@ -1,6 +1,6 @@
 """W&B: a store as an artifact of references, so that a run says which data it had.
 
-    run.log_artifact(wandb_artifact(described("stores/sft_packed/current")))
+``run.log_artifact(wandb_artifact(described("stores/sft_packed/current")))``
 
 No file is uploaded. W&B hashes the files, so equal stores are one version of the artifact wherever they lie.
 """
