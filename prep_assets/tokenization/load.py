@@ -10,7 +10,7 @@ from typing import Any, Literal
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.beside import DEFAULT, chat_templates, special_tokens
 from prep_assets.tokenization.known_faults import refuse_known_faults
-from prep_assets.tokenization.native import checked_size, in_words, try_out
+from prep_assets.tokenization.native import MOST_IDS, checked_size, in_words, try_out
 from prep_assets.tokenization.other_files import convert, other_file
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -137,5 +137,7 @@ def _vocabulary(name: str, path: Path, backend: Any, special: dict[str, str], te
     backend.no_padding()
     only = templates.get(DEFAULT) if len(templates) < 2 else None
     vocabulary = Vocabulary(name, backend, special, only, templates={} if only else templates, file=path.name)
+    if vocabulary.size > MOST_IDS:  # before its ids are written out, with a place for each
+        raise ConfigError(f"{path}: the largest id is {vocabulary.size - 1:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
     refuse_known_faults(vocabulary, path)
     return vocabulary

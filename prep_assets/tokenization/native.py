@@ -16,6 +16,8 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 
 MOST_BYTES = 256 << 20
 """Of one file of a tokenizer: eight times the largest that is known (a vocabulary of 262,144 tokens has 33 MB)."""
+MOST_IDS = 1 << 24
+"""A vocabulary is written out with a place for each id up to the largest. The largest that are known have 262,144."""
 _RUN = 48
 PROBES = tuple(
     f"{start}{unit * _RUN}{end}"

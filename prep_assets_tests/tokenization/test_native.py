@@ -58,3 +58,10 @@ def test_only_errors_become_words() -> None:
         raise KeyboardInterrupt
     with pytest.raises(ConfigError, match=r"^x: KeyError: 'a'$"), in_words("x"):
         raise KeyError("a")
+
+
+def test_an_id_beyond_every_vocabulary_is_refused(tmp_path: Path) -> None:
+    end = {"id": 977_968_937, "content": "</s>", "special": True, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)}
+    model = {**SHIPPED["model"], "vocab": {**SHIPPED["model"]["vocab"], "</s>": end["id"]}}
+    with pytest.raises(ConfigError, match=r"the largest id is 977,968,937; ids are below 16,777,216"):
+        from_file("far", _write(tmp_path, model=model, added_tokens=[end]))
