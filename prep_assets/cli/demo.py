@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prep_assets.cli.console import counted, near, out, size, table
@@ -94,6 +97,9 @@ def _next(console: Console) -> None:
     from rich.text import Text
 
     shown = table("what to type next", "")
+    programs = Path(sys.executable).parent
+    if shutil.which("prep-assets") is None and (programs / "activate").is_file():
+        shown.add_row(Text(f". {near(programs / 'activate')}", "bold"), "first, so that the commands below are found")
     for command, why in NEXT:
         shown.add_row(Text(command, "bold"), why)
     console.print(shown)

@@ -65,7 +65,10 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
 
 
 def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> Iterator[Any]:
-    """Run the checks of the stores that there are once more, and build nothing."""
+    """Run the checks of the stores that there are once more, and build nothing.
+
+    Those that fail are recorded after all others: the page of a check shows what was recorded last, whichever partition that is of.
+    """
     workspace = _workspace(context, site)
     wanted = {key.name for key in context.op_execution_context.selected_asset_check_keys}
     # a run of checks that names no partition looks at every store that there is
@@ -73,12 +76,15 @@ def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> I
     there = [each for each in asset.partitions(workspace) if workspace.place(asset.name, each).exists]
     every = _partitions(context, workspace, asset) if named else there or list(asset.partitions(workspace))
     record = _Record(context, site, workspace, asset, every)
+    found: list[tuple[Step, dict[str, Verdict]]] = []
     for partition in every:
         for event in check(workspace, Step(asset, partition, "current", "", asked=True)):
             _log(context, event)
             if isinstance(event, Accepted | Refused):
                 verdicts = event.verdicts or {name: Verdict(False, getattr(event, "reason", "")) for name in wanted}
-                yield from record.checks(event.step, {name: verdict for name, verdict in verdicts.items() if name in wanted})
+                found.append((event.step, {name: verdict for name, verdict in verdicts.items() if name in wanted}))
+    for step, verdicts in sorted(found, key=lambda each: not all(verdict.passed for verdict in each[1].values())):
+        yield from record.checks(step, verdicts)
 
 
 def _workspace(context: dg.AssetExecutionContext, site: Site) -> Workspace:

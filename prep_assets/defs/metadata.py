@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -10,6 +10,7 @@ import dagster as dg
 import numpy as np
 
 from prep_assets.assets.graph import EVERY, store_of
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.defs.small_pictures import mixture_picture
@@ -27,17 +28,23 @@ MEASURED_TOKENS = 200_000_000
 def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]:
     """Metadata of a materialization, what people look at first: what is trained, what was refused, its report, a row, what it is made of; then
     figures."""
+    from prep_assets.reports.facts import made_from, refused_by_reason
+
     manifest = published.manifest
     every = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
     numbers = {key: _rounded(value) for key, value in every.items() if not key.removeprefix("dev_").startswith(SHARE)}
     rows = numbers.get("rows", numbers.get("kept"))
     share = {"trained_share": numbers.pop("trained_fraction")} if "trained_fraction" in numbers else _share(numbers)
     looks = _look_inside(workspace, published)
+    chain = made_from(workspace, [published])
+    reasons = refused_by_reason(chain)
     return {
         **share,
-        **_refused(workspace, published),
+        "refused_records": sum(reasons.values()),
+        **({"refused_by_reason": dg.MetadataValue.json(reasons)} if reasons else {}),
         "report": dg.MetadataValue.md(report_link(manifest.asset, manifest.partition)),
         **looks,
+        **(_refused(published, chain) if reasons else {}),
         **_mixture(published),
         **_by_domain(workspace, published),
         **({"dagster/row_count": rows} if rows is not None else {}),
@@ -55,7 +62,7 @@ def report_link(asset: str, partition: str, *, candidate: bool = False) -> str:
     from prep_assets.reports.address import page_address
 
     command = f"prep-assets report {_which(asset, partition)}{' --candidate' if candidate else ''}"
-    return f"[open]({page_address(asset, partition, candidate=candidate)}) while `prep-assets view` runs; or\n`{command}`"
+    return f"[open]({page_address(asset, partition, candidate=candidate)}) while `prep-assets view` runs\n\n`{command}`"
 
 
 def _which(asset: str, partition: str) -> str:
@@ -71,20 +78,15 @@ def _share(numbers: Mapping[str, float]) -> dict[str, float]:
     return {"trained_share": _rounded(numbers["trained_tokens"] / numbers["tokens"])} if there else {}
 
 
-def _refused(workspace: Workspace, published: Published) -> dict[str, Any]:
-    """How many records were refused between the sources and this store, why, and the first of them."""
-    from prep_assets.reports.facts import made_from, refusals, refused_by_reason
+def _refused(published: Published, chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, Any]:
+    """The first records that were refused between the sources and this store."""
+    from prep_assets.reports.facts import refusals
     from prep_assets.reports.visible import one_line
 
-    chain = made_from(workspace, [published])
-    reasons = refused_by_reason(chain)
-    found: dict[str, Any] = {"refused_records": sum(reasons.values())}
-    if not reasons:
-        return found
     first = [
         dg.TableRecord(
             {
-                "record": one_line(each.id),
+                "record (from 0)": one_line(each.id),
                 "reason": one_line(f"{each.stage}/{each.reason}"),
                 "detail": one_line(each.detail)[:SHOWN_CHARACTERS],
                 "payload": one_line(each.payload)[:SHOWN_CHARACTERS],
@@ -94,7 +96,7 @@ def _refused(workspace: Workspace, published: Published) -> dict[str, Any]:
         for store, each in islice(refusals(chain), SHOWN_REFUSED)
     ]
     quarantine = {"quarantine": dg.MetadataValue.path(str(published.quarantine))} if published.quarantine else {}
-    return {**found, "refused": dg.MetadataValue.table(first), "refused_by_reason": dg.MetadataValue.json(reasons), **quarantine}
+    return {"refused": dg.MetadataValue.table(first), **quarantine}
 
 
 def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:

@@ -287,3 +287,16 @@ def test_a_run_that_cannot_start_leaves_the_verdicts_as_they_are(built: Path, in
     assert not run(instance, "sft_packed", options={"sft_packed": {"template": "chatml"}}).success
     for check in checks_of("sft_packed"):
         assert evaluations(instance, "sft_packed", check)[0].passed
+
+
+def test_of_a_check_that_fails_in_one_partition_that_one_is_recorded_last(
+    built: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_the_first(check: Check, workspace: Workspace, published: Published) -> Verdict:
+        fails = (check.name, published.manifest.asset, published.manifest.partition) == ("row_integrity", "sft_tokens", SFT[0])
+        return Verdict(False, "1 row is wrong", {}, Worst("row 7", "wrong")) if fails else run_check(check, workspace, published)
+
+    monkeypatch.setattr("prep_assets.engine.checking.run_check", of_the_first)
+    run_checks_alone(instance, "sft_tokens")
+    latest, *_ = evaluations(instance, "sft_tokens", "row_integrity")
+    assert (latest.partition, latest.passed) == (SFT[0], False)

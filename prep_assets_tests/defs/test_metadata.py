@@ -99,7 +99,7 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
     assert metadata["refused_records"] == 3 and metadata["dagster/row_count"] == 1
     assert sum(metadata["refused_by_reason"].value.values()) == 3
     quarantine = Path(metadata["quarantine"].value)
-    assert [record.data["record"] for record in metadata["refused"].records] == ["rows.jsonl:1", "rows.jsonl:2", "rows.jsonl:3"]
+    assert [record.data["record (from 0)"] for record in metadata["refused"].records] == ["rows.jsonl:1", "rows.jsonl:2", "rows.jsonl:3"]
     assert metadata["refused"].records[0].data["payload"] == '{"instruction": "", "output": ""}'
     packed = store_metadata(workspace, build(workspace, "sft_packed"))
     assert packed["refused_records"] == 3 and packed["refused"].records[0].data["store"] == "sft_tokens[one]"

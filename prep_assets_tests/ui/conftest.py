@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from prep_assets_tests.conftest import ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -33,18 +36,34 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+@contextmanager
+def console_of(browser: Any, opened: Any = None) -> Iterator[Any]:
+    """An empty page, or one that is open. What its console says of errors fails the test."""
+    said: list[str] = []
+    context = browser.new_context(viewport={"width": 1440, "height": 900}) if opened is None else None
+    page = opened if context is None else context.new_page()
+    page.set_default_timeout(60_000)
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    yield page
+    if context is not None:
+        context.close()
+    assert said == []
+
+
 @pytest.fixture
 def page(chromium: Any) -> Iterator[Any]:
-    """An empty page. What its console says of errors, and what it asks the network for, fails the test."""
-    said: list[str] = []
-    context = chromium.new_context(viewport={"width": 1280, "height": 860})
-    opened = context.new_page()
-    opened.set_default_timeout(60_000)
-    opened.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    yield opened
-    context.close()
-    assert said == []
+    """An empty page."""
+    with console_of(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Path:
+    """Where screenshots go, to be looked at."""
+    folder = ROOT / "build/screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")
