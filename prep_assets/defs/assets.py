@@ -96,16 +96,17 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
 
 
 def _automation(asset: Asset) -> dg.AutomationCondition[Any] | None:
-    """Rebuild when what an asset is made from has changed and its blocking checks hold. Sources are the sensors' affair.
+    """Rebuild when what an asset is made from has changed and none of its blocking checks fails. Sources are the sensors' affair.
 
-    `all_deps_blocking_checks_passed` would let a packed table be built as soon as the checks of one domain hold; here all must.
+    `all_deps_blocking_checks_passed` would let a packed table be built as soon as the checks of one domain hold; here none may fail. What Dagster's
+    history does not know is no reason to wait: it was built on the command line, or is built first.
     """
     if not asset.upstream:
         return None
     condition = dg.AutomationCondition
-    holds = condition.check_passed() | condition.will_be_requested()
-    fails = condition.any_deps_match(condition.any_checks_match(~holds, blocking_only=True)).with_label("any_deps_blocking_checks_failed")
-    return condition.eager() & ~fails
+    failed = condition.check_failed() & ~condition.will_be_requested()
+    fails = condition.any_deps_match(condition.any_checks_match(failed, blocking_only=True)).with_label("any_deps_blocking_checks_failed")
+    return condition.eager().without(~condition.any_deps_missing()) & ~fails
 
 
 def _freshness(workspace: Workspace, asset: Asset) -> dg.FreshnessPolicy | None:

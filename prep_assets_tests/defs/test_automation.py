@@ -98,6 +98,13 @@ def test_a_domain_that_passes_does_not_release_one_that_fails(daemon: Daemon, fa
     assert daemon.tick() == {}
 
 
+def test_stores_that_were_built_without_dagster_keep_nothing_waiting(built: Path, instance: dg.DagsterInstance) -> None:
+    daemon = Daemon(instance)
+    assert daemon.tick() == {}
+    assert run(instance, "sft_raw", "sft_tokens", partition="dolly").success
+    assert daemon.tick() == {"sft_packed": set()}
+
+
 def test_the_sensor_covers_every_asset_that_has_a_condition() -> None:
     graph = defs.resolve_asset_graph()
     sensor = defs.get_repository_def().get_sensor_def("rebuild_downstream")
