@@ -9,7 +9,7 @@ import dagster as dg
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.metadata import SHOWN_CHARACTERS, report_link
+from prep_assets.defs.metadata import SHOWN_CHARACTERS, which
 from prep_assets.defs.pictures import diff_block, picture
 from prep_assets.errors import PrepAssetsError
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -24,8 +24,13 @@ def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partiti
     both derivations, and what looks closer: a page of the store that was not published, with both derivations of every mask."""
     if verdict.passed or verdict.worst is None:
         return dict(verdict.numbers)
-    closer = dg.MetadataValue.md(report_link(asset.name, partition, candidate=True))
-    return {**_worst_row(workspace, asset, verdict.worst), "look_closer": closer, **verdict.numbers}
+    from prep_assets.reports.address import page_address
+
+    closer = {
+        "look_closer": f"prep-assets report {which(asset.name, partition)} --candidate",
+        "report": dg.MetadataValue.url(page_address(asset.name, partition, candidate=True)),
+    }
+    return {**_worst_row(workspace, asset, verdict.worst), **closer, **verdict.numbers}
 
 
 def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, Any]:

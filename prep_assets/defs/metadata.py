@@ -57,15 +57,15 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
     }
 
 
-def report_link(asset: str, partition: str, *, candidate: bool = False) -> str:
+def report_link(asset: str, partition: str) -> str:
     """Markdown: the page of a store, and the command that writes it as a file."""
     from prep_assets.reports.address import page_address
 
-    command = f"prep-assets report {_which(asset, partition)}{' --candidate' if candidate else ''}"
-    return f"[open]({page_address(asset, partition, candidate=candidate)}) while `prep-assets view` runs\n\n`{command}`"
+    return f"[open]({page_address(asset, partition)}) while `prep-assets view` runs\n\n`prep-assets report {which(asset, partition)}`"
 
 
-def _which(asset: str, partition: str) -> str:
+def which(asset: str, partition: str) -> str:
+    """How commands name a store."""
     return f"{asset} -p {partition}" if partition else asset
 
 

@@ -68,8 +68,8 @@ def test_a_failing_check_shows_the_wrong_token_and_both_derivations(built: tuple
         {"stored": "x", "from the source": "y⟨u+202e⟩", "": "differs"},
         {"stored": "", "from the source": "z", "": "differs"},
     ]
-    assert "`prep-assets report sft_tokens -p evil --candidate`" in found["look_closer"].value
-    assert "(http://127.0.0.1:8899/candidates/sft_tokens/evil)" in found["look_closer"].value
+    assert found["look_closer"] == "prep-assets report sft_tokens -p evil --candidate"
+    assert found["report"].value == "http://127.0.0.1:8899/candidates/sft_tokens/evil"
     assert check_metadata(workspace, EVERY["sft_tokens"], Verdict(True, "", {"rows_checked": 2}), "evil") == {"rows_checked": 2}
 
 
