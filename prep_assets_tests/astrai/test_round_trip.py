@@ -168,6 +168,9 @@ def test_offsets_beside_h5_are_about_its_keys(run: Run, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"offsets.json has offsets of \['prompts'"):
         open_store(tmp_path / "out")
     path.write_text(whole[:-3])
+    with pytest.raises(StoreError, match=r"offsets\.json is missing or damaged"):
+        open_store(tmp_path / "out")
+    path.write_text("[]")
     with pytest.raises(StoreError, match=r"is not \{key: \{offsets, element_offsets\}\}"):
         open_store(tmp_path / "out")
 

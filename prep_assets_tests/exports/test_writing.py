@@ -82,14 +82,14 @@ NAMED = [(name, option) for name, each in exports().items() for option in each.o
 
 
 def test_every_name_is_tried() -> None:
-    assert len(NAMED) == 8
+    assert len(NAMED) == 9
 
 
 @pytest.mark.parametrize("value", ["../escape", "a/b", "/abs", "", ".", "..", "a\\b", "a\0"])
 @pytest.mark.parametrize(("name", "option"), NAMED)
 def test_names_stay_in_the_folder(name: str, option: str, value: str, table: Table, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "l", "x", [{"prompt": "p", "gold": 1}])
-    with pytest.raises(ConfigError, match=f"option '{option}' = .* must be the name of a file"):
+    with pytest.raises(ConfigError, match=f"option '{option}' = .* must be the name of a (file|split)"):
         export(lines if name in OF_LINES else table.folder, name, tmp_path / "out", **{option: value})
 
 
