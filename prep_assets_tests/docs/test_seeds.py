@@ -86,3 +86,9 @@ def test_every_handler_and_hook_that_is_registered_is_listed() -> None:
         if re.search(r"Handler$|_hook", name)
     }
     assert sorted(theirs - set(names())) == []
+
+
+def test_every_handler_and_hook_stands_in_a_recipe() -> None:
+    recipes = "".join(path.read_text("utf-8") for path in (DOCS.parent / "configs" / "recipes").rglob("*.yaml"))
+    theirs = {name for name in names() if re.search(r"Handler$|_hook$", name)}
+    assert sorted(theirs - set(re.findall(r"schema: (\w+)", recipes))) == []
