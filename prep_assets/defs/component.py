@@ -48,7 +48,7 @@ class TrainingDataScaffolder(Scaffolder[Any]):
 class TrainingData(dg.Component, dg.Model, dg.Resolvable):
     """Assets of one family of training data: pinned sources, tokens with a proven loss mask, packed rows; with checks, sensors and a schedule."""
 
-    family: Family = Field(description="pretrain, sft, preference or rl.")
+    family: Family = Field(description="pretrain, sft, preference, rl or contrastive.")
     config: str | dict[str, Any] = Field(
         description="The family's configuration: the path of a YAML file, relative to the folder of defs.yaml, or its keys right here."
     )

@@ -8,7 +8,7 @@ from typing import Literal
 
 Workers = int | Literal["auto"]
 MEMORY = 600 << 20
-"""Bytes that a worker may take; see docs/performance.md."""
+"""Bytes that a worker may take; what builds take is in docs/reliability.md."""
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _MEMORY = Path("/proc/meminfo")
 
