@@ -47,6 +47,15 @@ def test_astrais_own_option_names_and_folder_of_the_tokenizer(here: Path, tokeni
     assert code == 0, said
 
 
+def test_layout_and_position_ids(here: Path, tokenizer: Path) -> None:
+    code, said = call(
+        *("preprocess", "b.jsonl", "-o", "out", "-c", RECIPE, "--tokenizer", tokenizer, "--layout", "flat", "--position-ids", "doc_reset")
+    )
+    assert code == 0, said
+    found = read_bin(here / "out" / "code")
+    assert found["position_ids"].tolist() == list(range(len(found["sequence"])))
+
+
 def test_without_a_tokenizer_the_configured_one_is_used_and_named(here: Path) -> None:
     code, said = call("preprocess", "a.jsonl", "-o", "out", "-c", RECIPE, "--masking", "spans")
     assert code == 0, said

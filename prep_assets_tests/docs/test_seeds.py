@@ -57,6 +57,9 @@ WORDS = {
 FORMS = {
     "modelink/pretrain",
     "by-domain",
+    "train-llm-from-scratch",
+    "hub://",
+    "sampler",
     *("r50k_base.tiktoken", "BertWordPieceLowerCase", "BertWordPieceCase", "GPT2BPETokenizer", "PretrainedFromHF"),
     "package.module:function",
     "FILE.json#NAME",

@@ -160,6 +160,22 @@ def test_hh_rlhf(real_data) -> None:
     ]
 
 
+def test_hh_rlhf_by_the_hook_of_cerebras(real_data) -> None:
+    """Its rule: chosen is cut after its last marker in any case, and rejected at the same place; whatever differs before that is refused here."""
+    expected, refusals = [], 0
+    rows = rows_of(real_data / "hh_rlhf/harmless_base_1500.jsonl.gz")
+    for row in rows:
+        at = row["chosen"].lower().rindex("assistant:") + len("assistant:")
+        prompt, chosen, rejected = (text.strip() for text in (row["chosen"][:at], row["chosen"][at:], row["rejected"][at:]))
+        if row["rejected"][:at].strip() == prompt and chosen and rejected:
+            expected.append((prompt, chosen, rejected))
+        else:
+            refusals += 1
+    pairs, refused = run("dpo_read_hook", rows)
+    assert [(pair.prompt[0].text, pair.chosen[0].text, pair.rejected[0].text) for pair in pairs] == expected
+    assert refused.total() == refusals < 10
+
+
 def test_moss_texts_and_plugins(real_data) -> None:
     rows = rows_of(real_data / "moss/conversations.jsonl")
     for row, sample in zip(rows, run("moss", rows)[0], strict=True):
