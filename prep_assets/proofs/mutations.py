@@ -157,6 +157,11 @@ def _placeholder(by: int) -> Change:
     return change
 
 
+IMAGE_MUTATIONS = (
+    Mutation("an image has a token too many", "tokenization_identity", _placeholder(1)),
+    Mutation("an image has a token too few", "tokenization_identity", _placeholder(-1)),
+)
+"""Those of them that only rows with images can have."""
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation("mask shifted by +1", "mask_alignment", _shift(1)),
     Mutation("mask shifted by -1", "mask_alignment", _shift(-1)),
@@ -171,7 +176,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a token of the prompt replaced", "tokenization_identity", _prompt_replaced),
     Mutation("first control token doubled", "tokenization_identity", _doubled_bos),
     Mutation("tail of a record cut off", "mask_alignment", _tail_cut),
-    Mutation("an image has a token too many", "tokenization_identity", _placeholder(1)),
-    Mutation("an image has a token too few", "tokenization_identity", _placeholder(-1)),
+    *IMAGE_MUTATIONS,
 )
 """Corruptions of token stores, each with the check that must catch it."""
