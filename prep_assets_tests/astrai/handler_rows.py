@@ -57,6 +57,7 @@ MODELLINK: dict[str, list[Row]] = {
 }
 CEREBRAS: dict[str, list[Row]] = {
     "texts": [{"text": f"A text about {n}."} for n in range(6)],
+    "programs": [{"content": f"def add_{n}(a):\n    return a + {n}\n"} for n in range(6)],
     "captions": [{"image": path, "caption": f"A dog beside {path}."} for path in IMAGES],
     "obelics": [{"images": ["https://x.org/1.png", None], "texts": [None, f"Beside it, {n}."]} for n in range(6)],
     "regions": [

@@ -140,14 +140,16 @@ def rows_of(recipe: str, domain: str, test: bool) -> list[dict[str, Any]]:
     return json.loads(json.dumps(rows).replace("What is", "How much is").replace("Q", "R").replace("P", "S")) if test else rows
 
 
-def with_token(folder: Path, text: str | None) -> str:
-    """The sample tokenizer, with one more control token where a recipe needs that."""
-    if text is None:
+def with_tokens(folder: Path, recipe: dict[str, Any]) -> str:
+    """The sample tokenizer, with the control tokens that a recipe needs beside its own."""
+    fim = recipe.get("preprocessing", {}).get("fim", {})
+    texts = [text for text in (recipe.get("image_token"), *(fim.get(f"{part}_token") for part in ("prefix", "suffix", "middle"))) if text]
+    if not texts:
         return str(CONFIGS / "tokenizer")
     shutil.copytree(CONFIGS / "tokenizer", folder)
     spec = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     last = max(*(token["id"] for token in spec["added_tokens"]), *spec["model"]["vocab"].values())
-    spec["added_tokens"].append({**spec["added_tokens"][0], "id": last + 1, "content": text})
+    spec["added_tokens"] += [{**spec["added_tokens"][0], "id": last + at, "content": text} for at, text in enumerate(texts, 1)]
     (folder / "tokenizer.json").write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
     return str(folder)
 
@@ -199,7 +201,7 @@ def local(tmp_path: Path, hub: Callable[[str, list[dict[str, Any]]], None]) -> A
     def local(name: str) -> Path:
         source = RECIPES / name
         values = yaml.safe_load(source.read_text("utf-8"))
-        values["tokenizer"] = with_token(tmp_path / "tokenizer", values.get("image_token"))
+        values["tokenizer"] = with_tokens(tmp_path / "tokenizer", values)
         for domain, entry in values["domains"].items():
             for key in ("files", "test_files"):
                 for address in entry.get(key, []) if "hub://" in str(entry.get(key)) else []:

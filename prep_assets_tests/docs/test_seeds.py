@@ -57,6 +57,7 @@ WORDS = {
 FORMS = {
     "modelink/pretrain",
     "by-domain",
+    "cerebras/fim",
     "train-llm-from-scratch",
     "hub://",
     "sampler",
