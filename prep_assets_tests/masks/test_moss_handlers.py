@@ -1,4 +1,4 @@
-"""ModelLink's two handlers for MOSS rows: one schema, and what tells them apart is the template."""
+"""ModelLink's two handlers for MOSS rows, one schema, which the template tells apart; and its handlers with Alpaca's text."""
 
 from __future__ import annotations
 
@@ -66,12 +66,14 @@ def plain(vocabulary: Vocabulary, text: str) -> list[int]:
     return list(vocabulary.backend.encode(text, add_special_tokens=False).ids)
 
 
-def ours(vocabulary: Vocabulary, handler: str, template: ChatTemplate, row: dict[str, Any] = ROW) -> tuple[list[int], list[int]]:
+def ours(
+    vocabulary: Vocabulary, handler: str, template: ChatTemplate, row: dict[str, Any] = ROW, policy: MaskPolicy | None = None
+) -> tuple[list[int], list[int]]:
     """Ids, and -100 where nothing is trained."""
     sample = apply(convert_with(handler, gives=Sample), row)
     assert isinstance(sample, Sample)
     bound = bind(vocabulary, template)
-    encoded = Encoder(bound, choose_engine(bound, reference_only=True), MaskPolicy()).encode([render(sample, template)])
+    encoded = Encoder(bound, choose_engine(bound, reference_only=True), policy or MaskPolicy()).encode([render(sample, template)])
     assert not encoded.refused
     return encoded.ids.tolist(), np.where(encoded.loss > 0, encoded.ids.astype(np.int64), -100).tolist()
 
@@ -111,6 +113,31 @@ def test_instruction_has_alpacas_text_and_every_answer_once(vocabulary: Vocabula
     stops = [*plain(vocabulary, "\n"), vocabulary.eos_id]
     answers = [[*plain(vocabulary, f"\n{answer}")[1:], *stops] for _, answer in cleaned(ROW)]
     assert [token for token in ended if token != -100] == [token for answer in answers for token in answer]
+
+
+BELLE = {"instruction": "Human:Hi\nAssistant:Hello!\nHuman:再见\nAssistant:", "input": "", "output": "再见。"}
+CODE = {"code_with_problem": "Add.\n\n```python\npass\n```", "code_only": "def add(a, b): ...", "explanation_only": "It adds."}
+
+
+@pytest.mark.parametrize(
+    ("handler", "row", "rounds"),
+    [
+        ("GeneralInstructionHandler", {"instruction": "Add.", "input": "2 and 2", "output": "4"}, [("Add.\n2 and 2", "4")]),
+        ("BelleMultiTurnInstructionHandler", BELLE, [("Hi", "Hello!"), ("再见", "再见。")]),
+        ("LeetcodePythonInstructionHandler", CODE, [("Add.", "def add(a, b): ...\nIt adds.")]),
+    ],
+)
+def test_the_last_answer_is_trained_with_the_end_of_text(
+    vocabulary: Vocabulary, handler: str, row: dict[str, Any], rounds: list[tuple[str, str]]
+) -> None:
+    """With ``--append-eod`` the handlers mask everything up to the last ``### Response:`` and its line break."""
+    text = f"\n{INSTRUCTIONS}\n"
+    for question, answer in rounds:
+        prompt = f"{text}### Instruction:\n{question}\n### Response:\n"
+        text = f"{prompt}{answer}\n"
+    ids, before = [*plain(vocabulary, text), vocabulary.eos_id], len(plain(vocabulary, prompt))
+    template = load_template("alpaca", vocabulary, options={"end_with_eos": "last"})
+    assert ours(vocabulary, handler, template, row, MaskPolicy(turns="last")) == (ids, [-100] * before + ids[before:])
 
 
 def test_real_conversations(real_data: Path, vocabulary: Vocabulary) -> None:
