@@ -99,6 +99,7 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     },
     "ultrafeedback": ULTRAFEEDBACK,
     "ultrachat": CHATS,
+    "trivia": [{"question": f"Is {n} odd?", "reply": f"{n % 2 == 1}, {n}."} for n in range(6)],
     "llava_instruct": LLAVA,
     "sharegpt": SHAREGPT,
     "trl": [{"input_ids": a + b, "labels": [-100] * len(a) + b} for a, b in zip(ASKED, SAID, strict=True)],
@@ -171,6 +172,11 @@ WRITE: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
     ".jsonl.zst": lambda rows: bytes(pa.compress(lines(rows), codec="zstd", asbytes=True)),
     ".json": lambda rows: json.dumps(rows).encode(),
 }
+
+
+@pytest.fixture(autouse=True)
+def _code_of_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(RECIPES / "own-code")
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ for folder in sys.argv[1:]:
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]:
     """Folder → names of assets, schedules and sensors; one process loads them one after another."""
     folders = [str(RECIPES / folder) for folder in FOLDERS]
-    environment = {**os.environ, "PREP_ASSETS_STORE_DIR": str(tmp_path_factory.mktemp("stores"))}
+    environment = {**os.environ, "PREP_ASSETS_STORE_DIR": str(tmp_path_factory.mktemp("stores")), "PYTHONPATH": str(RECIPES / "own-code")}
     said = subprocess.run([sys.executable, "-c", LOAD, *folders], env=environment, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr[-2000:]
     return dict(zip(FOLDERS, map(json.loads, said.stdout.splitlines()), strict=True))
