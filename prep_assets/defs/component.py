@@ -18,7 +18,7 @@ from prep_assets.stores.manifest import digest
 from prep_assets.stores.mirror import local_root
 
 Family = Literal["pretrain", "sft", "preference", "rl", "contrastive"]
-STARTER = {"pretrain": "docs", "sft": "gsm8k", "preference": "ultrafeedback", "rl": "gsm8k"}
+STARTER = "gsm8k"
 """The shipped sample that a scaffolded component starts with."""
 
 
@@ -31,12 +31,11 @@ class TrainingDataScaffolder(Scaffolder[Any]):
         folder.mkdir(parents=True, exist_ok=True)
         shipped = _shipped()
         found = yaml.safe_load((shipped / "sft.yaml").read_text("utf-8"))
-        domain = STARTER["sft"]
-        sample = found["domains"][domain]
+        sample = found["domains"][STARTER]
         options = {
             "tokenizer": str((shipped / found["tokenizer"]).resolve()),
             "packing": {"row_len": 1024},
-            "domains": {domain: {**sample, "files": [str((shipped / each).resolve()) for each in sample["files"]]}},
+            "domains": {STARTER: {**sample, "files": [str((shipped / each).resolve()) for each in sample["files"]]}},
         }
         (folder / "sft.yaml").write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), "utf-8")
         # relative to the folder of defs.yaml
