@@ -34,6 +34,11 @@ class InlineReasoning:
     tags: tuple[tuple[str, str], ...]
     shown: bool
 
+    @property
+    def strings(self) -> tuple[str, ...]:
+        """Every tag: a text without any of them is read as it is."""
+        return tuple(tag for pair in self.tags for tag in pair)
+
     def read(self, example: _Example) -> _Example:
         """`example` with the blocks of all its answers read.
 
@@ -99,7 +104,7 @@ class InlineReasoning:
 
     @cached_property
     def _tag(self) -> re.Pattern[str]:
-        listed = sorted((tag for pair in self.tags for tag in pair), key=lambda tag: (-len(tag), tag))
+        listed = sorted(self.strings, key=lambda tag: (-len(tag), tag))
         return re.compile("|".join(map(re.escape, listed)))
 
 

@@ -17,7 +17,20 @@ from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspac
 from prep_assets_tests.effort import examples
 
 TEXTS = st.sampled_from(
-    ["Hi", "Well, 2 + 2 = 4.", " amid white space\n", "", " ", "<|im_end|>", "a <think>b</think> c", "中文 😀", "\ud800", "Hi "]
+    [
+        "Hi",
+        "Well, 2 + 2 = 4.",
+        " amid white space\n",
+        "",
+        " ",
+        "<|im_end|>",
+        "a <think>b</think> c",
+        "<think>b</think> c",
+        "<think>b",
+        "中文 😀",
+        "\ud800",
+        "Hi ",
+    ]
 )
 PROMPTS = st.one_of(
     TEXTS,
@@ -33,10 +46,13 @@ ANSWERS = st.one_of(
 ROWS = st.lists(st.fixed_dictionaries({"prompt": PROMPTS, "chosen": ANSWERS, "rejected": ANSWERS}), min_size=1, max_size=8)
 
 
-@pytest.mark.parametrize(("template", "truncation"), [("chatml", "drop"), ("plain", "end"), ("qwen3", "end")])
-def test_by_form_and_one_by_one(template: str, truncation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("template", "truncation", "reasoning"),
+    [("chatml", "drop", "field"), ("plain", "end", "auto"), ("qwen3", "end", "auto"), ("plain", "drop", "inline")],
+)
+def test_by_form_and_one_by_one(template: str, truncation: str, reasoning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = jsonl(tmp_path / "pairs.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}])
-    options = {"template": template, "truncation": truncation, "preprocessing": {"max_seq_len": 40}}
+    options = {"template": template, "truncation": truncation, "reasoning": reasoning, "preprocessing": {"max_seq_len": 40}}
     workspace = workspace_in(tmp_path, minimal("preference", {"pairs": domain(source, "preference")}, **options))
     by_form = set()
 

@@ -157,8 +157,8 @@ class Conversations:
 
     @cached_property
     def _plain_chats(self) -> PlainChats:
-        tags = [tag for pair in self.reasoning.tags for tag in pair]
-        return PlainChats(self.template, self.encoder, self._options, (*self.encoder.vocabulary.control, *tags))
+        looked_for = (*self.encoder.vocabulary.control, *self.reasoning.strings)
+        return PlainChats(self.template, self.encoder, self._options, looked_for)
 
     def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:
         """The examples of a record, each with its render: one, or with `expand` one for each answer where the template drops reasoning."""

@@ -54,7 +54,7 @@ class PairEncoder:
             self._renderer.template,
             replace(encoder, policy=LAST_ANSWER),
             MaskOptions(train_turns="last"),
-            tuple(encoder.vocabulary.control),
+            (*encoder.vocabulary.control, *self._reasoning.strings),
         )
 
     def encode(
