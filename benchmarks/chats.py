@@ -16,7 +16,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +68,18 @@ def accepted(workspace: Workspace, steps: Iterable[tuple[str, str]]) -> dict[str
     return published
 
 
-def checked(workspace: Workspace, published: Mapping[str, Published]) -> None:
-    """Run all checks of some stores, and stop where one fails."""
-    for asset, store in published.items():
-        for each, verdict in verdicts(workspace, ASSETS[asset], store, CHECKS[asset]):
-            if not verdict.passed:
-                raise SystemExit(f"{asset}: {each} fails: {verdict.summary}")
+def checking(workspace: Workspace, steps: Sequence[tuple[str, str]], counted: str) -> Row:
+    """All checks of these stores, timed, and the tokens of one of them. Stops where a check fails."""
+    published = accepted(workspace, steps)
+
+    def check() -> int:
+        for asset, store in published.items():
+            for each, verdict in verdicts(workspace, ASSETS[asset], store, CHECKS[asset]):
+                if not verdict.passed:
+                    raise SystemExit(f"{asset}: {each} fails: {verdict.summary}")
+        return int(published[counted].manifest.counts["tokens"])
+
+    return timed(check)
 
 
 def ours(source: Path, tokenizer: Path, template: str) -> Row:
@@ -87,13 +93,7 @@ def checks(source: Path, tokenizer: Path, template: str) -> Row:
     """Their checks."""
     with tempfile.TemporaryDirectory() as name:
         workspace = workspace_for(source, tokenizer, template, Path(name))
-        published = accepted(workspace, STEPS)
-
-        def check() -> int:
-            checked(workspace, published)
-            return int(published["sft_tokens"].manifest.counts["tokens"])
-
-        return timed(check)
+        return checking(workspace, STEPS, "sft_tokens")
 
 
 def tlfs(source: Path, tokenizer: Path, template: str) -> Row:

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
-from chats import Row, accepted, checked, timed
+from chats import Row, accepted, checking, timed
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Preference
@@ -45,13 +45,7 @@ def checks(source: Path, tokenizer: Path, template: str) -> Row:
     """Their checks."""
     with tempfile.TemporaryDirectory() as name:
         workspace = workspace_for(source, tokenizer, template, Path(name))
-        published = accepted(workspace, STEPS)
-
-        def check() -> int:
-            checked(workspace, published)
-            return int(published[ASSETS[-1]].manifest.counts["tokens"])
-
-        return timed(check)
+        return checking(workspace, STEPS, ASSETS[-1])
 
 
 def trl(source: Path, tokenizer: Path, template: str) -> Row:

@@ -155,6 +155,18 @@ def asset_and_partitions(workspace: Workspace, name: str, partition: str | None)
     return asset, (partition,)
 
 
+def one_partition(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, str]:
+    """An asset and its one partition that is meant; it may be left out where there is only one.
+
+    Raises:
+        ConfigError: no such asset or partition, or several of which none is chosen.
+    """
+    asset, partitions = asset_and_partitions(workspace, name, partition)
+    if len(partitions) > 1:
+        raise ConfigError(f"{name} has one store for each domain. Say which with --partition: {', '.join(partitions)}")
+    return asset, partitions[0]
+
+
 def upstream_of(workspace: Workspace, asset: Asset, partition: str) -> Iterator[tuple[Asset, str]]:
     """The stores that one store is made from: the same partition of a partitioned input, or all its partitions."""
     for name in asset.upstream:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
+from prep_assets.errors import PrepAssetsError, StoreError
 
 if TYPE_CHECKING:
     from prep_assets.assets.stage import Asset
@@ -52,10 +52,9 @@ def one_partition(workspace: Workspace, name: str, partition: str | None) -> tup
     Raises:
         ConfigError: no such asset or partition, or several of which none is chosen.
     """
-    asset, partitions = asset_and_partitions(workspace, name, partition)
-    if len(partitions) > 1:
-        raise ConfigError(f"{name} has one store for each domain. Say which with --partition: {', '.join(partitions)}")
-    return asset, partitions[0]
+    from prep_assets.assets.graph import one_partition
+
+    return one_partition(workspace, name, partition)
 
 
 def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[list[Published], list[str]]:

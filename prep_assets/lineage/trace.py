@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.assets.graph import asset_and_partitions, holds
+from prep_assets.assets.graph import holds, one_partition
 from prep_assets.assets.reading.pinned import read_sources
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Rl
-from prep_assets.errors import ConfigError, Refused, StoreError
+from prep_assets.errors import Refused, StoreError
 from prep_assets.exports.source import SIDES
 from prep_assets.lineage import derive
 from prep_assets.lineage.opened import DRAFT, Opened
@@ -115,21 +115,14 @@ def trace(
         StoreError: the store is missing, or out of date.
         SourceError: a source changed since it was read.
     """
-    tracer = Tracer(workspace, store_of(workspace, asset, partition) if draft else None)
+    tracer = Tracer(workspace, _store_of(workspace, asset, partition) if draft else None)
     place = tracer.place(asset, row, partition, stream)
     return tracer.trace([place])[0]
 
 
-def store_of(workspace: Workspace, asset: str, partition: str | None) -> tuple[str, str]:
-    """The one store that is meant.
-
-    Raises:
-        ConfigError: no such asset or partition, or several of which none is chosen.
-    """
-    found, known = asset_and_partitions(workspace, asset, partition)
-    if len(known) > 1:
-        raise ConfigError(f"{asset} has one store for each domain. Say which with --partition: {', '.join(known)}")
-    return found.name, known[0]
+def _store_of(workspace: Workspace, asset: str, partition: str | None) -> tuple[str, str]:
+    found, each = one_partition(workspace, asset, partition)
+    return found.name, each
 
 
 class Tracer:
@@ -150,7 +143,7 @@ class Tracer:
         Raises:
             ConfigError, StoreError: as `trace`.
         """
-        store = store_of(self.workspace, asset, partition)
+        store = _store_of(self.workspace, asset, partition)
         return Place(*store, stream_of(self.opened.published(*store), stream), row)
 
     def trace(self, places: Sequence[Place]) -> list[Trace]:

@@ -140,9 +140,8 @@ def _alone(published: Published) -> Description:
     exported = manifest.asset not in EVERY
     asset = EVERY[manifest.recipe["from"] if exported else manifest.asset]
     readable = [name for name in manifest.files if name.endswith(READABLE)]
-    tables = (
-        tables_of(published.directory, readable) if readable else ()
-    )  # the folder of a store in a bucket is fetched when it is asked for
+    # asking for the folder of a store in a bucket fetches it
+    tables = tables_of(published.directory, readable) if readable else ()
     promised = () if exported else tuple(Column(name, kind, said) for name, kind, said in asset.columns)
     refused = manifest.counts.get("refused", {})
     return Description(

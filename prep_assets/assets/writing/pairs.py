@@ -72,7 +72,7 @@ class PairEncoder:
         for side, fault in encoded.refused:
             refused.setdefault(at[side // 2], fault)
         if encoder.truncation != "drop":
-            _refuse_equal(at, encoded, refused)
+            _refuse_equal_tokens(at, encoded, refused)
         for number, fault in sorted(refused.items()):
             quarantine.add(f"{name}.jsonl:{first + number}", fault.stage, fault.reason, fault.detail, batch[number])
         kept = np.array([at[side // 2] not in refused for side in encoded.kept.tolist()], bool)
@@ -88,9 +88,9 @@ class PairEncoder:
             try:
                 for number, side in enumerate(SIDES, 2 * pair):
                     if number not in texts:
-                        renders[number] = self._renderer.render(self._reasoning.read(pair_sample(row, side)))
+                        renders[number] = _rendered(row, side, self._renderer, self._reasoning)
                         texts[number] = renders[number].text
-                refuse_equal_texts(texts[2 * pair], texts[2 * pair + 1])
+                _refuse_equal_texts(texts[2 * pair], texts[2 * pair + 1])
             except Refused as refusal:
                 refused[pair] = refusal
         left = [pair for pair in range(len(batch)) if pair not in refused]
@@ -111,18 +111,22 @@ def _renumbered(groups: Iterable[tuple[list[int], FormCuts]], new: Mapping[int, 
 
 def rendered_pair(row: Mapping[str, Any], renderer: Proven, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
     """Both sides of a pair."""
-    sides = tuple(renderer.render(reasoning.read(pair_sample(row, side))) for side in SIDES)
-    refuse_equal_texts(*(side.text for side in sides))
+    sides = tuple(_rendered(row, side, renderer, reasoning) for side in SIDES)
+    _refuse_equal_texts(*(side.text for side in sides))
     return sides
 
 
-def refuse_equal_texts(chosen: str, rejected: str) -> None:
+def _rendered(row: Mapping[str, Any], side: str, renderer: Proven, reasoning: InlineReasoning) -> Rendered:
+    return renderer.render(reasoning.read(pair_sample(row, side)))
+
+
+def _refuse_equal_texts(chosen: str, rejected: str) -> None:
     """A template that trims can make one text of two answers, and such a pair teaches nothing."""
     if chosen == rejected:
         raise Refused("equal_answers", "the chat template renders both answers to the same text", stage="render")
 
 
-def _refuse_equal(at: Sequence[int], encoded: Encoded, refused: dict[int, Refused]) -> None:
+def _refuse_equal_tokens(at: Sequence[int], encoded: Encoded, refused: dict[int, Refused]) -> None:
     """Two answers that differ only after the place where they are cut off teach nothing."""
     borders = encoded.offsets.tolist()
     sides = {side: encoded.ids[start:end] for side, start, end in zip(encoded.kept.tolist(), borders[:-1], borders[1:], strict=True)}
