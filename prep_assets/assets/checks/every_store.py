@@ -50,7 +50,7 @@ def _check_place(store: Store) -> None:
         raise StoreError(f"{where}: it is a store of {place.label}, in {directory.parent}")
 
 
-def counted(store: Store, proven: Verdict) -> Verdict:
+def cuts_counted(store: Store, proven: Verdict) -> Verdict:
     """A verdict on conversations, which fails where truncation took other tokens than the manifest counts."""
     said, found = (int(each.get("tokens_cut_away", 0)) for each in (store.manifest.counts, proven.numbers))
     if not proven.passed or said == found:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.counted import counted
+from prep_assets.assets.checks.images_again import images_again
 from prep_assets.assets.checks.lines_again import Wanted
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.ahead import ahead
@@ -108,7 +108,7 @@ def document_conversations(store: Store, stream: TokenStore) -> Iterator[Convers
     domain, vocabulary = domain_of(family, store.partition), store.vocabulary
     convert = converter(domain, Sample)
     special = {"eos_token": vocabulary.special["eos_token"]} if family.append_eod else {}
-    again, image = counted(store), store.workspace.image_placeholder(family)
+    again, image = images_again(store), store.workspace.image_placeholder(family)
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image)
     begin = int(documents_begin_with(vocabulary, family.bos) is not None)
     for number, identity, record in source_records(store, store.partition, stream):
@@ -124,7 +124,7 @@ def sft_reading(store: Store) -> Callable[[Sample | PlainChat], Sample]:
     """What a build makes of the example of a row before it renders it: reasoning told apart, control tokens taken out where they are."""
     recipe, shown = store.recipe, store.workspace.template(store.workspace.family(Sft)).shows_thinking
     pattern = control_pattern(store.vocabulary.control) if recipe["special_in_content"] == "strip" else None
-    again = counted(store)
+    again = images_again(store)
 
     def read(example: Sample | PlainChat) -> Sample:
         whole = example.sample() if isinstance(example, PlainChat) else example

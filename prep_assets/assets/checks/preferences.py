@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prep_assets.assets.checks.every_store import counted, together
+from prep_assets.assets.checks.every_store import cuts_counted, together
 from prep_assets.assets.checks.expected import preference_conversations, preference_rows
 from prep_assets.assets.stage import Check, Store
 from prep_assets.proofs.identity import prove_identity
@@ -28,4 +28,6 @@ def preference_mask(store: Store) -> Verdict:
 
 def preference_identity(store: Store) -> Verdict:
     """The tokens of both sides against fresh renders."""
-    return counted(store, together(prove_identity(preference_conversations(store, side), store.vocabulary) for side in store.streams()))
+    return cuts_counted(
+        store, together(prove_identity(preference_conversations(store, side), store.vocabulary) for side in store.streams())
+    )

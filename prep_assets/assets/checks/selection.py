@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from prep_assets.assets.checks.alone import alone
-from prep_assets.assets.checks.counted import counted
 from prep_assets.assets.checks.expected import shown_text
+from prep_assets.assets.checks.images_again import images_again
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.stage import Check, FromLines, FromRows, Store
@@ -149,7 +149,7 @@ def by_prompt(gives: type) -> Callable[[Store, Second], Callable[[Mapping[str, A
 def by_text(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
     """The text of a document decides whether it is held out."""
     convert, image = converter(second.domain, Sample), store.workspace.image_placeholder(store.family)
-    again = counted(store)
+    again = images_again(store)
 
     def text(payload: Mapping[str, Any]) -> bytes:
         document = apply(convert, payload)

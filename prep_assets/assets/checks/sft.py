@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.every_store import counted, together
+from prep_assets.assets.checks.every_store import cuts_counted, together
 from prep_assets.assets.checks.expected import sft_derivation, sft_examples, sft_left_of, sft_truncation
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.identity import Conversation, IdentityProof
@@ -44,7 +44,7 @@ def _verdicts(store: Store) -> tuple[Verdict, Verdict]:
         return known
     proofs = [_proven(store, stream) for stream in store.streams().values()]
     masks, identities = (together(proof.verdict() for proof in listed) for listed in zip(*proofs, strict=True))
-    identities = counted(store, identities)
+    identities = cuts_counted(store, identities)
     if shared is not None:
         shared[CONVERSATIONS] = masks, identities
     return masks, identities

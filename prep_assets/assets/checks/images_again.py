@@ -15,9 +15,9 @@ from prep_assets.records.resolution import resolution_of
 from prep_assets.samples import Sample
 
 
-def counted(store: Store, name: str | None = None) -> Callable[[Sample], Sample]:
-    """What gives the images of a sample of the domain `name`, which is the store's partition where it is left out, their placeholders."""
-    folder = store.workspace.image_folder(domain_of(store.family, name or store.partition))
+def images_again(store: Store) -> Callable[[Sample], Sample]:
+    """What gives the images of a sample of the store's domain their placeholders."""
+    folder = store.workspace.image_folder(domain_of(store.family, store.partition))
     rule, token = store.workspace.image_rule(store.family), image_token(store.family) or ""
 
     @lru_cache(REMEMBERED)
