@@ -9,12 +9,11 @@ import dagster as dg
 
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
-from prep_assets.defs.check_metadata import check_metadata
 from prep_assets.defs.domains import register
 from prep_assets.defs.gone import close_gone, sign
 from prep_assets.defs.metadata import data_version, store_metadata
 from prep_assets.defs.options import chosen, publishes
-from prep_assets.defs.provenance import checked_materialization, provenance_tags
+from prep_assets.defs.provenance import evaluations, materialization
 from prep_assets.defs.site import Site
 from prep_assets.engine import plan, run
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
@@ -26,7 +25,6 @@ from prep_assets.proofs.verdict import Verdict
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
-SHOWN_SUMMARY = 2000
 RETRIES, SECONDS_TO_WAIT = 2, 20
 """Of a step whose sources did not answer."""
 
@@ -189,28 +187,10 @@ class _Record:
         """A result for each check of one store."""
         if verdicts:
             self._seen.add((step.asset.name, step.partition))
-        key = self._site.key(step.asset.name)
-        target = checked_materialization(self._context.instance, key, step.partition)
-        for name, verdict in verdicts.items():
-            yield dg.AssetCheckEvaluation(
-                asset_key=key,
-                check_name=name,
-                passed=verdict.passed,
-                severity=dg.AssetCheckSeverity.ERROR,
-                description=verdict.summary[:SHOWN_SUMMARY],
-                metadata=check_metadata(self._workspace, step.asset, verdict, step.partition),
-                blocking=True,
-                partition=step.partition or None,
-                target_materialization_data=target,
-            )
+        yield from evaluations(self._context.instance, self._site, self._workspace, step, verdicts)
 
     def _materialization(self, event: Accepted) -> dg.AssetMaterialization:
-        return dg.AssetMaterialization(
-            self._site.key(event.step.asset.name),
-            partition=event.step.partition or None,
-            metadata=self._metadata(event),
-            tags=provenance_tags(self._context.instance, self._site, self._workspace, event.step, event.published),
-        )
+        return materialization(self._context.instance, self._site, self._workspace, event.step, event.published, self._metadata(event))
 
     def _draft(self, event: Accepted) -> dg.AssetObservation:
         """A draft is seen and not materialized: what is downstream, and what Dagster takes for the asset's version, stay as they are."""

@@ -1,10 +1,14 @@
-"""What Dagster compares to tell whether a store is in sync: versions of its content, its code and its inputs, as tags of an event.
+"""A store as events of Dagster: its materialization, and what its checks say.
 
-Dagster writes these tags itself for what a step is known to materialize. The engine builds more than that: what is upstream and missing,
-and each partition of a range with a version of its own.
+Dagster compares versions of a store's content, its code and its inputs to tell whether it is in sync, and writes them itself for what a step is
+known to materialize. There is more than that: what a step builds upstream because it is missing, each partition of a range with a version of
+its own, and stores that were built outside Dagster. So the tags are written here.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import dagster as dg
 
@@ -13,11 +17,47 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
+from prep_assets.defs.check_metadata import check_metadata
 from prep_assets.defs.metadata import data_version
 from prep_assets.defs.site import Site
 from prep_assets.defs.versions import code_version
 from prep_assets.engine.planning import Step
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
+
+SHOWN_SUMMARY = 2000
+
+
+def materialization(
+    instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, published: Published, metadata: Mapping[str, Any]
+) -> dg.AssetMaterialization:
+    """That a store was built."""
+    return dg.AssetMaterialization(
+        site.key(step.asset.name),
+        partition=step.partition or None,
+        metadata=metadata,
+        tags=provenance_tags(instance, site, workspace, step, published),
+    )
+
+
+def evaluations(
+    instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, verdicts: Mapping[str, Verdict]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """What each check says of a store that was recorded last."""
+    key = site.key(step.asset.name)
+    target = checked_materialization(instance, key, step.partition)
+    for name, verdict in verdicts.items():
+        yield dg.AssetCheckEvaluation(
+            asset_key=key,
+            check_name=name,
+            passed=verdict.passed,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=verdict.summary[:SHOWN_SUMMARY],
+            metadata=check_metadata(workspace, step.asset, verdict, step.partition),
+            blocking=True,
+            partition=step.partition or None,
+            target_materialization_data=target,
+        )
 
 
 def checked_materialization(

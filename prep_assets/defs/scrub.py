@@ -9,6 +9,7 @@ import dagster as dg
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.graph import family_assets
 from prep_assets.defs.jobs import mend_job
+from prep_assets.defs.outside_runs import OutsideRun
 from prep_assets.defs.site import Site
 from prep_assets.engine.scrub import BYTES, Damage, scrub
 from prep_assets.stores.manifest import digest
@@ -31,7 +32,7 @@ def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
     )
     def read_again(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         found = scrub(site.workspace.open(), BYTES, SECONDS)
-        events = [event for damage in found.damaged for event in _failures(site, damage)]
+        OutsideRun(context.instance, site.named("scrub")).record(event for damage in found.damaged for event in _failures(site, damage))
         # what is built again is checked and looked at again, so the same damage may be asked about twice
         again = digest([context.cursor, *(damage.what for damage in found.damaged)])[:16]
         requests = [
@@ -44,9 +45,7 @@ def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
             for asset, partition in dict.fromkeys(store for damage in found.damaged if not damage.source for store in _stores(damage))
         ]
         said = f"read {found.read:,} of {found.total:,} bytes, {len(found.damaged)} files damaged"
-        return dg.SensorResult(
-            requests, skip_reason=None if requests else said, asset_events=events, cursor=str(int(context.cursor or 0) + 1)
-        )
+        return dg.SensorResult(requests, skip_reason=None if requests else said, cursor=str(int(context.cursor or 0) + 1))
 
     return read_again
 

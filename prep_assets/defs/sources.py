@@ -15,6 +15,7 @@ from prep_assets.defs.domains import domains, register
 from prep_assets.defs.gone import close_gone
 from prep_assets.defs.jobs import SECONDS, refresh_job
 from prep_assets.defs.lost import lost_stores
+from prep_assets.defs.outside_runs import OutsideRun
 from prep_assets.defs.site import Site
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.files import SourceFile, fingerprint
@@ -47,9 +48,10 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
         workspace, signs = settled(site.workspace.open(), family, before.get(FOUND, ""))
         register(context.instance, site, workspace, family)
         found = look(workspace, family, context.cursor, partitions=partitions, tell=context.log.warning)
-        events, gone = lost_stores(site, workspace, context.instance, family, set(before.get(LOST, ())))
+        failures, gone = lost_stores(site, workspace, context.instance, family, set(before.get(LOST, ())))
         cursor = {**json.loads(found.cursor or "{}"), LOST: sorted(gone), **({FOUND: signs} if signs else {})}
-        return found._replace(asset_events=[*events], cursor=json.dumps(cursor, sort_keys=True))
+        OutsideRun(context.instance, site.named(f"{family}_sources")).record(failures)
+        return found._replace(cursor=json.dumps(cursor, sort_keys=True))
 
     return watch
 

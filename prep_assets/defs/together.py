@@ -15,6 +15,7 @@ import dagster as dg  # noqa: E402
 from prep_assets.defs.assets import families, family_definitions  # noqa: E402
 from prep_assets.defs.domains import register_at_load  # noqa: E402
 from prep_assets.defs.failures import failures  # noqa: E402
+from prep_assets.defs.recorded import recorder  # noqa: E402
 from prep_assets.defs.refresh import automation, schedules, sensors, sound  # noqa: E402
 from prep_assets.defs.scrub import scrubber  # noqa: E402
 from prep_assets.defs.site import Site  # noqa: E402
@@ -32,7 +33,10 @@ def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool =
     register_at_load(site, whole)
     return dg.Definitions(
         assets=[asset for family in chosen for asset in family_definitions(site, family)],
-        sensors=[*sensors(site, whole), *([automation(site), failures(site), scrubber(site, whole)] if whole_project else [])],
+        sensors=[
+            *sensors(site, whole),
+            *([automation(site), failures(site), scrubber(site, whole), recorder(site, whole)] if whole_project else []),
+        ],
         schedules=schedules(site, whole),
         resources={site.resource: site.workspace},
         # steps share one process: a run of many small steps is not dominated by starting interpreters

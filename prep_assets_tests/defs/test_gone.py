@@ -56,6 +56,13 @@ def test_every_run_signs_with_its_process(built: Path, instance: dg.DagsterInsta
 # -- stores that are gone ---------------------------------------------------------------------------------------------------------------
 
 
+def gone(instance: dg.DagsterInstance) -> list[tuple[str, str | None]]:
+    """Stores of which the integrity check failed because they are gone, the first failure first."""
+    records = instance.get_event_records(dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION), ascending=True)
+    found = [record.event_log_entry.get_dagster_event().asset_check_evaluation_data for record in records]
+    return [(each.asset_key.to_user_string(), each.partition) for each in found if "the store is gone" in (each.description or "")]
+
+
 def test_a_store_that_is_gone_fails_its_check_once_until_it_is_back(built: Path, instance: dg.DagsterInstance) -> None:
     """The stores were moved away, and the page stayed green."""
     assert run(instance, "sft_packed").success and run(instance, "sft_tokens", partition="dolly").success
@@ -63,11 +70,10 @@ def test_a_store_that_is_gone_fails_its_check_once_until_it_is_back(built: Path,
 
     def tick() -> list[tuple[str, str | None]]:
         nonlocal cursor
+        before = len(gone(instance))
         with dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=defs.get_repository_def()) as context:
-            found = sensor.evaluate_tick(context)
-        cursor = found.cursor
-        assert all(not event.passed and "the store is gone" in event.description for event in found.asset_events)
-        return [(event.asset_key.to_user_string(), event.partition) for event in found.asset_events]
+            cursor = sensor.evaluate_tick(context).cursor
+        return gone(instance)[before:]
 
     assert tick() == []
     shutil.rmtree(built / "sft_packed")
@@ -77,7 +83,8 @@ def test_a_store_that_is_gone_fails_its_check_once_until_it_is_back(built: Path,
     assert run(instance, "sft_packed").success
     assert tick() == []
     shutil.rmtree(built / "sft_packed")
-    assert tick() == [("sft_packed", None)]
+    shutil.rmtree(built / "sft_tokens" / "dolly")  # Dagster took the second failure of a partition for a fault of its database
+    assert sorted(tick()) == [("sft_packed", None), ("sft_tokens", "dolly")]
 
 
 # -- options and configurations ---------------------------------------------------------------------------------------------------------
@@ -144,4 +151,10 @@ def test_a_faulty_family_leaves_the_others_standing_and_says_what_is_wrong(
     assert made.success
     assert evaluations(instance, "arithmetic_prompts", "gold_answers")[0].passed
     names = {sensor.name for sensor in loaded.get_repository_def().sensor_defs}
-    assert names == {"rebuild_downstream", "scrub", "tell_of_failures", *(f"{family}_sources" for family in DOMAINS if family != "sft")}
+    assert names == {
+        "built_elsewhere",
+        "rebuild_downstream",
+        "scrub",
+        "tell_of_failures",
+        *(f"{family}_sources" for family in DOMAINS if family != "sft"),
+    }
