@@ -127,7 +127,7 @@ class Refresh(Model):
 
 
 class Cluster(Model):
-    """Where the workers of a family are. It changes no byte."""
+    """Where the workers of a family are, and how work is cut for them. It changes no byte."""
 
     kind: Literal["local", "ray"] = Field(
         default="local",
@@ -136,4 +136,8 @@ class Cluster(Model):
     address: str = Field(
         default="auto",
         description="Of the Ray cluster: host:6379, ray://host:10001, or auto: RAY_ADDRESS, or the one this machine belongs to.",
+    )
+    shards: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"] = Field(
+        default="auto",
+        description="Into about how many shards a domain is cut, for local workers as well, each of 4 MB of text or more; auto: 4,096 at most.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 from prep_assets.records.files import SourceFile
 from prep_assets.records.remote import is_remote
@@ -17,6 +18,8 @@ LINES = ("jsonl", "txt")
 TABLES = ("parquet", "arrow")
 _MOST_OF_ONE = 16
 """Most pieces of one row group or batch, because each piece is read from the beginning of the group."""
+MOST_SHARDS = 4096
+"""Into how many shards a domain is cut at most, unless more are asked for: each costs whoever joins them some milliseconds."""
 Cut = tuple[int, int]
 """Where a part begins and the number of its first row. It begins at a decompressed byte of a file of lines, at a row of a table."""
 
@@ -37,6 +40,11 @@ class Part:
 
 
 WHOLE = Part()
+
+
+def shard_size(whole: int, asked: int | Literal["auto"]) -> int:
+    """Bytes of text that a shard should have: what is large is not cut at every place where it could be."""
+    return max(SHARD_BYTES, -(-whole // (MOST_SHARDS if asked == "auto" else asked)))
 
 
 def parts(cuts: Sequence[Cut]) -> Iterator[Part]:

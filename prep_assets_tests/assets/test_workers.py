@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from prep_assets.assets.reading.pinned import Pinned
+from prep_assets.assets.reading.stretches import shards_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing import domain_in_shards, in_shards, lines_in_shards
 from prep_assets.config.models import FAMILIES, Preference
@@ -22,9 +24,10 @@ from prep_assets.engine import build, checking
 from prep_assets.engine.events import Progress
 from prep_assets.errors import ConfigError, SourceError, StoreError
 from prep_assets.records import cuts
+from prep_assets.records.files import SourceFile
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import file_hash
-from prep_assets.stores.published import Published
+from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.workers import on_ray
 from prep_assets.workers.count import worker_count
@@ -152,14 +155,42 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
 
 
 def test_bytes_do_not_depend_on_the_size_of_shards(tmp_path: Path, pool: Pool, small_shards: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for size in (3000, 40_000):
+    """With duplicates of records in other shards, a limit that is reached, and rows that are packed of many shards."""
+    said = chats(tmp_path / "data")["sft"]
+    found, keys, shards = [], [], []
+    told: list[str] = []
+    for number, (size, asked) in enumerate([(3000, "auto"), (3000, 5), (40_000, "auto")]):
         monkeypatch.setattr(cuts, "SHARD_BYTES", size)
-        workspace = workspace_in(tmp_path / str(size), chats(tmp_path / f"data{size}" / "same"))
-        (files, counts, _, quarantine, _), told = built_by(2, workspace, "sft_tokens", pool)
-        found.append((files, counts, quarantine))
-        assert any(" shards" in what for what in told)
-    assert found[0] == found[1]
+        workspace = workspace_in(tmp_path / str(number), {"sft": {**said, "packing": {"row_len": 512}, "cluster": {"shards": asked}}})
+        told.clear()
+        mine = replace(workspace, workers=2, pool=pool)
+        [packed] = build(mine, "sft_packed", tell=lambda event: told.append(event.what) if isinstance(event, Progress) else None)
+        both = identity(packed.published), identity(open_published(workspace.stores, "sft_tokens", "chats"))
+        found.append([(files, counts, quarantine) for files, counts, _, quarantine, _ in both])
+        keys.append([key for _, _, key, _, _ in both])
+        shards.append(max(int(what.split(" of ")[1].split()[0]) for what in told if what.startswith("tokenize chats: ")))
+    assert found[0] == found[1] == found[2]
+    assert keys[0] == keys[1]
+    assert found[0][1][1]["refused"]["deduplicate/duplicate"] > 3
+    assert shards[0] > 15 > 6 >= shards[1] > 2
+
+
+@pytest.mark.parametrize(("asked", "count"), [(1, 1), (3, 3), (50, 50), (1000, 100), ("auto", 100)])
+def test_as_many_shards_as_asked_for(asked: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two files of lines that can be cut at each kilobyte: they hold every row once, in order, and no more than can be told apart."""
+    monkeypatch.setattr(cuts, "SHARD_BYTES", 1000)
+    files = tuple(SourceFile(f"{name}.jsonl", f"/{name}.jsonl", 50_000, "jsonl", None) for name in "ab")
+    sources = Pinned(files, (), 1000, "", cuts=tuple(tuple((at * 1000, at * 10) for at in range(1, 50)) for _ in files))
+    shards = shards_of(sources, asked)
+    assert count <= len(shards) <= count + 1
+    stretches = [stretch for shard in shards for stretch in shard.task]
+    for number in range(2):
+        own = [each.part for each in stretches if each.file == number]
+        assert [part.start for part in own] == [0, *(part.stop for part in own[:-1])]
+        assert own[-1].stop is None
+        assert all(part.row == part.start // 100 for part in own)
+    monkeypatch.setattr(cuts, "MOST_SHARDS", 20)
+    assert len(shards_of(sources)) == 20
 
 
 def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(

@@ -1,13 +1,14 @@
-"""A domain in shards: stretches of its files between the cuts that were pinned with them, gathered to about one size."""
+"""A domain in shards: stretches of its files between some of the cuts that were pinned with them, all of about one size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.records import cuts
-from prep_assets.records.cuts import WHOLE, Part, parts
+from prep_assets.records.cuts import WHOLE, Part, parts, shard_size
 from prep_assets.records.files import SourceFile
 from prep_assets.workers.shards import Shard
 
@@ -33,19 +34,28 @@ def whole_files(sources: Pinned) -> Iterator[Stretch]:
     return (Stretch(number, WHOLE) for number in range(len(sources.files) + len(sources.test_files)))
 
 
-def shards_of(sources: Pinned) -> list[Shard]:
-    """All rows of all files in shards, whose tasks are stretches. No shard has rows to train on and rows held out."""
+def shards_of(sources: Pinned, asked: int | Literal["auto"] = "auto") -> list[Shard]:
+    """All rows of all files in shards, whose tasks are stretches. No shard has rows to train on and rows held out.
+
+    Args:
+        asked: about how many, see `shard_size`.
+    """
     files = (*sources.files, *sources.test_files)
+    listed = [list(parts(sources.cuts[number])) if sources.cuts else [WHOLE] for number in range(len(files))]
+    sizes = [[_size(file, part, len(each)) for part in each] for file, each in zip(files, listed, strict=True)]
+    enough = shard_size(sum(map(sum, sizes)), asked) - cuts.SHARD_BYTES // 2
     found: list[Shard] = []
     gathered: list[Stretch] = []
     size = 0
-    for number, file in enumerate(files):
-        listed = list(parts(sources.cuts[number])) if sources.cuts else [WHOLE]
-        for part in listed:
-            gathered.append(Stretch(number, part))
-            size += _size(file, part, len(listed))
+    for number, each in enumerate(listed):
+        for part, more in zip(each, sizes[number], strict=True):
+            if gathered and gathered[-1].file == number:  # it goes on where the last one ends
+                gathered[-1] = replace(gathered[-1], part=replace(gathered[-1].part, stop=part.stop))
+            else:
+                gathered.append(Stretch(number, part))
+            size += more
             ends = part.stop is None and number + 1 in (len(sources.files), len(files))
-            if 2 * size > cuts.SHARD_BYTES or ends:
+            if size >= enough or ends:
                 found.append(Shard(len(found), _label(files, gathered), size, tuple(gathered)))
                 gathered, size = [], 0
     return found

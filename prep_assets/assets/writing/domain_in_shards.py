@@ -14,6 +14,7 @@ from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out, shards_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.in_shards import FEWEST, Streams, joined, told
+from prep_assets.records import cuts
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.workers.shards import Runner, Shard, ShardResult
@@ -34,8 +35,8 @@ def encode_domain(source: Source, encode: EncodeRows, streams: Streams, *, busy:
         busy: how many processors `encode` keeps busy by itself.
     """
     workspace = source.workspace
-    runner, shards = workspace.runner(source.family, busy=busy), shards_of(source.sources)
-    if runner is None or len(shards) < FEWEST:
+    runner, shards = workspace.runner(source.family, busy=busy), shards_of(source.sources, source.family.cluster.shards)
+    if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * cuts.SHARD_BYTES:
         return encode(workspace, source.reading(), list(streams.writers.values()), streams.quarantine)
     ready = _looked_over(source, runner, shards, streams.payload)
     return joined(

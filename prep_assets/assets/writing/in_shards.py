@@ -21,7 +21,7 @@ from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult,
 from prep_assets.workers.staging import carried_out, key_of
 
 FEWEST = 4
-"""What has fewer shards is done sooner than workers start."""
+"""What has no more than so many times the text between two cuts is done sooner than workers start."""
 _UNCUT = 1 << 62
 _QUARANTINE, _STREAMS = "quarantine.jsonl", "streams"
 

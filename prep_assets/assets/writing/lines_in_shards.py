@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.in_shards import FEWEST, Streams, joined
 from prep_assets.config.models import Family
 from prep_assets.records import cuts
-from prep_assets.records.cuts import LineCuts, Part, parts
+from prep_assets.records.cuts import LineCuts, Part, parts, shard_size
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines
@@ -46,7 +46,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
         return encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
     travelling = replace(lines, index={}, guards=Guards())
     work = partial(_encode_part, workspace=workspace.travelling(type(family)), lines=travelling, encode=encode)
-    return joined(workspace, doing, runner, line_shards(lines), work, streams)
+    return joined(workspace, doing, runner, line_shards(lines, family.cluster.shards), work, streams)
 
 
 def _encode_part(
@@ -55,10 +55,10 @@ def _encode_part(
     return encode(workspace, _batches(lines, task), writers, quarantine)
 
 
-def line_shards(lines: Lines) -> list[Shard]:
+def line_shards(lines: Lines, asked: int | Literal["auto"]) -> list[Shard]:
     """A file of lines, cut as sources are."""
     path = lines.path
-    watch = LineCuts(cuts.SHARD_BYTES)
+    watch = LineCuts(shard_size(path.stat().st_size, asked))
     with lines.guards.open(path) as file:
         while data := file.read(_READ):
             watch(data)
