@@ -23,7 +23,8 @@ class OutsideRun:
         kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION.value
         for evaluation in evaluations:
             if not self._id:
-                run = dg.DagsterRun(job_name=self._name, run_id=str(uuid4()), status=dg.DagsterRunStatus.SUCCESS)
+                by = {"dagster/sensor_name": self._name}
+                run = dg.DagsterRun(job_name=self._name, run_id=str(uuid4()), status=dg.DagsterRunStatus.SUCCESS, tags=by)
                 self._id = self._instance.add_run(run).run_id
             event = dg.DagsterEvent(event_type_value=kind, job_name=self._name, event_specific_data=evaluation)
             self._instance.report_dagster_event(event, run_id=self._id)
