@@ -106,7 +106,7 @@ class Workspace:
         if family.cluster.kind == "ray":
             from prep_assets.workers.on_ray import RayTasks
 
-            return RayTasks(family.cluster.address, asked)
+            return RayTasks(family.cluster.address, asked, self.pool.effort)
         self.pool.size = worker_count(asked)
         return self.pool if self.pool.size > (busy if asked == "auto" else 1) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,6 +26,8 @@ from prep_assets.proofs.verdict import Verdict
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
+LONG, SECONDS_BETWEEN = 1 << 24, 300.0
+"""Bytes of work of which progress is logged, and the longest that nothing is said of it."""
 RETRIES, SECONDS_TO_WAIT = 2, 20
 """Of a step whose sources did not answer."""
 
@@ -208,6 +211,8 @@ class _Record:
             metadata["built_because"] = event.step.why
         if not event.step.asked:
             metadata["built_for"] = self._asset.name
+        if shards := event.effort.shards:
+            metadata |= {"shards": shards, "workers_lost": event.effort.lost, "second_copies": event.effort.copies}
         return metadata
 
 
@@ -240,14 +245,16 @@ def _log(context: dg.AssetExecutionContext, event: Event) -> None:
 
 
 class _Progress:
-    """Reports long work to the run's log, at each further tenth."""
+    """Reports long work to the run's log, at each further tenth and every few minutes."""
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
-        self._log, self._tenths = context.log, dict[str, int]()
+        self._log, self._told = context.log, dict[str, tuple[int, float]]()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         work, _, figures = what.partition(": ")
-        tenth = 10 * done // total if total else 10
-        if tenth > self._tenths.get(work, 0) and total > 1 << 24:
-            self._log.info(f"{work}: {min(tenth, 10) * 10} %" + (f", {figures}" if figures else ""))
-        self._tenths[work] = tenth
+        share, now = min(100, 100 * done // total) if total else 100, time.monotonic()
+        tenth, before = self._told.get(work, (0, now))
+        if total > LONG and (share // 10 > tenth or now - before > SECONDS_BETWEEN):
+            self._log.info(f"{work}: {share} %" + (f", {figures}" if figures else ""))
+            before = now
+        self._told[work] = share // 10, before

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prep_assets.engine.planning import Step
 from prep_assets.errors import PrepAssetsError
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
+from prep_assets.workers.shards import Effort
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Accepted:
         verdicts: of each check; of a store that was there and not looked at again, what they said before.
         overrides: what options of one run changed against the configuration file, e.g. ``packing.row_len``.
         draft: whether it is a draft, so that `current` has not moved.
+        effort: what it took of workers.
     """
 
     step: Step
@@ -77,6 +79,7 @@ class Accepted:
     verdicts: Mapping[str, Verdict]
     overrides: tuple[str, ...] = ()
     draft: bool = False
+    effort: Effort = field(default_factory=Effort)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.checked import Result
 from prep_assets.stores.published import Published
 from prep_assets.workers.pool import Pool
+from prep_assets.workers.shards import Effort
 
 
 def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, publish: bool = False) -> Iterator[Event]:
@@ -32,11 +33,11 @@ def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, p
     plan = tuple(steps)
     yield Planned(plan, frozenset(_domains(workspace, ((step.asset, step.partition) for step in plan))))
     with nullcontext(workspace.pool) if workspace.pool else Pool() as pool:
-        yield from _carried_out(replace(workspace, pool=pool), plan, recheck=recheck, publish=publish)
+        yield from _carried_out(replace(workspace, pool=pool), plan, pool.effort, recheck=recheck, publish=publish)
 
 
-def _carried_out(workspace: Workspace, plan: tuple[Step, ...], *, recheck: bool, publish: bool) -> Iterator[Event]:
-    worker = _Worker(workspace, recheck=recheck, publish=publish)
+def _carried_out(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, *, recheck: bool, publish: bool) -> Iterator[Event]:
+    worker = _Worker(workspace, effort, recheck=recheck, publish=publish)
     failed: dict[tuple[str, str], Step] = {}
     for step in plan:
         cause = next((failed[key] for key in _inputs(workspace, step) if key in failed), None)
@@ -64,8 +65,8 @@ def _inputs(workspace: Workspace, step: Step) -> Iterator[tuple[str, str]]:
 
 
 class _Worker:
-    def __init__(self, workspace: Workspace, *, recheck: bool, publish: bool) -> None:
-        self._workspace, self._recheck, self._publish = workspace, recheck, publish
+    def __init__(self, workspace: Workspace, effort: Effort, *, recheck: bool, publish: bool) -> None:
+        self._workspace, self._effort, self._recheck, self._publish = workspace, effort, recheck, publish
         self._sound: set[tuple[str, str]] = set()
 
     def carry_out(self, step: Step) -> Iterator[Event]:
@@ -80,6 +81,7 @@ class _Worker:
             yield Started(step)
             if step.why:
                 yield from self._check_inputs(workspace, step)
+            before = replace(self._effort)
             build = step.asset.build(workspace, step.partition)
             draft = bool(build.overrides) and not self._publish
             published = build.propose(draft=draft, again=step.again)
@@ -94,7 +96,8 @@ class _Worker:
             for name, verdict in verdicts_of(workspace, step.asset, published, open_checks):
                 verdicts[name] = verdict
                 yield Checked(step, name, verdict)
-            yield self._conclude(step, published, verdicts, build.overrides, draft=draft)
+            event = self._conclude(step, published, verdicts, build.overrides, draft=draft)
+            yield replace(event, effort=self._effort.since(before)) if isinstance(event, Accepted) else event
         except (PrepAssetsError, OSError) as fault:
             error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {in_words(fault, workspace.stores)}")
             text = str(error)

@@ -17,7 +17,7 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.workers.count import MEMORY, Workers
 from prep_assets.workers.pool import ONE_THREAD, WorkerLost
 from prep_assets.workers.process import answer_of
-from prep_assets.workers.shards import Plan, Shard, ShardResult, Work
+from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work
 from prep_assets.workers.staging import NotDeterministic
 
 TRIES = 5
@@ -41,11 +41,11 @@ class RayTasks:
 
     Attributes:
         size: most shards that are worked on at a time.
-        lost: workers that ended in the middle of a shard so far.
+        effort: what plans took so far.
     """
 
-    def __init__(self, address: str, asked: Workers) -> None:
-        self._ray, self._asked, self.lost = connected(address), asked, 0
+    def __init__(self, address: str, asked: Workers, effort: Effort) -> None:
+        self._ray, self._asked, self.effort = connected(address), asked, effort
 
     @property
     def size(self) -> int:
@@ -130,7 +130,9 @@ class _Run:
             return None
         flying = Counter(shard.number for shard, _ in self._flying.values())
         late = time.monotonic() - _LATE * max(1.0, statistics.median(self._took))
-        return next((shard for shard, began in self._flying.values() if began < late and flying[shard.number] == 1), None)
+        found = next((shard for shard, began in self._flying.values() if began < late and flying[shard.number] == 1), None)
+        self.runner.effort.copies += found is not None
+        return found
 
     def _take(self, task: Any, shard: Shard, began: float) -> None:
         errors = self._ray.exceptions
@@ -157,7 +159,7 @@ class _Run:
 
     def _again(self, shard: Shard, why: str, fault: Any) -> None:
         """Give out a shard once more whose worker is lost, or which the disk or network failed."""
-        self.runner.lost += not isinstance(fault, OSError)
+        self.runner.effort.lost += not isinstance(fault, OSError)
         self._tries[shard.number] += 1
         if self._tries[shard.number] < TRIES:
             self._waiting.appendleft(shard)

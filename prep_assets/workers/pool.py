@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.workers.shards import Plan, Shard, ShardResult, Work
+from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work
 
 TRIES = 2
 """How often a shard is begun before the loss of its worker stops the build."""
@@ -51,11 +51,11 @@ class Pool:
 
     Attributes:
         size: most processes that work at a time.
-        lost: workers that ended in the middle of a shard so far.
+        effort: what plans took so far, those as well that were carried out elsewhere in its place.
     """
 
     def __init__(self, size: int = 1) -> None:
-        self.size, self.lost = size, 0
+        self.size, self.effort = size, Effort()
         self._workers: list[_Worker] = []
         self._alive: tuple[int, int] | None = None
 
@@ -157,7 +157,7 @@ class Pool:
 
     def _end(self, worker: _Worker, *, memory: bool) -> str:
         """Put away a worker that is gone, and say how it ended."""
-        self.lost += 1
+        self.effort.lost += 1
         self._workers.remove(worker)
         code = worker.process.wait()
         worker.connection.close()

@@ -85,11 +85,29 @@ class ShardResult:
     files: Mapping[str, Mapping[str, Any]]
 
 
+@dataclass(slots=True)
+class Effort:
+    """What it took so far.
+
+    Attributes:
+        shards: that stores were joined of.
+        lost: workers that ended in the middle of a shard.
+        copies: shards that were begun a second time, because the first time took so long.
+    """
+
+    shards: int = 0
+    lost: int = 0
+    copies: int = 0
+
+    def since(self, before: Effort) -> Effort:
+        """What was added to it."""
+        return Effort(self.shards - before.shards, self.lost - before.lost, self.copies - before.copies)
+
+
 class Runner(Protocol):
     """Who carries out plans, one at a time."""
 
-    lost: int
-    """Workers that ended in the middle of a shard so far."""
+    effort: Effort
 
     @property
     def size(self) -> int:

@@ -198,18 +198,18 @@ def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(
 ) -> None:
     workspace = workspace_in(tmp_path, chats(tmp_path / "data"))
     alone, _ = built_by(1, workspace, "sft_tokens", pool)
-    before = pool.lost
+    before = pool.effort.lost
 
     def kill_one(folder: Path, name: str, guards: Guards) -> TokenStore:
         """When the first shard is joined, a worker is in the middle of another one."""
-        if name == "train" and pool.lost == before:
+        if name == "train" and pool.effort.lost == before:
             os.kill(pool.processes[0], signal.SIGKILL)
         return open_tokens(folder, name, guards)
 
     monkeypatch.setattr(in_shards, "open_tokens", kill_one)
     together, told = built_by(2, workspace, "sft_tokens", pool)
     assert together == alone
-    assert pool.lost > before
+    assert pool.effort.lost > before
     assert any("workers lost" in what for what in told)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -10,7 +11,12 @@ import pytest
 
 from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
+from prep_assets.defs import materialize
 from prep_assets.engine import state
+from prep_assets.records import cuts
+from prep_assets.workers.pool import Pool
+from prep_assets.workers.shards import Plan, ShardResult, Work
+from prep_assets.workers.staging import carry_out
 from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, run
 
 SFT = DOMAINS["sft"]
@@ -36,6 +42,34 @@ def test_from_nothing_everything_upstream_is_built_and_recorded_in_the_same_run(
             assert [each.passed for each in found] == [True] * len(partitions)
     workspace = Workspace.open()
     assert all(state(workspace, ASSETS[name], each) == "current" for name in ("sft_raw", "sft_tokens") for each in SFT)
+
+
+def test_the_work_of_workers_is_told_of(stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far it is, with the time that is left, while it goes on; how many shards it took, and workers, beside the store."""
+
+    def here(self: Pool, plan: Plan, work: Work) -> Iterator[ShardResult]:
+        for shard in plan.shards:
+            self.effort.lost += shard.number == 1
+            self.effort.copies += shard.number in (2, 3)
+            yield carry_out(shard, work, plan)
+
+    monkeypatch.setattr(Pool, "run_shards", here)
+    monkeypatch.setattr(cuts, "SHARD_BYTES", 500)
+    monkeypatch.setattr(Workspace, "runner", lambda self, family, busy=1: self.pool)
+    monkeypatch.setattr(materialize, "LONG", 0)
+    told: list[str] = []
+    monkeypatch.setattr(dg.DagsterLogManager, "info", lambda self, said, *args, **more: told.append(said))
+    assert run(instance, "sft_tokens", partition="gsm8k").success
+    [metadata] = [each.metadata for each in materializations(instance, "sft_tokens")]
+    assert metadata["shards"].value > 4
+    # a first pass looks for duplicates, and has shards and workers of its own
+    assert [metadata[name].value for name in ("workers_lost", "second_copies")] == [2, 4]
+    [raw] = [each.metadata for each in materializations(instance, "sft_raw")]
+    assert "shards" not in raw
+    lines = [each for each in told if each.startswith("tokenize gsm8k: ")]
+    assert lines[-1].startswith(f"tokenize gsm8k: 100 %, {metadata['shards'].value} of {metadata['shards'].value} shards, ")
+    assert lines[-1].endswith(" 0:00 left, 1 workers lost")
+    assert len(lines) >= 5
 
 
 def test_what_is_there_is_not_built_again(built: Path, instance: dg.DagsterInstance) -> None:

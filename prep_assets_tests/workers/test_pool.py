@@ -58,7 +58,7 @@ def test_workers_stay_from_one_plan_to_the_next(pool, tmp_path):
 def test_a_worker_that_is_killed_has_its_shard_done_by_another(tmp_path):
     with Pool(2) as pool:
         assert squares(pool, plan(tmp_path), partial(works.die_once, at=3, marks=tmp_path)) == [0, 1, 4, 9, 16, 25]
-        assert pool.lost == 1
+        assert pool.effort.lost == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,6 +66,7 @@ def joined(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Sh
             with guards.open(refused) as lines:
                 streams.quarantine.append(lines, result.counts["refused"])
         add(total, result.counts["encoded"])
+    runner.effort.shards += len(shards)
     return total
 
 
@@ -85,11 +86,11 @@ def _encode_shard(task: Any, folder: Path, *, encode: Encode, dtypes: Mapping[st
 def told(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Shard], work: Work, payload: Path) -> Iterator[ShardResult]:
     """The results, while progress is told of them."""
     plan = Plan(shards, staging(payload) / key_of(work))
-    done, pace, total = 0, Pace(), plan.size
+    done, pace, total, before = 0, Pace(), plan.size, replace(runner.effort)
     for number, result in enumerate(carried_out(runner, plan, work), 1):
         yield result
         done += result.shard.size
-        lost = f", {runner.lost} workers lost" if runner.lost else ""
+        lost = f", {count} workers lost" if (count := runner.effort.since(before).lost) else ""
         workspace.progress(f"{doing}: {number:,} of {len(plan.shards):,} shards, {pace.said(done, total)}{lost}", done, total)
 
 
