@@ -1,6 +1,7 @@
 """``make bench``: our builds and those of others on the same text, in turns, and the table of ``docs/performance.md``.
 
-    python benchmarks/run.py [--only pretrain] [--sizes 1 4] [--tokenizers DIR…] [--text FILE.jsonl] [--chats FILE.jsonl] [--peers PYTHON] [--write]
+    python benchmarks/run.py [--only pretrain] [--sizes 1 4] [--tokenizers DIR…] [--text FILE.jsonl] [--chats FILE.jsonl] [--peers PYTHON]
+        [--megatron CHECKOUT] [--write]
 
 ``PYTHON`` is the interpreter of an environment with datatrove and TRL; without them, their lines say so. What was measured is kept in `results.jsonl` of the
 work folder as each round ends, and corpora are made once, so that a run that was broken off loses only its last round. A benchmark is a
@@ -37,6 +38,7 @@ class Options:
     text: Path | None
     chats: Path | None
     peers: str
+    megatron: str
     rounds: int
 
 
@@ -56,6 +58,12 @@ def pretrain(options: Options) -> Iterator[Table]:
             if size == options.sizes[0]:
                 cases.append(Case("`tokenizers` in batches of 1,000", [sys.executable, script, "plain", *common]))
                 cases.append(Case("datatrove", [options.peers, script, "datatrove", *common]))
+                if options.megatron:
+                    cases.append(
+                        Case(
+                            "Megatron-LM, `--use-gigatoken`, 2 workers", [options.peers, script, "megatron", *common, "2", options.megatron]
+                        )
+                    )
             yield Table(f"Pretraining, {tokenizer.name}, {size}×", cases, options.rounds)
 
 
@@ -105,13 +113,14 @@ def main() -> None:
     parser.add_argument("--text", type=Path)
     parser.add_argument("--chats", type=Path, help="JSON lines with messages")
     parser.add_argument("--peers", default=sys.executable)
+    parser.add_argument("--megatron", default="", help="a checkout of Megatron-LM, which PyPI's package leaves its tool out of")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "prep-assets-bench")
     parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     tokenizers = tuple(path.resolve() for path in given.tokenizers)
-    options = Options(given.folder, tuple(given.sizes), tokenizers, given.text, given.chats, given.peers, given.rounds)
+    options = Options(given.folder, tuple(given.sizes), tokenizers, given.text, given.chats, given.peers, given.megatron, given.rounds)
     for name in [given.only] if given.only else sorted(BENCHMARKS):
         for table in BENCHMARKS[name](options):
             lines = [f"### {table.title}", "", *rows_of(table, measure(table, options.folder / "results.jsonl"))]
