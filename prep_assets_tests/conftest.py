@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from prep_assets.disk import columns
 from prep_assets_tests.effort import SOAK, examples, without_fsync
 
 # a shared machine may be slow at any moment, which says nothing about the code; in CI the same examples are tried each time
@@ -35,6 +37,15 @@ def real_data() -> Path:
     if not Path(named).is_dir():
         pytest.fail(f"PREP_ASSETS_TEST_DATA names {named}, which is not a folder")
     return Path(named)
+
+
+@pytest.fixture(scope="module")
+def short_stretches() -> Iterator[None]:
+    """Columns of numbers are worked on 7 elements at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "STRETCH", 7)
+        patch.setattr(columns, "DIGIT", 8)
+        yield
 
 
 def pytest_configure() -> None:

@@ -23,6 +23,7 @@ from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.assets.writing.packed_images import write_images
 from prep_assets.assets.writing.tokens import ids_dtype
 from prep_assets.config.models import Sft
+from prep_assets.disk.columns import at, made, sizes, stretches, sums, where
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.proofs.images import check_images
@@ -87,7 +88,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
         for name in domains
     }
     mixture = mix(
-        {name: np.diff(store.ends, prepend=0) for name, store in stores.items()},
+        {name: sizes(store.ends) for name, store in stores.items()},
         weights=options.weights if split == "train" else None,
         epochs=options.epochs if split == "train" else None,
         max_items=options.max_items if split == "train" else None,
@@ -109,7 +110,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
         )
     trained = _write_rows(workspace, table, plan, ordered, starts, loss, payload)
     fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
-    fields |= {"source": mixture.domain[plan.record], "record": mixture.record[plan.record]}
+    fields |= {"source": at(mixture.domain, plan.record), "record": at(mixture.record, plan.record)}
     write_documents(payload, table, fields, mixture.domains, options.row_len)
     images = write_images(payload, table, plan, mixture, ordered)
     left_out = int(plan.dropped[:, 2].sum())
@@ -123,7 +124,10 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
         **images,
     }
     # of the rows, not of what was offered: packing may leave tokens out
-    used = np.bincount(mixture.domain[plan.record], plan.length, len(mixture.domains))
+    source, length = fields["source"], plan.length
+    used = sum(
+        (np.bincount(source[part], length[part], len(mixture.domains)) for part in stretches(len(source))), np.zeros(len(mixture.domains))
+    )
     shares = {f"share_{name}": float(tokens) / max(1, plan.used) for name, tokens in zip(mixture.domains, used, strict=True)}
     return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
 
@@ -140,11 +144,16 @@ def _end_to_end(stores: Sequence[TokenStore], key: str) -> Segmented:
 def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np.int64]:
     """Where each record of the mixture starts in the domains' token streams laid end to end."""
     base = np.concatenate([np.zeros(1, np.int64), np.cumsum([store.tokens for store in stores])])
-    starts = np.empty(len(mixture.record), np.int64)
-    for number, store in enumerate(stores):
-        here = mixture.domain == number
-        starts[here] = base[number] + store.starts[mixture.record[here]]
-    return starts
+
+    def begins(part: slice) -> npt.NDArray[np.int64]:
+        found = base[mixture.domain[part]]
+        for number, store in enumerate(stores):
+            here = np.flatnonzero(mixture.domain[part] == number)
+            record = mixture.record[part][here]
+            found[here] += np.where(record > 0, store.ends[record - 1], 0)
+        return found
+
+    return made(len(mixture.record), begins)
 
 
 def _without_untrained_rows(plan: PackPlan, loss: Segmented, starts: npt.NDArray[np.int64]) -> tuple[PackPlan, int]:
@@ -154,21 +163,15 @@ def _without_untrained_rows(plan: PackPlan, loss: Segmented, starts: npt.NDArray
         keep[rows] = (gather_rows(loss, starts, plan, rows, fill=0) != 0).any(axis=1)
     if keep.all():
         return plan, 0
-    member = keep[plan.row]
-    gone = np.stack([plan.record[~member], plan.start[~member], plan.length[~member]], axis=1)
+    member = made(len(plan.row), lambda part: keep[plan.row[part]], bool)
+    left, out = where(member), where(~member)
+    gone = np.stack([plan.record[out], plan.start[out], plan.length[out]], axis=1)
     dropped = np.concatenate([plan.dropped, gone])
     dropped = dropped[np.lexsort((dropped[:, 1], dropped[:, 0]))]
-    renumbered = (np.cumsum(keep) - 1)[plan.row[member]]
-    kept = PackPlan(
-        plan.row_len,
-        int(keep.sum()),
-        renumbered,
-        plan.record[member],
-        plan.start[member],
-        plan.length[member],
-        plan.row_offset[member],
-        dropped,
-    )
+    number = sums(keep)
+    renumbered = made(len(left), lambda part: number[plan.row[left[part]]] - 1)
+    record, start, length, row_offset = (at(column, left) for column in (plan.record, plan.start, plan.length, plan.row_offset))
+    kept = PackPlan(plan.row_len, int(keep.sum()), renumbered, record, start, length, row_offset, dropped)
     return kept, int(gone[:, 2].sum())
 
 

@@ -11,11 +11,12 @@ The steps are therefore counted in runs and ranges, and never more than the piec
 
 from __future__ import annotations
 
+from array import array
 from typing import Protocol
 
 import numpy as np
 
-from prep_assets.packing.pieces import within
+from prep_assets.disk.columns import before, made, where
 from prep_assets.packing.plan import Ints
 
 
@@ -36,17 +37,17 @@ def place(lengths: Ints, row_len: int, rows: OpenRows) -> Ints:
         lengths: int64[P], longest first, none longer than `row_len`.
         rows: an empty `OpenRows`, which decides between first fit and best fit.
     """
-    begins = np.flatnonzero(np.diff(lengths, prepend=row_len + 1))
+    begins = where(made(lengths.size, lambda part: lengths[part] != before(lengths, part, row_len + 1), bool))
     counts = np.diff(begins, append=lengths.size)
-    blocks: list[tuple[int, int, int]] = []
+    blocks = array("q")
     opened = 0
     for length, count in zip(lengths[begins].tolist(), counts.tolist(), strict=True):
         opened = _place_run(length, count, row_len, opened, rows, blocks)
-    return _rows_of(blocks)
+    return _rows_of(np.frombuffer(blocks, np.int64).reshape(-1, 3))
 
 
-def _place_run(length: int, count: int, row_len: int, opened: int, rows: OpenRows, blocks: list[tuple[int, int, int]]) -> int:
-    """Place `count` pieces of `length`, append (first row, rows, pieces in each) to `blocks`; return how many rows are open now."""
+def _place_run(length: int, count: int, row_len: int, opened: int, rows: OpenRows, blocks: array[int]) -> int:
+    """Place `count` pieces of `length`, append first row, rows and pieces in each to `blocks`; return how many rows are open now."""
     while count:
         found = rows.take(length)
         if found is None:
@@ -56,7 +57,7 @@ def _place_run(length: int, count: int, row_len: int, opened: int, rows: OpenRow
         space, first, stop = found
         each = min(space // length, count)
         filled = min(stop - first, count // each)
-        blocks.append((first, filled, each))
+        blocks.extend((first, filled, each))
         rows.put(space - each * length, first, first + filled)
         if first + filled < stop:
             rows.put(space, first + filled, stop)
@@ -64,7 +65,16 @@ def _place_run(length: int, count: int, row_len: int, opened: int, rows: OpenRow
     return opened
 
 
-def _rows_of(blocks: list[tuple[int, int, int]]) -> Ints:
-    first, rows, each = np.array(blocks, dtype=np.int64).reshape(-1, 3).T
-    pieces = rows * each
-    return np.repeat(first, pieces) + within(pieces) // np.repeat(each, pieces)
+def _rows_of(blocks: Ints) -> Ints:
+    """The row of each piece; a block may be longer than a stretch."""
+    first, _, each = blocks.T
+    ends = np.cumsum(blocks[:, 1] * each)
+
+    def rows(part: slice) -> Ints:
+        place = np.arange(part.start, part.stop)
+        block = np.searchsorted(ends, place, "right")
+        begin = ends[block] - blocks[block, 1] * each[block]
+        found: Ints = first[block] + (place - begin) // each[block]
+        return found
+
+    return made(int(ends[-1]) if ends.size else 0, rows)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from math import isfinite
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import at, joined, made, order, sums, zeros
+from prep_assets.disk.faults import free_bytes
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.packing.pieces import checked_lengths
 from prep_assets.packing.plan import Ints
-from prep_assets.workers.count import free_memory
 
-BYTES_OF_A_RECORD = 128
-"""What the choice, the order and the plan of a record take, about."""
+BYTES_OF_A_RECORD = 256
+"""What the choice, the order and the plan of a record take on disk, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +84,21 @@ def mix(
     domains = tuple(sorted(lengths))
     known = {name: checked_lengths(lengths[name], f"lengths of domain {name!r}") for name in domains}
     _check_numbers(domains, weights, epochs, max_items)
-    _check_memory({name: _offered(known[name].size, (max_items or {}).get(name), (epochs or {}).get(name, 1.0)) for name in domains})
+    _check_room({name: _offered(known[name].size, (max_items or {}).get(name), (epochs or {}).get(name, 1.0)) for name in domains})
     streams = {name: _stream(seed, name) for name in domains}
     chosen = {
         name: _offer(known[name].size, (max_items or {}).get(name), (epochs or {}).get(name, 1.0), streams[name] if shuffle else None)
         for name in domains
     }
     if weights is not None:
-        chosen = _take_shares({name: known[name][chosen[name]] for name in domains}, chosen, weights)
-    domain = np.repeat(np.arange(len(domains)), [chosen[name].size for name in domains])
-    record = _joined([chosen[name] for name in domains])
-    tokens = _joined([known[name][chosen[name]] for name in domains])
-    order = np.arange(domain.size)
-    if shuffle and domains:
-        places = [streams[name].random_raw(chosen[name].size) for name in domains]
-        order = np.argsort(np.concatenate(places), kind="stable")
-    return Mixture(domains, domain[order], record[order], tokens[order], _shares(domains, domain, tokens))
+        chosen = _take_shares({name: at(known[name], chosen[name]) for name in domains}, chosen, weights)
+    numbers = joined([np.broadcast_to(number, chosen[name].size) for number, name in enumerate(domains)])
+    record, offered = joined(list(chosen.values())), [at(known[name], chosen[name]) for name in domains]
+    tokens = joined(offered)
+    if not (shuffle and domains):
+        return Mixture(domains, numbers, record, tokens, _shares(domains, offered))
+    shuffled = order(joined([_drawn(streams[name], chosen[name].size) for name in domains], np.uint64))
+    return Mixture(domains, at(numbers, shuffled), at(record, shuffled), at(tokens, shuffled), _shares(domains, offered))
 
 
 def _offered(records: int, max_items: int | None, epochs: float) -> int:
@@ -104,16 +106,18 @@ def _offered(records: int, max_items: int | None, epochs: float) -> int:
     return int((records if max_items is None else min(records, max_items)) * epochs + 0.5)
 
 
-def _check_memory(offered: Mapping[str, int]) -> None:
+def _check_room(offered: Mapping[str, int]) -> None:
     """Raises:
-    ConfigError: the plan would take more memory than there is.
+    ConfigError: the plan would take more room for temporary files than there is.
     """
-    needed, free = BYTES_OF_A_RECORD * sum(offered.values()), free_memory()
+    folder = Path(tempfile.gettempdir())
+    needed, free = BYTES_OF_A_RECORD * sum(offered.values()), free_bytes(folder)
     if needed > free:
         name = max(offered, key=lambda name: offered[name])
         raise ConfigError(
             f"the mixture would have {sum(offered.values()):,} records, {offered[name]:,} of domain {name!r}: its plan takes about "
-            f"{needed / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} GiB are free. Lower epochs or max_items, or use a larger machine"
+            f"{needed / 2**30:,.1f} GiB of temporary files, {free / 2**30:,.1f} GiB are free at {folder}. Lower epochs or max_items, or set "
+            "TMPDIR to a larger disk"
         )
 
 
@@ -121,9 +125,11 @@ def _offer(records: int, max_items: int | None, epochs: float, stream: np.random
     """The records that a domain offers, pass after pass."""
     offered = records if max_items is None else min(records, max_items)
     total = _offered(records, max_items, epochs)
-    pool = _shuffled(np.arange(records), stream)[:offered]
-    passes = [_shuffled(pool, stream)[: total - done] for done in range(0, total, max(offered, 1))]
-    return _joined(passes)
+    pool = _shuffled(made(records, lambda part: np.arange(part.start, part.stop)), stream)[:offered]
+    offer = zeros(total)
+    for done in range(0, total, max(offered, 1)):
+        offer[done : done + offered] = _shuffled(pool, stream)[: total - done]
+    return offer
 
 
 def _take_shares(tokens: Mapping[str, Ints], offered: Mapping[str, Ints], weights: Mapping[str, float]) -> dict[str, Ints]:
@@ -144,7 +150,7 @@ def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
     """How many of the first records have, together, nearest to `target` tokens; the fewer on a tie."""
     if not target:
         return 0
-    ends = np.cumsum(tokens)
+    ends = sums(tokens)
     below = int(np.searchsorted(ends, int(target), side="right"))
     so_far = int(ends[below - 1]) if below else 0
     count = below if below == tokens.size or target - so_far <= int(ends[below]) - target else below + 1
@@ -156,13 +162,10 @@ def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
     return count
 
 
-def _shares(domains: tuple[str, ...], domain: Ints, tokens: Ints) -> tuple[DomainShare, ...]:
-    whole = int(tokens.sum())
-    by_domain = [tokens[domain == number] for number in range(len(domains))]
-    return tuple(
-        DomainShare(name, mine.size, int(mine.sum()), int(mine.sum()) / whole if whole else 0.0)
-        for name, mine in zip(domains, by_domain, strict=True)
-    )
+def _shares(domains: tuple[str, ...], offered: Sequence[Ints]) -> tuple[DomainShare, ...]:
+    tokens = [int(mine.sum()) for mine in offered]
+    whole = max(1, sum(tokens))
+    return tuple(DomainShare(name, mine.size, count, count / whole) for name, mine, count in zip(domains, offered, tokens, strict=True))
 
 
 def _check_numbers(
@@ -186,9 +189,10 @@ def _stream(seed: int, domain: str) -> np.random.PCG64:
     return np.random.PCG64(int.from_bytes(sha256(f"{seed}/{domain}".encode()).digest(), "big"))
 
 
+def _drawn(stream: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
+    """The next raw outputs of a generator."""
+    return made(count, lambda part: stream.random_raw(part.stop - part.start), np.uint64)
+
+
 def _shuffled(values: Ints, stream: np.random.PCG64 | None) -> Ints:
-    return values if stream is None else values[np.argsort(stream.random_raw(values.size), kind="stable")]
-
-
-def _joined(parts: list[Ints]) -> Ints:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    return values if stream is None else at(values, order(_drawn(stream, values.size)))

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import at, before, made, stretches, sums, where, zeros
 from prep_assets.errors import PrepAssetsError
 from prep_assets.packing.plan import Ints
 
@@ -31,9 +32,9 @@ class Pieces:
     size: Ints
     dropped: Ints
 
-    def at(self, index: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Pieces:
+    def at(self, index: Ints) -> Pieces:
         """These pieces, in this order; `dropped` stays."""
-        return Pieces(self.record[index], self.start[index], self.length[index], self.size[index], self.dropped)
+        return Pieces(at(self.record, index), at(self.start, index), at(self.length, index), at(self.size, index), self.dropped)
 
 
 def checked_lengths(lengths: npt.ArrayLike, what: str = "lengths") -> Ints:
@@ -45,8 +46,8 @@ def checked_lengths(lengths: npt.ArrayLike, what: str = "lengths") -> Ints:
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise PrepAssetsError(f"{what} must be a one-dimensional array of integers, got {array.dtype}{list(array.shape)}")
-    array = array.astype(np.int64)
-    empty = np.flatnonzero(array < 1)
+    array = array if array.dtype == np.int64 else made(array.size, lambda part: array[part])
+    empty = where(made(array.size, lambda part: array[part] < 1, bool))
     if empty.size:
         first = ", ".join(map(str, empty[:5])) + (", …" if empty.size > 5 else "")
         raise PrepAssetsError(
@@ -62,7 +63,7 @@ def cut_to_rows(lengths: Ints, row_len: int, overlong: Overlong) -> Pieces:
     Raises:
         PrepAssetsError: there are such documents and `overlong` is ``"raise"``.
     """
-    long = lengths > row_len
+    long = made(lengths.size, lambda part: lengths[part] > row_len, bool)
     if overlong == "raise" and long.any():
         raise PrepAssetsError(
             f"{int(long.sum())} of {lengths.size} documents are longer than a row of {row_len} tokens; the longest is record "
@@ -70,22 +71,34 @@ def cut_to_rows(lengths: Ints, row_len: int, overlong: Overlong) -> Pieces:
             "documents, or set overlong to 'truncate', 'split' or 'drop'"
         )
     if overlong == "split":
-        return _split(lengths, row_len)
-    record = np.arange(lengths.size)
+        return cut(lengths, row_len, made(lengths.size, lambda part: -(-lengths[part] // row_len)))
+    cut_short = where(long)
     if overlong == "drop":
-        kept, gone = np.flatnonzero(~long), np.flatnonzero(long)
-        dropped = np.stack([gone, np.zeros_like(gone), lengths[gone]], axis=1)
-        return Pieces(kept, np.zeros_like(kept), lengths[kept], lengths[kept], dropped)
-    cut = np.flatnonzero(long)
-    dropped = np.stack([cut, np.full_like(cut, row_len), lengths[cut] - row_len], axis=1)
-    return Pieces(record, np.zeros_like(record), np.minimum(lengths, row_len), lengths, dropped)
+        kept = where(made(lengths.size, lambda part: ~long[part], bool))
+        short = at(lengths, kept)
+        dropped = np.stack([cut_short, np.zeros_like(cut_short), lengths[cut_short]], axis=1)
+        return Pieces(kept, zeros(kept.size), short, short, dropped)
+    record = made(lengths.size, lambda part: np.arange(part.start, part.stop))
+    dropped = np.stack([cut_short, np.full_like(cut_short, row_len), lengths[cut_short] - row_len], axis=1)
+    return Pieces(record, zeros(record.size), made(record.size, lambda part: np.minimum(lengths[part], row_len)), lengths, dropped)
 
 
-def _split(lengths: Ints, row_len: int) -> Pieces:
-    parts = -(-lengths // row_len)
-    record = np.repeat(np.arange(lengths.size), parts)
-    start = within(parts) * row_len
-    length = np.minimum(row_len, lengths[record] - start)
+def cut(lengths: Ints, row_len: int, parts: Ints, shift: Ints | None = None) -> Pieces:
+    """Records cut into so many parts each, where a stream has a border every `row_len` tokens.
+
+    Args:
+        shift: int64[N], how far behind a border each record begins; `None`: every one begins at a border.
+    """
+    ends = sums(parts)
+    count = int(ends[-1]) if ends.size else 0
+    record, start, length = zeros(count), zeros(count), zeros(count)
+    for part in stretches(lengths.size):
+        first = before(ends, part, 0)
+        here = slice(int(first[0]), int(ends[part.stop - 1]))
+        of, number = np.repeat(np.arange(part.start, part.stop), parts[part]), within(parts[part])
+        behind = 0 if shift is None else shift[of]
+        start[here] = np.maximum(0, number * row_len - behind)
+        record[here], length[here] = of, np.minimum(lengths[of], (number + 1) * row_len - behind) - start[here]
     return Pieces(record, start, length, length, nothing_dropped())
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import before, joined, stretches, together, zeros
 from prep_assets.errors import CheckFailed, ConfigError
 
 Ints = npt.NDArray[np.int64]
@@ -84,7 +85,6 @@ class PackPlan:
         _check_shapes(self)
         _check_rows(self)
         _check_tokens(self, np.asarray(lengths, dtype=np.int64))
-        _check_order(self)
 
 
 def _check_shapes(plan: PackPlan) -> None:
@@ -93,50 +93,108 @@ def _check_shapes(plan: PackPlan) -> None:
         raise CheckFailed(f"the members' arrays must all have shape (M,), got {shapes}")
     if plan.dropped.ndim != 2 or plan.dropped.shape[1] != 3:
         raise CheckFailed(f"dropped must have shape (K, 3), got {plan.dropped.shape}")
-    dropped = plan.dropped[:, 2]
-    _require(plan.length >= 1, lambda i: f"member {i} has length {plan.length[i]}, must be at least 1")
-    _require(dropped >= 1, lambda i: f"dropped piece {i} has length {dropped[i]}, must be at least 1")
+    length, dropped = plan.length, plan.dropped[:, 2]
+    _require(length.size, lambda part: length[part] >= 1, lambda i: f"member {i} has length {length[i]}, must be at least 1")
+    _require(dropped.size, lambda part: dropped[part] >= 1, lambda i: f"dropped piece {i} has length {dropped[i]}, must be at least 1")
 
 
 def _check_rows(plan: PackPlan) -> None:
-    row, offset, end = plan.row, plan.row_offset, plan.row_offset + plan.length
-    _require((row >= 0) & (row < plan.rows), lambda i: f"member {i} is in row {row[i]} of {plan.rows}")
-    _require(np.diff(row) >= 0, lambda i: f"members are not ordered by row: member {i} is in {row[i]}, the next in {row[i + 1]}")
-    members = np.bincount(row, minlength=plan.rows)
-    _require(members > 0, lambda i: f"row {i} of {plan.rows} has no member")
-    before = np.where(np.diff(row, prepend=-1) > 0, 0, np.roll(end, 1))
-    _require(offset >= before, lambda i: f"row {row[i]}: member {i} begins at {offset[i]} and overlaps the one that ends at {before[i]}")
-    _require(offset <= before, lambda i: f"row {row[i]}: a gap from {before[i]} to {offset[i]}, before member {i}")
-    _require(end <= plan.row_len, lambda i: f"row {row[i]} overflows: member {i} ends at {end[i]}, the row has {plan.row_len} places")
+    row, offset, length, members = plan.row, plan.row_offset, plan.length, plan.row.size
+
+    def end(i: int) -> int:
+        return int(offset[i] + length[i])
+
+    def free(part: slice) -> Ints:
+        """Where in its row a member must begin."""
+        return np.where(row[part] > before(row, part, -1), 0, before(offset, part, 0) + before(length, part, 0))
+
+    _require(members, lambda part: (row[part] >= 0) & (row[part] < plan.rows), lambda i: f"member {i} is in row {row[i]} of {plan.rows}")
+    _require(
+        members,
+        lambda part: row[part] >= before(row, part, 0),
+        lambda i: f"members are not ordered by row: member {i - 1} is in {row[i - 1]}, the next in {row[i]}",
+    )
+    _require(
+        members,
+        lambda part: row[part] - before(row, part, -1) <= 1,
+        lambda i: f"row {row[i - 1] + 1 if i else 0} of {plan.rows} has no member",
+    )
+    if plan.rows > (last := int(row[-1]) if members else -1) + 1:
+        raise _wrong(f"row {last + 1} of {plan.rows} has no member")
+    _require(
+        members,
+        lambda part: offset[part] >= free(part),
+        lambda i: f"row {row[i]}: member {i} begins at {offset[i]} and overlaps the one that ends at {free(slice(i, i + 1))[0]}",
+    )
+    _require(
+        members,
+        lambda part: offset[part] <= free(part),
+        lambda i: f"row {row[i]}: a gap from {free(slice(i, i + 1))[0]} to {offset[i]}, before member {i}",
+    )
+    _require(
+        members,
+        lambda part: offset[part] + length[part] <= plan.row_len,
+        lambda i: f"row {row[i]} overflows: member {i} ends at {end(i)}, the row has {plan.row_len} places",
+    )
 
 
 def _check_tokens(plan: PackPlan, lengths: Ints) -> None:
-    record = np.concatenate([plan.record, plan.dropped[:, 0]])
-    start = np.concatenate([plan.start, plan.dropped[:, 1]])
-    length = np.concatenate([plan.length, plan.dropped[:, 2]])
-    _require((record >= 0) & (record < lengths.size), lambda i: f"piece of record {record[i]}, but there are {lengths.size} records")
-    order = np.lexsort((start, record))
-    record, start, end = record[order], start[order], (start + length)[order]
-    new = np.diff(record, prepend=-1) > 0
-    before = np.where(new, 0, np.roll(end, 1))
-    _require(start >= before, lambda i: f"record {record[i]}: tokens {start[i]} to {min(before[i], end[i]) - 1} are in two pieces")
-    _require(start <= before, lambda i: f"record {record[i]}: tokens {before[i]} to {start[i] - 1} are in no row and not in dropped")
-    reached = np.zeros(lengths.size, dtype=np.int64)
-    np.maximum.at(reached, record, end)
-    _require(reached <= lengths, lambda i: f"record {i}: pieces end at {reached[i]}, the record has {lengths[i]} tokens")
-    _require(reached >= lengths, lambda i: f"record {i}: tokens {reached[i]} to {lengths[i] - 1} are in no row and not in dropped")
+    """Pieces in the order of their records: members in that of rows, then what is dropped of the record."""
+    record, start, length = (
+        joined([getattr(plan, name), plan.dropped[:, column]]) for column, name in enumerate(("record", "start", "length"))
+    )
+    _require(
+        record.size,
+        lambda part: (record[part] >= 0) & (record[part] < lengths.size),
+        lambda i: f"piece of record {record[i]}, but there are {lengths.size} records",
+    )
+    reached = zeros(lengths.size)
+    for here in together(record):
+        _check_order(plan, here[here < plan.record.size])
+        here = here[np.lexsort((start[here], record[here]))]
+        _check_pieces(record[here], start[here], start[here] + length[here])
+        np.maximum.at(reached, record[here], start[here] + length[here])
+    _require(
+        lengths.size,
+        lambda part: reached[part] <= lengths[part],
+        lambda i: f"record {i}: pieces end at {reached[i]}, the record has {lengths[i]} tokens",
+    )
+    _require(
+        lengths.size,
+        lambda part: reached[part] >= lengths[part],
+        lambda i: f"record {i}: tokens {reached[i]} to {lengths[i] - 1} are in no row and not in dropped",
+    )
 
 
-def _check_order(plan: PackPlan) -> None:
-    order = np.argsort(plan.record, kind="stable")
-    record, start = plan.record[order], plan.start[order]
-    ordered = (np.diff(record) > 0) | (np.diff(start) > 0)
-    _require(ordered, lambda i: f"record {record[i]}: the piece from {start[i + 1]} comes after the one from {start[i]}")
+def _check_pieces(record: Ints, start: Ints, end: Ints) -> None:
+    """Each begins where the one before ends, the first of a record at 0."""
+    free = np.where(np.diff(record, prepend=-1) > 0, 0, np.roll(end, 1))
+    for wrong, fault in ((start < free, "in two pieces"), (start > free, "in no row and not in dropped")):
+        if wrong.any():
+            i = int(wrong.argmax())
+            low, high = (start[i], min(free[i], end[i])) if start[i] < free[i] else (free[i], start[i])
+            raise _wrong(f"record {record[i]}: tokens {low} to {high - 1} are {fault}")
 
 
-def _require(holds: npt.NDArray[np.bool_], message: Callable[[int], str]) -> None:
-    """Raise with the message of the first place where `holds` is false, and how many there are."""
-    if not holds.all():
-        wrong = np.flatnonzero(~holds)
-        more = f" (and {wrong.size - 1} more like it)" if wrong.size > 1 else ""
-        raise CheckFailed(f"the pack plan is wrong: {message(int(wrong[0]))}{more}. Build the plan again from the same lengths")
+def _check_order(plan: PackPlan, members: Ints) -> None:
+    record, start = plan.record[members], plan.start[members]
+    wrong = (np.diff(record) == 0) & (np.diff(start) < 0)
+    if wrong.any():
+        i = int(wrong.argmax())
+        raise _wrong(f"record {record[i]}: the piece from {start[i + 1]} comes after the one from {start[i]}")
+
+
+def _require(count: int, holds: Callable[[slice], npt.NDArray[np.bool_]], message: Callable[[int], str]) -> None:
+    """Raise with the message of the first of `count` places where something does not hold, and how many there are."""
+    wrong, first = 0, 0
+    for part in stretches(count):
+        places = np.flatnonzero(~holds(part))
+        if places.size and not wrong:
+            first = part.start + int(places[0])
+        wrong += places.size
+    if wrong:
+        raise _wrong(message(first) + (f" (and {wrong - 1} more like it)" if wrong > 1 else ""))
+
+
+def _wrong(what: str) -> CheckFailed:
+    return CheckFailed(f"the pack plan is wrong: {what}. Build the plan again from the same lengths")

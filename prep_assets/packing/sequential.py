@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from prep_assets.packing.pieces import Pieces, nothing_dropped, within
+from prep_assets.disk.columns import made, sums, zeros
+from prep_assets.packing.pieces import Pieces, cut
 from prep_assets.packing.plan import Ints
 
 
@@ -14,15 +15,11 @@ def concatenated(lengths: Ints, row_len: int) -> tuple[Pieces, Ints]:
     A document has one piece in each row it touches. The same stream as ``pack_examples`` of train-llm-from-scratch, before its tail
     is dropped.
     """
-    ends = np.cumsum(lengths)
-    begins = ends - lengths
-    first_row, last_row = begins // row_len, (ends - 1) // row_len
-    parts = last_row - first_row + 1
-    record = np.repeat(np.arange(lengths.size), parts)
-    row = first_row[record] + within(parts)
-    begin = np.maximum(begins[record], row * row_len)
-    length = np.minimum(ends[record], (row + 1) * row_len) - begin
-    return Pieces(record, begin - begins[record], length, length, nothing_dropped()), row
+    ends = sums(lengths)
+    shift = made(lengths.size, lambda part: (ends[part] - lengths[part]) % row_len)
+    pieces = cut(lengths, row_len, made(lengths.size, lambda part: -(-(shift[part] + lengths[part]) // row_len)), shift)
+    placed = sums(pieces.length)
+    return pieces, made(placed.size, lambda part: (placed[part] - 1) // row_len)
 
 
 def next_fit(lengths: Ints, row_len: int) -> Ints:
@@ -30,13 +27,13 @@ def next_fit(lengths: Ints, row_len: int) -> Ints:
 
     Where a row ends depends only on where it begins, so the ends for all possible beginnings are found at once, and then followed.
     """
-    ends = np.cumsum(lengths)
-    stops = np.searchsorted(ends, ends - lengths + row_len, side="right").tolist()
-    opens = np.zeros(lengths.size, dtype=np.int64)
+    ends = sums(lengths)
+    stops = made(lengths.size, lambda part: np.searchsorted(ends, ends[part] - lengths[part] + row_len, side="right")).data
+    opens = zeros(lengths.size, np.uint8)
     begin = 0
-    begins = []
     while begin < lengths.size:
-        begins.append(begin)
+        opens[begin] = 1
         begin = stops[begin]
-    opens[begins] = 1
-    return np.cumsum(opens) - 1
+    rows = sums(opens)
+    rows -= 1
+    return rows

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import at, before, made, order, sums
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.packing.decreasing import OpenRows, place
 from prep_assets.packing.open_rows import BestFit, FirstFit
@@ -57,14 +57,16 @@ def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
     pieces, row = concatenated(lengths, row_len)
     if tail == "pad":
         return _plan(row_len, pieces, row)
-    full = row < int(lengths.sum()) // row_len
-    cut = pieces.at(~full)
+    full = int(np.searchsorted(row, int(lengths.sum()) // row_len))
+    cut = pieces.at(np.arange(full, row.size))
     dropped = np.stack([cut.record, cut.start, cut.length], axis=1)
-    return _plan(row_len, replace(pieces.at(full), dropped=dropped), row[full])
+    kept = Pieces(pieces.record[:full], pieces.start[:full], pieces.length[:full], pieces.size[:full], dropped)
+    return _plan(row_len, kept, row[:full])
 
 
 def _decreasing(row_len: int, pieces: Pieces, *, first_fit: bool) -> PackPlan:
-    longest_first = pieces.at(np.argsort(-pieces.size, kind="stable"))
+    most = int(pieces.size.max(initial=0))
+    longest_first = pieces.at(order(made(pieces.size.size, lambda part: most - pieces.size[part])))
     rows: OpenRows = FirstFit(_most_rows(pieces.length, row_len)) if first_fit else BestFit(row_len)
     return _plan(row_len, longest_first, place(longest_first.length, row_len, rows))
 
@@ -76,12 +78,22 @@ def _most_rows(lengths: Ints, row_len: int) -> int:
 
 def _plan(row_len: int, pieces: Pieces, row: Ints) -> PackPlan:
     """The plan of pieces in the order in which they were placed, given the row of each."""
-    order = np.argsort(row, kind="stable")
-    row, length = row[order], pieces.length[order]
-    before = np.cumsum(length) - length
+    by_row = order(row)
+    row, length = at(row, by_row), at(pieces.length, by_row)
+    ends = sums(length)
+    begin = 0
+
+    def offsets(part: slice) -> Ints:
+        nonlocal begin
+        begins = before(ends, part, 0)
+        opens = np.where(row[part] != before(row, part, -1), begins, begin)
+        found = begins - np.maximum.accumulate(opens)
+        begin = int(begins[-1] - found[-1])
+        return found
+
+    row_offset = made(row.size, offsets)
     rows = int(row[-1]) + 1 if row.size else 0
-    row_offset = before - before[np.searchsorted(row, np.arange(rows))][row]
-    return PackPlan(row_len, rows, row, pieces.record[order], pieces.start[order], length, row_offset, pieces.dropped)
+    return PackPlan(row_len, rows, row, at(pieces.record, by_row), at(pieces.start, by_row), length, row_offset, pieces.dropped)
 
 
 def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import at, joined, made, order, sums
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -38,31 +40,36 @@ def expected_order(lengths: Mapping[str, Ints], packing: Mapping[str, Any]) -> O
     draws = {name: np.random.PCG64(int(hashlib.sha256(f"{packing['seed']}/{name}".encode()).hexdigest(), 16)) for name in names}
     records = {name: _records(len(lengths[name]), name, packing, draws[name] if shuffle else None) for name in names}
     if packing.get("weights"):
-        tokens = {name: np.concatenate([[0], np.cumsum(lengths[name][records[name]])]) for name in names}
+        ends = {name: joined([np.zeros(1, np.int64), sums(at(lengths[name], records[name]))]) for name in names}
         shares = {name: Fraction(packing["weights"][name]) for name in names}
-        total = min(Fraction(int(tokens[name][-1])) / shares[name] for name in names if shares[name])
-        records = {name: records[name][: _nearest(tokens[name], shares[name] * total)] for name in names}
-    source = np.concatenate([np.full(len(records[name]), number) for number, name in enumerate(names)] or [np.zeros(0, np.int64)])
-    record = np.concatenate([*records.values(), np.zeros(0, np.int64)]).astype(np.int64)
-    length = np.concatenate([*(lengths[name][records[name]] for name in names), np.zeros(0, np.int64)]).astype(np.int64)
-    if shuffle and len(record):
-        rank = np.concatenate([draws[name].random_raw(len(records[name])) for name in names])
-        order = np.argsort(rank, kind="stable")
-        source, record, length = source[order], record[order], length[order]
-    return Order(source.astype(np.int64), record, length)
+        total = min(Fraction(int(ends[name][-1])) / shares[name] for name in names if shares[name])
+        records = {name: records[name][: _nearest(ends[name], shares[name] * total)] for name in names}
+    found = Order(
+        joined([np.broadcast_to(number, len(records[name])) for number, name in enumerate(names)]),
+        joined(list(records.values())),
+        joined([at(lengths[name], records[name]) for name in names]),
+    )
+    if not shuffle:
+        return found
+    shuffled = order(joined([_ranks(draws[name], len(records[name])) for name in names], np.uint64))
+    return Order(*(at(column, shuffled) for column in (found.source, found.record, found.length)))
 
 
 def _records(count: int, name: str, packing: Mapping[str, Any], draw: np.random.PCG64 | None) -> Ints:
     """What a domain offers, pass after pass."""
     most = (packing.get("max_items") or {}).get(name, count)
-    pool = np.arange(count) if draw is None else np.argsort(draw.random_raw(count), kind="stable")
+    pool = made(count, lambda part: np.arange(part.start, part.stop)) if draw is None else order(_ranks(draw, count))
     pool = pool[:most]
-    left, passes = int(len(pool) * (packing.get("epochs") or {}).get(name, 1.0) + 0.5), [np.zeros(0, np.int64)]
+    left, passes = int(len(pool) * (packing.get("epochs") or {}).get(name, 1.0) + 0.5), list[Ints]()
     while left > 0:
-        one = pool if draw is None else pool[np.argsort(draw.random_raw(len(pool)), kind="stable")]
+        one = pool if draw is None else at(pool, order(_ranks(draw, len(pool))))
         passes.append(one[:left])
         left -= len(pool)
-    return np.concatenate(passes).astype(np.int64)
+    return joined(passes)
+
+
+def _ranks(draw: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
+    return made(count, lambda part: draw.random_raw(part.stop - part.start), np.uint64)
 
 
 def _nearest(ends: Ints, target: Fraction) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from prep_assets.disk.columns import together
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -52,10 +53,13 @@ def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore], *, once:
 
 
 def _used_twice(documents: Mapping[str, np.ndarray]) -> bool:
-    order = np.lexsort((documents["start"], documents["record"], documents["source"]))
-    source, record, start, length = (documents[field][order] for field in ("source", "record", "start", "length"))
-    same = (np.diff(source) == 0) & (np.diff(record) == 0)
-    return bool((same & (start[1:] < (start + length)[:-1])).any())
+    for here in together(documents["record"]):
+        here = here[np.lexsort([documents[field][here] for field in ("start", "record", "source")])]
+        source, record, start, length = (documents[field][here] for field in ("source", "record", "start", "length"))
+        same = (np.diff(source) == 0) & (np.diff(record) == 0)
+        if (same & (start[1:] < (start + length)[:-1])).any():
+            return True
+    return False
 
 
 def _failed(packed: PackedStore, row: int, what: str, checked: int, at: int = -1) -> Verdict:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.arrays import numbers
+from prep_assets.disk.columns import joined, made, stretches, sums, together, zeros
 from prep_assets.proofs.mixture import Ints, Order, expected_order
 from prep_assets.proofs.verdict import Verdict, Worst
 
@@ -32,14 +34,17 @@ def check_mixture(
         packing: the options.
         claimed: ``tokens_left_out`` and ``tokens_in_untrained_rows`` as the manifest counts them, and ``share_<domain>``.
     """
-    found = {field: np.asarray(documents[field]).astype(np.int64) for field in ("source", "record", "start", "length")}
+    found = {field: np.asarray(documents[field]) for field in ("source", "record", "start", "length")}
     numbers: dict[str, float] = {"records_expected": 0, "tokens_packed": int(found["length"].sum()), "tokens_untrained": 0}
     if list(sources) != sorted(lengths):
         return _failed(numbers, "domains", f"the table is of {list(sources)}, the configuration of {sorted(lengths)}")
+    known = [len(lengths[name]) for name in sources]
+    if (stranger := _stranger(found, known)) is not None:
+        return _failed(numbers, "documents", stranger)
     order = expected_order(lengths, packing)
     numbers["records_expected"] = len(order.record)
     pieces = _usable(order, packing)
-    for source, record, start, end, surplus in _differences(pieces, found):
+    for source, record, start, end, surplus in _differences(pieces, found, known):
         name = f"{sources[source]} record {record:,}"
         if surplus > 0:
             return _failed(numbers, name, f"tokens {start:,} to {end:,} are {surplus} times more in the table than the options ask for")
@@ -60,20 +65,53 @@ def _failed(numbers: Mapping[str, float], where: str, what: str) -> Verdict:
 
 def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
     """The part of each record that the strategy packs: from 0, so many tokens."""
-    row_len, length = int(packing["row_len"]), order.length
+    row_len, whole = int(packing["row_len"]), order.length
+    length: Callable[[slice], Ints]
     if packing["strategy"] == "concat":
-        ends = np.cumsum(length)
+        ends = sums(whole)
         total = int(ends[-1]) if len(ends) else 0
         limit = total // row_len * row_len if packing["tail"] == "drop" else total
-        length = np.clip(limit - (ends - length), 0, length)
-    elif packing["strategy"] != "bfd_split":
-        long = length > row_len
-        length = np.where(long, {"truncate": row_len, "drop": 0}.get(packing["overlong"], length), length)
-    return {"source": order.source, "record": order.record, "start": np.zeros(len(length), np.int64), "length": length.astype(np.int64)}
+
+        def length(part: slice) -> Ints:
+            left: Ints = limit - (ends[part] - whole[part])
+            return np.minimum(np.maximum(left, 0), whole[part])
+    elif packing["strategy"] != "bfd_split" and packing["overlong"] in ("truncate", "drop"):
+        instead = row_len if packing["overlong"] == "truncate" else 0
+
+        def length(part: slice) -> Ints:
+            return np.where(whole[part] > row_len, instead, whole[part])
+    else:
+        return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": whole}
+    return {"source": order.source, "record": order.record, "start": zeros(len(whole)), "length": made(len(whole), length)}
 
 
-def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tuple[int, int, int, int, int]]:
-    """Domain, record, start and end of every stretch that is in the table more or less often than wanted, and by how much."""
+def _stranger(found: Mapping[str, Ints], known: Sequence[int]) -> str | None:
+    """A piece of a record that no domain has."""
+    counts = np.array(known, np.int64)
+    for part in stretches(len(found["record"])):
+        source, record = found["source"][part], found["record"][part]
+        sound = (source >= 0) & (source < len(counts))
+        wrong = ~sound | (record < 0) | (record >= counts[np.where(sound, source, 0)])
+        if wrong.any():
+            at = int(wrong.argmax())
+            return f"piece {part.start + at:,} is of record {record[at]:,} of domain {source[at]}, where there is none"
+    return None
+
+
+def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints], known: Sequence[int]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Domain, record, start and end of every stretch that is in the table more or less often than wanted, and by how much, some records at a time."""
+    first = np.cumsum([0, *known])
+
+    def keys(pieces: Mapping[str, Ints]) -> Ints:
+        return made(len(pieces["record"]), lambda part: first[pieces["source"][part]] + pieces["record"][part])
+
+    begin = len(found["record"])
+    for here in together(joined([keys(found), keys(wanted)])):
+        mine, others = here[here < begin], here[here >= begin] - begin
+        yield from _surplus({key: column[others] for key, column in wanted.items()}, {key: column[mine] for key, column in found.items()})
+
+
+def _surplus(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tuple[int, int, int, int, int]]:
     parts = [(found, 1), (wanted, -1)]
     edges = [
         (part["source"], part["record"], part["start"] + shift * part["length"], sign * (1 - 2 * shift))
@@ -106,7 +144,10 @@ def _claims(
     if claimed["tokens_in_untrained_rows"] != numbers["tokens_untrained"]:
         said = claimed["tokens_in_untrained_rows"]
         return f"{numbers['tokens_untrained']:,.0f} untrained tokens are left out, the manifest says {said:,} are in rows without loss"
-    tokens = np.bincount(found["source"], found["length"], len(sources))
+    tokens = sum(
+        (np.bincount(found["source"][part], found["length"][part], len(sources)) for part in stretches(len(found["source"]))),
+        np.zeros(len(sources)),
+    )
     for name, count in zip(sources, tokens, strict=True):
         if abs(claimed[f"share_{name}"] - count / max(1, used)) > 1e-9:
             return f"{name} is {count / max(1, used):.4f} of the tokens, the manifest says {claimed[f'share_{name}']:.4f}"
@@ -115,10 +156,10 @@ def _claims(
 
 def _in_order(pieces: Mapping[str, Ints], found: Mapping[str, Ints], row_len: int) -> bool:
     """Whether records stand in the table as in the mixture, but for those that are left out."""
-    wanted = iter(zip(pieces["source"].tolist(), pieces["record"].tolist(), strict=True))
+    wanted = zip(numbers(pieces["source"]), numbers(pieces["record"]), strict=True)
     current: tuple[int, int] | None = None
     before = 0
-    for source, record, start in zip(found["source"].tolist(), found["record"].tolist(), found["start"].tolist(), strict=True):
+    for source, record, start in zip(*(numbers(found[field]) for field in ("source", "record", "start")), strict=True):
         if current != (source, record) or start < before:
             current = next((each for each in wanted if each == (source, record)), None)
             if current is None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import before, sizes, stretches
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -20,7 +21,7 @@ def check_records(
     """A ragged token store: records that are not empty, ids inside the vocabulary, a mask (where there is one) of weights in [0, 1] with
     something trained in every record; with `eos_id`, exactly one end-of-text token in each record, its last, or none where not `ended`; with `bos_id`, one
     begin-of-text token, its first."""
-    lengths = np.diff(store.ends, prepend=0)
+    lengths = sizes(store.ends)
     numbers = {"records": len(store), "tokens": store.tokens}
     if len(lengths) and lengths.min() < 1:
         return _failed(numbers, int(lengths.argmin()), f"{int(lengths.min())} tokens")
@@ -89,9 +90,10 @@ def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Ve
     borders = _border_fault(documents, len(store), store.row_len)
     if borders is not None:
         return Verdict(False, borders, numbers, Worst("documents", borders))
-    used = np.bincount(documents["row"], documents["length"], len(store)).astype(np.int64)
     for first, tokens, mask in store.blocks():
-        padding = np.arange(store.row_len)[None, :] >= used[first : first + len(tokens), None]
+        low, high = np.searchsorted(documents["row"], [first, first + len(tokens)])
+        used = np.bincount(documents["row"][low:high] - first, documents["length"][low:high], len(tokens)).astype(np.int64)
+        padding = np.arange(store.row_len)[None, :] >= used[:, None]
         faults = {
             "an id is outside the vocabulary": ((tokens < 0) | (tokens >= vocabulary_size)).any(axis=1),
             "no token is trained": ~(mask != 0).any(axis=1),
@@ -113,20 +115,25 @@ def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Ve
 
 def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: int) -> str | None:
     row, offset, length = documents["row"], documents["row_offset"], documents["length"]
-    if len(np.unique(row)) != rows or (len(row) and (row.min() < 0 or row.max() >= rows)):
-        return f"pieces lie in {len(np.unique(row)):,} rows, the table has {rows:,}"
-    if (np.diff(row) < 0).any():
-        return f"pieces are not in the order of their rows: one of row {int(row[(np.diff(row) < 0).argmax()]):,} stands before a lower row"
-    end = offset + length
-    first = np.diff(row, prepend=-1) != 0
-    expected = np.where(first, 0, np.roll(end, 1))
-    wrong = (offset != expected) | (length < 1) | (end > row_len)
-    if wrong.any():
-        at = int(wrong.argmax())
-        return f"row {int(row[at]):,}: a piece at {int(offset[at])} of {int(length[at])} tokens, where {int(expected[at])} was the next free place"
     source, record, start = documents["source"], documents["record"], documents["start"]
-    follows = ~first & (source == np.roll(source, 1)) & (record == np.roll(record, 1)) & (start == np.roll(start + length, 1))
-    if follows.any():
-        at = int(follows.argmax())
-        return f"row {int(row[at]):,}: a border at place {int(offset[at])}, inside record {int(record[at]):,} of its domain"
+    there = 0
+    for part in stretches(len(row)):
+        steps = row[part] - before(row, part, -1)
+        if (steps < 0).any():
+            return f"pieces are not in the order of their rows: one of row {int(row[part.start + (steps < 0).argmax() - 1]):,} stands before a lower row"
+        there += int(np.count_nonzero(steps))
+    if there != rows or (len(row) and (row[0] < 0 or row[-1] >= rows)):
+        return f"pieces lie in {there:,} rows, the table has {rows:,}"
+    for part in stretches(len(row)):
+        first, end = row[part] != before(row, part, -1), offset[part] + length[part]
+        expected = np.where(first, 0, before(offset, part, 0) + before(length, part, 0))
+        wrong = (offset[part] != expected) | (length[part] < 1) | (end > row_len)
+        if wrong.any():
+            at, place = part.start + int(wrong.argmax()), int(expected[wrong.argmax()])
+            return f"row {int(row[at]):,}: a piece at {int(offset[at])} of {int(length[at])} tokens, where {place} was the next free place"
+        follows = ~first & (source[part] == before(source, part, -1)) & (record[part] == before(record, part, -1))
+        follows &= start[part] == before(start, part, 0) + before(length, part, 0)
+        if follows.any():
+            at = part.start + int(follows.argmax())
+            return f"row {int(row[at]):,}: a border at place {int(offset[at])}, inside record {int(record[at]):,} of its domain"
     return None

@@ -13,6 +13,8 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import Mixture, mix, pack
 from prep_assets_tests.effort import examples
 
+pytestmark = pytest.mark.usefixtures("short_stretches")
+
 LENGTHS = {"code": [5, 9, 2, 7], "web": [4, 4, 4, 4, 4, 4], "books": [30, 10]}
 DOMAINS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.lists(st.integers(1, 50), min_size=1, max_size=30), min_size=1)
 
@@ -191,7 +193,7 @@ def test_records_without_tokens_are_named_with_their_domain() -> None:
         mix({"a": [1], "b": [3, 0]})
 
 
-def test_a_mixture_that_no_memory_holds_is_refused_before_it_is_made() -> None:
+def test_a_mixture_that_no_disk_holds_is_refused_before_it_is_made() -> None:
     with pytest.raises(
         ConfigError, match=r"the mixture would have 10,000,000,000,005 records, .* of domain 'b': its plan takes about .* GiB"
     ):

@@ -13,6 +13,8 @@ from prep_assets.packing import PackPlan, pack
 from prep_assets_tests.effort import examples
 from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN, problems, rows_of
 
+pytestmark = pytest.mark.usefixtures("short_stretches")
+
 LENGTHS_HERE = [3, 4, 9, 2]
 FIELDS = ("row", "record", "start", "length", "row_offset")
 

@@ -14,6 +14,8 @@ from prep_assets_tests.effort import examples
 from prep_assets_tests.packing import reference
 from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN, dropped_of, problems, rows_of
 
+pytestmark = pytest.mark.usefixtures("short_stretches")
+
 OVERLONG = st.sampled_from(["truncate", "drop", "split"])
 
 

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.disk import columns
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import mix, pack
 from prep_assets.proofs.mixture import expected_order
 from prep_assets.proofs.packed_mixture import check_mixture
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets_tests.peak import peak
 
 NAMES = ("beta", "alpha", "gamma")
 LENGTHS = {name: np.random.default_rng(number).integers(1, 30, 40 + 9 * number) for number, name in enumerate(NAMES)}
@@ -245,3 +247,36 @@ def test_the_tail_of_a_concatenation(row_len: int, last: int | None) -> None:
     books = {"tokens_left_out": 5 - last, "share_a": 2007 / used, "share_b": last / used}
     assert told({"length": np.array([2000, 3, 4, last])}, books, strategy="concat", tail="drop", row_len=row_len).passed
     assert told({}, {}, strategy="concat", tail="pad", row_len=row_len).passed
+
+
+def test_plan_and_check_take_little_more_memory_for_more_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"STRETCH": 1 << 10, "BLOCK": 1 << 12, "DIGIT": 8}.items():
+        monkeypatch.setattr(columns, name, value)
+
+    def packed(records: int) -> int:
+        lengths = {"a": np.random.default_rng(0).integers(20, 30, records), "b": np.full(100, 5)}
+        chosen = {**PLAIN, "strategy": "bfd", "row_len": 1024}
+
+        def work() -> None:
+            mixture = mix(lengths, seed=7)
+            plan = pack(mixture.lengths, 1024, "bfd")
+            plan.check(mixture.lengths)
+            documents = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
+            documents |= {"source": columns.at(mixture.domain, plan.record), "record": columns.at(mixture.record, plan.record)}
+            assert check_mixture(
+                documents,
+                ("a", "b"),
+                lengths,
+                chosen,
+                lambda *_: 0,
+                {"tokens_left_out": 0, "tokens_in_untrained_rows": 0, **_shares(documents)},
+            ).passed
+
+        return peak(work)
+
+    assert packed(40_000) < 2 * packed(10_000)
+
+
+def _shares(documents: dict[str, Any]) -> dict[str, float]:
+    used = np.bincount(documents["source"], documents["length"])
+    return {"share_a": used[0] / used.sum(), "share_b": used[1] / used.sum()}

@@ -63,7 +63,7 @@ def source_records(store: Store, name: str, stream: TokenStore, *, several: bool
         row = next(wanted, None)
         if row is None:
             continue
-        with closing(ahead(read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt))) as blocks:
+        with closing(ahead(read_blocks(file, index, block_bytes=1 << 20, txt=domain.txt))) as blocks:
             for record in (record for block in blocks for record in block.records):
                 while record.row == row:
                     yield at, record_id(file, record.row), record

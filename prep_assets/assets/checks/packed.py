@@ -13,6 +13,7 @@ from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.token_rows import image_verdicts
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Store
+from prep_assets.disk.columns import sizes
 from prep_assets.errors import StoreError
 from prep_assets.proofs.images import check_packed_images
 from prep_assets.proofs.packed_mask import check_pieces
@@ -55,7 +56,7 @@ def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]
     packing, manifest = store.recipe["packing"], store.manifest
     sources, stores = open_documents(store.directory, name)[1], _domains_of(store, name)
     prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
-    lengths = {domain: np.diff(store.ends, prepend=0) for domain, store in stores.items()}
+    lengths = {domain: sizes(store.ends) for domain, store in stores.items()}
     claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
     claimed |= {f"share_{domain}": manifest.metrics[f"{prefix}share_{domain}"] for domain in sources}
     return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), claimed)

@@ -127,7 +127,7 @@ class Reading:
         self.reader.account.check(f"domain {self.name}: schema {self.domain.schema_name!r}")
 
     def examples(
-        self, doing: str, quarantine: Quarantine, *, block_bytes: int = 4 << 20, plain: bool = False
+        self, doing: str, quarantine: Quarantine, *, block_bytes: int = 1 << 20, plain: bool = False
     ) -> Iterator[tuple[list[Item], bool]]:
         """Blocks of examples in the order of the files, and whether they are held out. What is not yielded is in quarantine.
 
