@@ -2,6 +2,10 @@
 
 Every run is a process of its own, and the runs of one size take turns. CPU seconds are told beside the clock's, because they say the same on a
 busy machine. Memory is that of the largest process of a run.
+
+With --ray, what a Ray cluster on this machine takes beside as many workers without it:
+
+    python benchmarks/workers.py rows.jsonl --tokenizer DIR --family pretrain --size 1074 --shards 64 --workers 2 --ray
 """
 
 from __future__ import annotations
@@ -15,12 +19,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import yaml
+from cluster import Head, ray_head
 
 RUN = """
 import sys
@@ -31,7 +38,7 @@ from prep_assets.engine import build
 build(replace(Workspace(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[4])), sys.argv[3], force=True)
 """
 WRITE = """
-import sys
+import json, sys
 from dataclasses import replace
 from pathlib import Path
 from prep_assets.assets import graph
@@ -39,6 +46,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.workers.pool import Pool
 with Pool() as pool:
     workspace = replace(Workspace(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[4]), pool=pool)
+    workspace = workspace.overriding(sys.argv[3].partition("_")[0], {"cluster": json.loads(sys.argv[5])})
     made = graph.EVERY[sys.argv[3]].build(workspace, "rows").propose(again=True)
     print(made.manifest.content_hash)
 """
@@ -90,13 +98,16 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--memory", action="store_true", help="how memory grows, instead of how time shrinks")
+    parser.add_argument("--shards", type=int, help="about how many; left out: one for each 4 MB")
+    parser.add_argument("--ray", action="store_true", help="beside the largest number of workers a Ray cluster of as many processors")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    started = ray_head(max(chosen.workers)) if chosen.ray else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, started as head:
         for scale in (1, 4, 16) if chosen.memory else (1,):
-            compare(Path(folder), chosen, round(chosen.size * 1e6 * scale))
+            compare(Path(folder), chosen, round(chosen.size * 1e6 * scale), head)
 
 
-def compare(folder: Path, chosen: argparse.Namespace, size: int) -> None:
+def compare(folder: Path, chosen: argparse.Namespace, size: int, head: Head | None) -> None:
     """One size: prints a line for each number of workers."""
     with (folder / "rows.jsonl").open("w") as out:
         out.writelines(rows(chosen.file.absolute(), size))
@@ -110,16 +121,24 @@ def compare(folder: Path, chosen: argparse.Namespace, size: int) -> None:
     (configs / f"{chosen.family}.yaml").write_text(yaml.safe_dump(family), "utf-8")
     asset = f"{chosen.family}_tokens"
     measure(RUN, str(configs), str(stores), f"{chosen.family}_raw", "1")
-    found: dict[int, list[tuple[float, float, float, str]]] = {number: [] for number in chosen.workers}
+    about = {"shards": chosen.shards or "auto"}
+    ways = {f"{number:3} workers": (number, about) for number in chosen.workers}
+    if head:
+        ways[f"{max(chosen.workers):3} on Ray "] = max(chosen.workers), {**about, "kind": "ray", "address": head.address}
+    found: dict[str, list[tuple[float, float, float, str]]] = {way: [] for way in ways}
     for _ in range(1 if chosen.memory else chosen.repeats):
-        for number in chosen.workers:
-            found[number].append(measure(WRITE, str(configs), str(stores), asset, str(number)))
+        for way, (number, cluster) in ways.items():
+            before = head.used() if head else Counter[str]()
+            took, cpu, peak, content = measure(WRITE, str(configs), str(stores), asset, str(number), json.dumps(cluster))
+            theirs = head.used() - before if head and "Ray" in way else Counter[str]()
+            found[way].append((took, cpu + theirs.total(), peak, content))
+            print(f"{way}: {took:.1f} s, {cpu:.1f} CPU s" + "".join(f", {name} {spent:.1f}" for name, spent in theirs.items()), flush=True)
     assert len({run[3] for runs in found.values() for run in runs}) == 1, "stores differ"
-    first = [statistics.median(run[i] for run in found[chosen.workers[0]]) for i in range(3)]
-    for number, runs in found.items():
+    first = [statistics.median(run[i] for run in found[next(iter(ways))]) for i in range(3)]
+    for way, runs in found.items():
         took, cpu, peak = (statistics.median(run[i] for run in runs) for i in range(3))
         print(
-            f"{size / 1e6:7.1f} MB  {number:3} workers  {took:7.1f} s  {first[0] / took:5.2f} times as fast  {cpu:7.1f} CPU s"
+            f"{size / 1e6:7.1f} MB  {way}  {took:7.1f} s  {first[0] / took:5.2f} times as fast  {cpu:7.1f} CPU s"
             f"  ({cpu / first[1]:4.2f} times)  {peak:6.0f} MB in the largest process",
             flush=True,
         )

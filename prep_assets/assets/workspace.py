@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,6 +74,12 @@ class Workspace:
     def open(cls, *, progress: Progress = silent) -> Workspace:
         """The workspace that the environment names (see `prep_assets.config.loading`)."""
         return cls(config_dir(), local_root(store_dir()), progress=progress)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """It travels with the address of a bucket: the folder that stands for it is another one there. What it has opened stays here."""
+        bucket = bucket_of(self.stores)
+        made = partial(Workspace, overrides=self.overrides, workers=self.workers, same=self.same, looks=self.looks)
+        return made, (self.configs, self.stores if bucket is None else bucket.url)
 
     def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
         """This workspace with some options of one family set for one run."""

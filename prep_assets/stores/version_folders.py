@@ -10,6 +10,8 @@ versions/.shards-<build key>/                  finished shards of such a build, 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from prep_assets.disk.folders import remove_tree
@@ -17,6 +19,8 @@ from prep_assets.errors import StoreError
 from prep_assets.stores.checked import CHECKS
 from prep_assets.stores.leases import alone
 from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.mirror import bucket_of
+from prep_assets.stores.objects import Unanswered
 
 VERSIONS = "versions"
 KEY_LENGTH = 20
@@ -83,10 +87,14 @@ def remove_version(path: Path) -> bool:
 
 
 def drop_shards(folder: Path, *, going_on: str = "") -> None:
-    """Delete finished shards in a ``versions`` folder, but for those with which the build of a key goes on."""
+    """Delete finished shards in a ``versions`` folder, and in the bucket that it stands for, but for those with which the build of a key goes on."""
     for left in folder.glob(f"{_SHARDS}*"):
-        if left.name != f"{_SHARDS}{going_on[:KEY_LENGTH]}":
-            _remove(left)
+        if left.name == f"{_SHARDS}{going_on[:KEY_LENGTH]}":
+            continue
+        if bucket := bucket_of(folder.parent):
+            with suppress(Unanswered), ThreadPoolExecutor() as pool:  # what stays there is deleted by prune
+                list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{left.name}/")]))
+        _remove(left)
 
 
 def clean(folder: Path) -> tuple[str, ...]:

@@ -3,6 +3,7 @@ names and repetition are those of the plan."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import socket
@@ -30,10 +31,18 @@ _OPTIONS: dict[str, Any] = {
     "num_cpus": 1,
     "max_retries": 0,  # what is lost is given out again here, so that it can be counted
     "scheduling_strategy": "SPREAD",
-    "runtime_env": {"env_vars": ONE_THREAD},
 }
 _LOOK = 0.5
 """Seconds between looks at whether nodes have come or gone."""
+
+
+def _answer(shard: Shard, work: bytes, plan: Plan) -> tuple[str, Any]:
+    """See `answer_of`. Ray keeps the process for further shards, and so what it has loaded.
+
+    Its environment is set here, before libraries look at it: a `runtime_env` would have Ray start other processes than those that it has ready.
+    """
+    os.environ.update(ONE_THREAD)
+    return answer_of(shard, work, plan)
 
 
 class RayTasks:
@@ -44,13 +53,19 @@ class RayTasks:
         effort: what plans took so far.
     """
 
+    elsewhere = True
+
     def __init__(self, address: str, asked: Workers, effort: Effort) -> None:
         self._ray, self._asked, self.effort = connected(address), asked, effort
 
     @property
     def size(self) -> int:
         """As many as asked for, or as there are processors at the moment."""
-        return max(1, int(self._ray.cluster_resources().get("CPU", 0))) if self._asked == "auto" else self._asked
+        return max(1, int(sum(node["CPU"] for node in self.nodes()))) if self._asked == "auto" else self._asked
+
+    def nodes(self) -> list[dict[str, float]]:
+        """What each node that does work can give."""
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
     def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
         """The results of all shards, in the order of the plan, as they come. What is under way is cancelled when the generator is closed early.
@@ -74,6 +89,11 @@ class RayTasks:
             run.cancel()
 
 
+def _memory(shard: Shard) -> int:
+    """Bytes that a worker may take for a shard. Blocks of text go through it, however large the shard is."""
+    return MEMORY + min(shard.size, MEMORY)
+
+
 @dataclass(slots=True)
 class _Run:
     """One plan under way."""
@@ -93,7 +113,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self._ray = self.runner._ray
-        self._task = self._ray.remote(answer_of)
+        self._task = self._ray.remote(_answer)
         self._work = self._ray.put(pickle.dumps(self.work))
         self._waiting.extend(self.plan.shards)
 
@@ -103,7 +123,7 @@ class _Run:
             self._size = time.monotonic(), self._most()
         about = replace(self.plan, shards=())
         while len(self._flying) < self._size[1] and (shard := self._next()):
-            task = self._task.options(**_OPTIONS, memory=MEMORY + min(shard.size, MEMORY)).remote(shard, self._work, about)
+            task = self._task.options(**_OPTIONS, memory=_memory(shard)).remote(shard, self._work, about)
             self._flying[task] = shard, time.monotonic()
         ready, _ = self._ray.wait(list(self._flying), timeout=_LOOK)
         for task in self._ray.wait(list(self._flying), num_returns=len(self._flying), timeout=0)[0] if ready else ():
@@ -115,11 +135,11 @@ class _Run:
         Raises:
             ConfigError: none of the nodes that there are could ever take one.
         """
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        if nodes and (largest := max(node.get("memory", 0) for node in nodes)) < 2 * MEMORY:
+        nodes, needed = self.runner.nodes(), max(map(_memory, self.plan.shards))
+        if nodes and (largest := max(node.get("memory", 0) for node in nodes)) < needed:
             raise ConfigError(
-                f"a shard may need {2 * MEMORY >> 20:,} MiB of memory, and no node of the Ray cluster has more than {int(largest) >> 20:,} MiB to give. "
-                "Start its nodes with a higher --memory"
+                f"a shard may need {needed >> 20:,} MiB of memory, and no node of the Ray cluster has more than {int(largest) >> 20:,} MiB to give. "
+                "Start its nodes with a higher --memory, or ask for more shards: cluster.shards"
             )
         return _AHEAD * self.runner.size if self.runner._asked == "auto" else self.runner.size
 

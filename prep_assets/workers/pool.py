@@ -54,6 +54,8 @@ class Pool:
         effort: what plans took so far, those as well that were carried out elsewhere in its place.
     """
 
+    elsewhere = False
+
     def __init__(self, size: int = 1) -> None:
         self.size, self.effort = size, Effort()
         self._workers: list[_Worker] = []

@@ -5,7 +5,7 @@ Only the name of a folder, a hash and counts travel between processes; whoever m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,6 +35,22 @@ class Shard:
     task: Any
 
 
+class Depot(Protocol):
+    """Where finished shards lie that whoever joins them fetches over the network: folders by name, each there whole or not at all."""
+
+    def names(self, below: str = "") -> Iterator[str]:
+        """All names, or those that begin with ``<below>/``."""
+        ...
+
+    def put(self, name: str, folder: Path) -> None:
+        """Send a folder; the same again where it is there."""
+        ...
+
+    def fetch(self, name: str, folder: Path) -> None:
+        """Make a folder what was sent under a name."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What there is to do. It depends on the input alone, and never on who carries it out.
@@ -42,6 +58,7 @@ class Plan:
     Attributes:
         shards: in order.
         staging: a folder for their files, which all processes reach under this path; `None`: nothing but counts is wanted.
+        depot: where files are sent to by processes that do not reach that folder; `None`: all do.
         hello: what whoever carries it out must say.
         whole: how many shards there were before those that are finished were left out.
     """
@@ -50,6 +67,7 @@ class Plan:
     staging: Path | None
     hello: Hello = field(default_factory=hello)
     whole: int = 0
+    depot: Depot | None = None
 
     @property
     def size(self) -> int:
@@ -108,6 +126,8 @@ class Runner(Protocol):
     """Who carries out plans, one at a time."""
 
     effort: Effort
+    elsewhere: bool
+    """Whether it works on other machines as well."""
 
     @property
     def size(self) -> int:

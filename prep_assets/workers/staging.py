@@ -4,7 +4,8 @@
     <staging>/.<number>-<random>/                                   one that is under way, or was when its process ended
 
 A folder gets its name when it is complete, unless the name is taken: by the same bytes, then. Two names for one shard are two executions of it
-that differ. A build that begins again over the same staging finds what is finished.
+that differ. A build that begins again over the same staging finds what is finished. Where machines share no folder, each writes its shards into one
+of its own and sends them to a depot under the same names; whoever merges fetches them.
 """
 
 from __future__ import annotations
@@ -42,13 +43,25 @@ def carried_out(runner: Runner, plan: Plan, work: Work) -> Iterator[ShardResult]
     done = {} if plan.staging is None else finished(plan)
     with closing(runner.run_shards(plan.without(done), work)) as results:
         for shard in plan.shards:
-            yield done[shard.number] if shard.number in done else next(results)
+            yield done[shard.number] if shard.number in done else _here(next(results), plan)
         next(results, None)  # lets it end by itself
+
+
+def _here(result: ShardResult, plan: Plan) -> ShardResult:
+    """A shard whose files are here."""
+    if plan.depot and not result.folder.exists():
+        plan.depot.fetch(f"{_name(result.shard)}/{result.hash}", result.folder)
+    return result
 
 
 def finished(plan: Plan) -> dict[int, ShardResult]:
     """The shards that an earlier run has finished. What is damaged or doubtful is deleted."""
     assert plan.staging is not None
+    if plan.depot:
+        wanted = {_name(shard) for shard in plan.shards}
+        for name in plan.depot.names():
+            if name.partition("/")[0] in wanted and not (plan.staging / name).exists():
+                plan.depot.fetch(name, plan.staging / name)
     # listed, not looked up: a network file system remembers for a while that a name was not there
     there = {path.name for path in plan.staging.iterdir()} if plan.staging.is_dir() else set()
     found = {}
@@ -91,10 +104,12 @@ def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
     if plan.staging is None:
         with TemporaryDirectory() as folder:
             return ShardResult(shard, Path(folder), "", work(shard.task, Path(folder)), {})
-    with _under_way(plan.staging, shard) as folder:
+    with TemporaryDirectory() as own, _under_way(Path(own) if plan.depot else plan.staging, shard) as folder:
         with recording(folder) as ledger:
             counts = work(shard.task, folder)
-        return _publish(folder, shard, json.dumps({"files": meant_in(folder, ledger), "counts": counts}), plan)
+        receipt = json.dumps({"files": meant_in(folder, ledger), "counts": counts})
+        (folder / _RECEIPT).write_text(receipt, "utf-8")
+        return _publish(folder, shard, receipt, plan)
 
 
 @contextmanager
@@ -111,20 +126,36 @@ def _under_way(staging: Path, shard: Shard) -> Iterator[Path]:
 def _publish(folder: Path, shard: Shard, receipt: str, plan: Plan) -> ShardResult:
     """Give a complete shard its name, unless it is there already."""
     assert plan.staging is not None
-    (folder / _RECEIPT).write_text(receipt, "utf-8")
     place, found = plan.staging / _name(shard), xxhash.xxh3_128_hexdigest(receipt.encode())
-    place.mkdir(exist_ok=True)
-    with suppress(OSError):
-        folder.rename(place / found)
-    if not (place / found / _RECEIPT).exists():
-        raise StoreError(f"{plan.label(shard)}: {folder} could not be renamed to {place / found}")
-    for other in sorted(path for path in place.iterdir() if path.name != found):
+    for other in (_sent if plan.depot else _renamed)(folder, place, found, plan):
         raise NotDeterministic(
             f"{plan.label(shard)} is not deterministic: two executions wrote different {_differing(other, place / found)}. Compare {other} "
             f"with {place / found}, which stay until the next build"
         )
     said = json.loads(receipt)
     return ShardResult(shard, place / found, found, said["counts"], said["files"])
+
+
+def _renamed(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:
+    """Others that lie where a shard is put, whose files are in a folder beside it."""
+    place.mkdir(exist_ok=True)
+    with suppress(OSError):
+        folder.rename(place / found)
+    if not (place / found / _RECEIPT).exists():
+        raise StoreError(f"{folder} could not be renamed to {place / found}")
+    return sorted(path for path in place.iterdir() if path.name != found)
+
+
+def _sent(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:
+    """Likewise in the depot. Those that differ are fetched, so that they can be compared."""
+    assert plan.depot is not None
+    plan.depot.put(f"{place.name}/{found}", folder)
+    names = {name.rpartition("/")[2] for name in plan.depot.names(place.name)}
+    others = sorted(names - {found})
+    for other in sorted(names) if others else ():
+        if not (place / other).exists():
+            plan.depot.fetch(f"{place.name}/{other}", place / other)
+    return [place / other for other in others]
 
 
 def _differing(one: Path, other: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from prep_assets.engine.events import Progress
 from prep_assets.errors import ConfigError, SourceError, StoreError
 from prep_assets.records import cuts
 from prep_assets.records.files import SourceFile
+from prep_assets.stores.bucket import Bucket
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.published import Published, open_published
@@ -32,7 +34,8 @@ from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.workers import on_ray
 from prep_assets.workers.count import worker_count
 from prep_assets.workers.pool import Pool
-from prep_assets.workers.shards import ShardResult
+from prep_assets.workers.process import answer_of
+from prep_assets.workers.shards import Effort, Plan, ShardResult, Work
 from prep_assets_tests.assets.workspaces import SAMPLES, domain, jsonl, minimal, workspace_in
 
 CHATS = [json.loads(line) for line in (SAMPLES / "chats.jsonl").read_text("utf-8").splitlines()]
@@ -251,6 +254,47 @@ def test_a_source_that_rots_while_it_looks_untouched_is_not_built_from(tmp_path:
     assert build(workspace, "sft_tokens")
 
 
+class Elsewhere:
+    """Another machine, in this process: it shares sources, configuration and a bucket, has a cache of its own, and gets what was pickled."""
+
+    elsewhere, size = True, 2
+
+    def __init__(self, cache: Path) -> None:
+        self.effort, self._cache = Effort(), cache
+        self.done: list[int] = []
+
+    def run_shards(self, plan: Plan, work: Work) -> Iterator[ShardResult]:
+        described = pickle.dumps(work)
+        for shard in plan.shards:
+            sent = pickle.dumps((shard, plan))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("PREP_ASSETS_CACHE", str(self._cache))
+                there, about = pickle.loads(sent)
+                how, result = answer_of(there, described, about)
+            assert how == "done", result
+            self.done.append(shard.number)
+            yield result
+
+
+@pytest.mark.parametrize(("make", "asset"), [(chats, "sft_tokens"), (pairs, "preference_tokens_by_domain")])
+def test_machines_that_share_a_bucket_and_no_folder_write_the_same(
+    tmp_path: Path, small_shards: None, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Mapping[str, Any]], asset: str
+) -> None:
+    workspace = workspace_in(tmp_path, make(tmp_path / "data"))
+    [alone] = build(replace(workspace, workers=1), asset)
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "here"))
+    there = Elsewhere(tmp_path / "there")
+    monkeypatch.setattr(Workspace, "runner", lambda self, family, busy=1: there if self.pool else None)
+    in_bucket = Workspace(workspace.configs, f"memory://bucket/{tmp_path.name}")  # type: ignore[arg-type]
+    [made] = build(in_bucket, asset)
+    assert not made.published.reused
+    assert identity(made.published) == identity(alone.published)
+    assert len(there.done) > 6
+    bucket = Bucket(f"memory://bucket/{tmp_path.name}")
+    assert not [entry.key for entry in bucket.entries("") if ".shards-" in entry.key]
+    assert not list((tmp_path / "there").rglob(".shards-*"))
+
+
 BUILD = """
 import sys
 from dataclasses import replace
@@ -326,8 +370,8 @@ def test_the_number_of_workers_is_what_the_configuration_says(tmp_path: Path) ->
 def test_the_cluster_is_the_one_that_the_configuration_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Ray:
         @staticmethod
-        def cluster_resources() -> dict[str, float]:
-            return {"CPU": 40.0, "memory": 1e9}
+        def nodes() -> list[dict[str, Any]]:
+            return [{"Alive": alive, "Resources": {"CPU": 20.0, "memory": 1e9}} for alive in (True, True, False)]
 
     asked: list[str] = []
     monkeypatch.setattr(on_ray, "connected", lambda address: (asked.append(address), Ray)[1])

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from prep_assets_tests.cluster.processes import ROOT, free_port
+
 STORE = 80 << 20
 """Bytes of the object store of each node, about the least that Ray takes."""
 
@@ -20,10 +21,13 @@ class Nodes:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
+        port = free_port()
         self._cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+            initialize_head=True,
+            head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": True, "dashboard_port": port},
         )
         self._nodes: list[Any] = []
+        self.dashboard = f"http://127.0.0.1:{port}"
         self.address = self._cluster.address
 
     def __len__(self) -> int:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets_tests.cluster.conftest import ROOT
-
+ROOT = Path(__file__).resolve().parent.parent.parent
 DEBIAN = Path("/usr/lib/postgresql")
 
 

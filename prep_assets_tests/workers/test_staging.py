@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import re
+import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from prep_assets.stores.bucket import Bucket
+from prep_assets.stores.depot import ShardDepot
 from prep_assets.workers import hello
 from prep_assets.workers.hello import VersionsDiffer
 from prep_assets.workers.pool import Pool
@@ -51,6 +56,29 @@ def test_two_executions_that_differ_stop_the_build_and_the_next_one_begins_the_s
     again = Here()
     list(carried_out(again, planned, work))
     assert again.done == [2]
+
+
+def test_shards_that_others_send_are_fetched_and_found_again(tmp_path):
+    """Nothing but the bucket is left of the machine that joined them first."""
+    sent = replace(plan(tmp_path), depot=ShardDepot(Bucket(f"memory://bucket/{tmp_path.name}")))
+    first = list(carried_out(Here(), sent, works.square))
+    assert [(each.folder / "square.txt").read_text() for each in first] == ["0", "1", "4", "9"]
+    shutil.rmtree(sent.staging)
+    then = Here()
+    assert list(carried_out(then, sent, works.square)) == first
+    assert then.done == []
+
+
+def test_two_executions_that_differ_are_fetched_to_be_compared(tmp_path):
+    sent = replace(plan(tmp_path), depot=ShardDepot(Bucket(f"memory://bucket/{tmp_path.name}")))
+    work = partial(works.vary, at=2)
+    for shard in sent.shards:
+        carry_out(shard, work, sent)
+    with pytest.raises(
+        NotDeterministic, match=r"two executions wrote different noise.bin, receipt.json. Compare (\S+) with (\S+), which"
+    ) as said:
+        carry_out(sent.shards[2], work, sent)
+    assert all((Path(name) / "noise.bin").is_file() for name in re.findall(r"(/\S+?),? w", str(said.value)))
 
 
 def test_finished_shards_are_not_done_again_and_come_in_order(tmp_path):

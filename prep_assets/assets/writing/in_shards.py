@@ -13,8 +13,10 @@ from typing import Any, Protocol
 from prep_assets.assets.reading.pace import Pace
 from prep_assets.assets.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
+from prep_assets.stores.depot import ShardDepot
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.joining import append_store
+from prep_assets.stores.mirror import bucket_of
 from prep_assets.stores.tokens import RecordWriter, open_tokens, record_writer
 from prep_assets.stores.version_folders import staging
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work
@@ -85,7 +87,10 @@ def _encode_shard(task: Any, folder: Path, *, encode: Encode, dtypes: Mapping[st
 
 def told(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Shard], work: Work, payload: Path) -> Iterator[ShardResult]:
     """The results, while progress is told of them."""
-    plan = Plan(shards, staging(payload) / key_of(work))
+    place = staging(payload) / key_of(work)
+    bucket = bucket_of(workspace.stores) if runner.elsewhere else None
+    depot = ShardDepot(bucket.below(place.relative_to(workspace.stores).as_posix())) if bucket else None
+    plan = Plan(shards, place, depot=depot)
     done, pace, total, before = 0, Pace(), plan.size, replace(runner.effort)
     for number, result in enumerate(carried_out(runner, plan, work), 1):
         yield result

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from prep_assets.assets.workspace import Workspace
@@ -16,7 +17,10 @@ from prep_assets.records.cuts import LineCuts, Part, parts, shard_size
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines
+from prep_assets.stores.mirror import bucket_of
+from prep_assets.stores.published import shelf_of
 from prep_assets.stores.tokens import RecordWriter
+from prep_assets.stores.version_folders import version_of
 from prep_assets.workers.shards import Shard
 
 BATCH = 2048
@@ -44,14 +48,34 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
     if runner is None or lines.path.stat().st_size < FEWEST * cuts.SHARD_BYTES:
         batches = _told(workspace, doing, lines, _batches(lines, Part()))
         return encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
-    travelling = replace(lines, index={}, guards=Guards())
-    work = partial(_encode_part, workspace=workspace.travelling(type(family)), lines=travelling, encode=encode)
+    travelling, root = replace(lines, index={}, guards=Guards()), workspace.stores.resolve()
+    kept = version_of(lines.path) if runner.elsewhere and bucket_of(root) else None
+    work = partial(
+        _encode_part,
+        workspace=workspace.travelling(type(family)),
+        lines=travelling,
+        encode=encode,
+        kept=kept.relative_to(root) if kept else None,
+    )
     return joined(workspace, doing, runner, line_shards(lines, family.cluster.shards), work, streams)
 
 
 def _encode_part(
-    task: Part, writers: Sequence[RecordWriter], quarantine: Quarantine, *, workspace: Workspace, lines: Lines, encode: EncodeLines
+    task: Part,
+    writers: Sequence[RecordWriter],
+    quarantine: Quarantine,
+    *,
+    workspace: Workspace,
+    lines: Lines,
+    encode: EncodeLines,
+    kept: Path | None,
 ) -> dict[str, Any]:
+    """Args:
+    kept: the version of a store in a bucket that the lines are of, below the folder of all; it is fetched here.
+    """
+    if kept is not None:
+        version = shelf_of(workspace.stores / kept.parent.parent).published(kept.name)
+        lines = replace(lines, path=version.directory / lines.path.name)
     return encode(workspace, _batches(lines, task), writers, quarantine)
 
 
