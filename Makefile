@@ -94,7 +94,7 @@ mutants: $(VENV)/.installed-mutants
 ROWS ?= 200
 FEWER ?= 8
 grid: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.grid $(ROWS) $(FEWER)
+	@$(BIN)/python -m prep_assets_tests.grid --rows $(ROWS) --fewer $(FEWER)
 
 # harnesses that try to break stores, for SECONDS each; see docs/reliability.md
 SECONDS ?= 600

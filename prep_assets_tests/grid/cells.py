@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,7 +18,7 @@ from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.stretches import Derived, MaskOptions
-from prep_assets.records.files import find_files
+from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import Record, Sample
 from prep_assets.schemas.registry import apply, convert_with
@@ -59,16 +58,14 @@ class Cell:
     Attributes:
         read, kept: rows.
         tagged: kept rows whose mask is what the template's own tags, or those of TRL's training variant, say as well.
-        refused: by reason.
-        examples: reason, data set, row and detail of refusals.
+        refused: row, reason and detail of every other one.
         faults: proofs that do not hold.
     """
 
     read: int = 0
     kept: int = 0
     tagged: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    examples: list[tuple[str, str, int, str]] = field(default_factory=list)
+    refused: list[tuple[int, str, str]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -92,18 +89,22 @@ class Chats:
     refused: tuple[tuple[int, Refused], ...]
 
 
-def chats(real_data: Path, most: int) -> list[Chats]:
+@cache
+def chats(real_data: Path, most: int) -> tuple[Chats, ...]:
     """`most` rows of each data set."""
-    return [_chats(real_data, name, most) for name in DATA]
+    return tuple(_chats(real_data, name, most) for name in DATA)
+
+
+def records(real_data: Path, name: str) -> tuple[SourceFile, list[Record]]:
+    """All rows of a data set."""
+    [file] = find_files([str(real_data / DATA[name][0])], real_data)
+    return file, [record for block in read_blocks(file, 0) for record in block.records]
 
 
 def _chats(real_data: Path, name: str, most: int) -> Chats:
-    path, schema, options = DATA[name]
-    [file] = find_files([str(real_data / path)], real_data)
-    records: list[Record] = [record for block in read_blocks(file, 0) for record in block.records]
-    step = max(1, len(records) // most)
+    (file, rows), (_, schema, options) = records(real_data, name), DATA[name]
     convert, items, refused = convert_with(schema, options), [], []
-    for record in records[::step][:most]:
+    for record in rows[:: max(1, len(rows) // most)][:most]:
         try:
             example: Any = apply(convert, record.payload)
         except Refused as refusal:
@@ -143,8 +144,11 @@ def cells(
             yield each.name, Cell(faults=[f"does not load: {error}"])
         return
     derivations = [PlainDerivation(MaskOptions(), each, typed_controls=False) if each else None for each in (bound, tags)]
+    reasoning = InlineReasoning("auto", REASONING_TAGS, bound.shows_thinking)
+    conversations = Conversations(bound, encoder, reasoning, "text", ImageParts(ImageFiles(Path())), _Refusals())  # type: ignore[arg-type]
     for each in data:
-        yield each.name, _cell(each, bound, encoder, *derivations)
+        conversations.quarantine = _Refusals()  # type: ignore[assignment]
+        yield each.name, _cell(each, conversations, *derivations)
 
 
 def _with_tags(real_data: Path, name: str, template: ChatTemplate) -> ChatTemplate | None:
@@ -154,29 +158,25 @@ def _with_tags(real_data: Path, name: str, template: ChatTemplate) -> ChatTempla
     return ChatTemplate(f"{name}, tagged", source, template.special, template.options, template.control) if source else None
 
 
-def _cell(data: Chats, template: ChatTemplate, encoder: Encoder, derive: Any, tagged: Any) -> Cell:
-    refusals = _Refusals()
-    reasoning = InlineReasoning("auto", REASONING_TAGS, template.shows_thinking)
-    conversations = Conversations(template, encoder, reasoning, "text", ImageParts(ImageFiles(Path())), refusals)  # type: ignore[arg-type]
+def _cell(data: Chats, conversations: Conversations, derive: Any, tagged: Any) -> Cell:
+    vocabulary, refusals = conversations.encoder.vocabulary, conversations.quarantine
+    assert isinstance(refusals, _Refusals)
     kept, encoded = conversations.encode(data.items)
-    found = Cell(len(data.items) + len(data.refused), len(kept))
-    listed = [*refusals.of, *((row, f"schema/{refusal.reason}", str(refusal)) for row, refusal in data.refused)]
-    for row, reason, detail in listed:
-        found.refused[reason] += 1
-        found.examples.append((reason, data.name, row, detail))
+    unread = [(row, f"schema/{refusal.reason}", str(refusal)) for row, refusal in data.refused]
+    found = Cell(len(data.items) + len(unread), len(kept), refused=[*refusals.of, *unread])
     rows, renders = [], []
     for at, item in enumerate(kept):
-        sample = reasoning.read(item.example)
+        sample = conversations.reasoning.read(item.example)
         assert isinstance(sample, Sample)
         ids, mask = (part[encoded.offsets[at] : encoded.offsets[at + 1]] for part in (encoded.ids, encoded.loss))
         derived = derive(sample)
         rows.append(Row(f"{data.name}:{item.record.row}", ids, mask, derived.expected))
         renders.append(Conversation(rows[-1].id, ids, derived.text, derived.controls, derived.typed))
         found.tagged += tagged is not None and _agrees(sample, derived, tagged, found)
-    for verdict in (prove_masks(rows, encoder.vocabulary), prove_identity(renders, encoder.vocabulary)):
+    for verdict in (prove_masks(rows, vocabulary), prove_identity(renders, vocabulary)):
         found.faults += [] if verdict.passed else [verdict.summary]
-    if found.kept + found.refused.total() != found.read:
-        found.faults.append(f"{found.read} read, {found.kept} kept, {found.refused.total()} refused")
+    if found.kept + len(found.refused) != found.read:
+        found.faults.append(f"{found.read} read, {found.kept} kept, {len(found.refused)} refused")
     return found
 
 
