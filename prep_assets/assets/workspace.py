@@ -290,7 +290,12 @@ class Workspace:
 
         image = self.image_placeholder(family)
         return load_template(
-            family.template, self._tokenizer(family).vocabulary, base=self.configs, options=family.template_options, image=image
+            family.template,
+            self._tokenizer(family).vocabulary,
+            base=self.configs,
+            options=family.template_options,
+            image=image,
+            training=family.training_template,
         )
 
 

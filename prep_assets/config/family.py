@@ -96,6 +96,11 @@ class Chat(Family):
         description="tokenizer (its own chat template; tokenizer:NAME where it has several), a shipped one, prompt_type:NAME, or a path to a .jinja file.",
     )
     template_options: dict[str, Any] = Field(default={}, description="Further variables for the template, e.g. {enable_thinking: false}.")
+    training_template: str | None = Field(
+        default=None,
+        description="A .jinja file: the template with {% generation %} tags, as TRL keeps it for most model families. Wherever it renders the same, what it "
+        "marks is a third derivation of masks. null: tags of the template's own, if it has any.",
+    )
     reasoning: Literal["auto", "inline", "field"] = Field(
         default="auto",
         description="A block such as <think>…</think> at the beginning of an answer's text: auto reads it as reasoning where the template writes "

@@ -28,7 +28,7 @@ Cut = Literal["none", "start", "end"]
 @dataclass(frozen=True, slots=True)
 class Row:
     """One record to be proven: its id, token ids and loss mask (both 1-D and equally long), what must be trained of what truncation has left,
-    where it was cut, and the weight of each token where the row itself says it."""
+    where it was cut, the weight of each token where the row itself says it, and whether a template's tags say the same (`Derived.tagged`)."""
 
     id: str
     ids: npt.NDArray[np.integer]
@@ -36,6 +36,7 @@ class Row:
     expected: tuple[Expected, ...]
     cut: Cut = "none"
     weights: npt.NDArray[np.float32] | None = None
+    tagged: bool = False
 
 
 def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
@@ -51,7 +52,7 @@ class MaskProof:
     """The check, for rows that come in batches.
 
     Attributes:
-        checked, failed, trained: rows and tokens so far.
+        checked, failed, trained, tagged: rows and tokens so far, and rows of which a template's tags say the same.
         stops: the tokens that end turns so far.
         worst: the first row that fails.
     """
@@ -60,6 +61,7 @@ class MaskProof:
     checked: int = 0
     failed: int = 0
     trained: int = 0
+    tagged: int = 0
     stops: set[str] = field(default_factory=set)
     worst: Worst | None = None
 
@@ -68,9 +70,10 @@ class MaskProof:
         """The bytes of each id."""
         return ByteTable(self.vocabulary)
 
-    def proven(self, rows: int, trained: int, stops: Iterable[str]) -> None:
+    def proven(self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0) -> None:
         """Count rows that somebody else has proven."""
         self.checked += rows
+        self.tagged += tagged
         self.trained += trained
         self.stops.update(stops)
 
@@ -80,7 +83,7 @@ class MaskProof:
         exact = _exact(part, runs_of, self.table)
         decoded = iter(_decode_runs([each for each in zip(part, runs_of, exact, strict=True) if not each[2]], self.vocabulary))
         for row, runs, is_exact in zip(part, runs_of, exact, strict=True):
-            self.proven(1, int(sum(end - start for start, end in runs)), ())
+            self.proven(1, int(sum(end - start for start, end in runs)), (), row.tagged)
             if is_exact:
                 self.stops.update(expected.stop for expected in row.expected if expected.stop)
                 continue
@@ -93,8 +96,11 @@ class MaskProof:
     def verdict(self) -> Verdict:
         """What came of all rows."""
         numbers = {"rows_checked": self.checked, "rows_failed": self.failed, "trained_tokens": self.trained}
+        if self.tagged:
+            numbers["rows_by_tags_too"] = self.tagged
         if self.worst is None:
-            said = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}"
+            by_tags = f"; tags in the template say the same of {self.tagged:,} rows" if self.tagged else ""
+            said = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{by_tags}"
             return Verdict(True, said, numbers)
         said = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"
         return Verdict(False, said, numbers, self.worst)

@@ -95,9 +95,10 @@ class PlainBlocks:
         if good.any():
             rows = np.repeat(np.arange(len(good)), those.lengths)
             trained = int(np.count_nonzero((those.mask != 0) & good[rows]))
-            stops = {stop for form, is_good in zip(fit, good.tolist(), strict=True) if is_good for stop in form.stops}
-            self._masks.proven(int(good.sum()), trained, stops)
-            self._identities.proven(int(good.sum()))
+            held = [form for form, is_good in zip(fit, good.tolist(), strict=True) if is_good]
+            stops = {stop for form in held for stop in form.stops}
+            self._masks.proven(len(held), trained, stops, sum(form.form.tagged for form in held))
+            self._identities.proven(len(held))
         proven[proven] = good
         return proven
 

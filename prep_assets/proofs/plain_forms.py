@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ class PlainForm:
         stretches: what must be trained: where it begins and ends, its weight, and the control tokens at its end.
         controls: where the control tokens stand that the template wrote.
         shortenable: where the untrained texts stand that truncation may shorten.
+        tagged: see `Derived`.
     """
 
     frames: tuple[str, ...]
@@ -54,6 +55,7 @@ class PlainForm:
     stretches: tuple[tuple[Edge, Edge, float, str], ...]
     controls: tuple[tuple[Edge, Edge], ...]
     shortenable: tuple[tuple[Edge, Edge, str], ...]
+    tagged: bool
 
     def shown(self, texts: Sequence[str]) -> list[str]:
         """The texts of a chat as its render shows them, in its order."""
@@ -75,12 +77,13 @@ class PlainForms:
 
     @cached_property
     def written(self) -> tuple[str, ...]:
-        """The strings of the template's source that a text may be compared with or searched for."""
+        """The strings of the template's sources that a text may be compared with or searched for."""
         from jinja2 import nodes
         from transformers.utils.chat_template_utils import _compile_jinja_template
 
-        tree = _compile_jinja_template(self.template.source).environment.parse(self.template.source)
-        found = {each.value for each in tree.find_all(nodes.Const) if isinstance(each.value, str)}
+        sources = filter(None, (self.template.source, self.template.training))
+        trees = [_compile_jinja_template(source).environment.parse(source) for source in sources]
+        found = {each.value for tree in trees for each in tree.find_all(nodes.Const) if isinstance(each.value, str)}
         return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
 
     def of(self, roles: tuple[str, ...]) -> PlainForm | None:
@@ -126,6 +129,7 @@ def _taken(derived: Derived, names: Sequence[str], turns: Sequence[int]) -> Plai
         tuple((edge(each.start), edge(each.end), each.weight, each.stop) for each in derived.expected),
         tuple((edge(start), edge(end)) for start, end in derived.controls),
         tuple((edge(start), edge(end), role) for start, end, role in derived.shortenable),
+        derived.tagged,
     )
 
 
@@ -137,7 +141,7 @@ def _with_edges(form: PlainForm, spaced: Sequence[Derived], names: Sequence[str]
         at = first.find(names[turn])
         lead = not first.endswith(before + blank, 0, at)
         strips.append((lead, not first.startswith(blank + after, at + len(names[turn]))))
-    full = PlainForm(form.frames, form.turns, tuple(strips), True, form.stretches, form.controls, form.shortenable)
+    full = replace(form, strips=tuple(strips), keeps_edges=True)
     for blank, derived in zip(_BLANKS, spaced, strict=True):
         again = derived_of(full, full.shown([f"{blank}{name}{blank}" for name in names]))
         if again != derived:
@@ -158,7 +162,8 @@ def derived_of(form: PlainForm, shown: Sequence[str]) -> Derived:
 
     expected = tuple(Expected(text[at(start) : at(end)], weight, stop, at(start), at(end)) for start, end, weight, stop in form.stretches)
     controls = tuple((at(start), at(end)) for start, end in form.controls)
-    return Derived(text, expected, controls, 0, tuple((at(start), at(end), role) for start, end, role in form.shortenable))
+    shortenable = tuple((at(start), at(end), role) for start, end, role in form.shortenable)
+    return Derived(text, expected, controls, 0, shortenable, form.tagged)
 
 
 class PlainDerivation:

@@ -32,6 +32,8 @@ MOST_KEPT = 512
 """Renders with invented words that are kept."""
 _WORD = re.compile("zq([a-p]+)qz")
 _LETTERS = "abcdefghijklmnop"
+_TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+Marked = tuple[tuple[int, int], ...] | None
 
 
 def _word(number: int) -> str:
@@ -58,7 +60,7 @@ class Rebuilt:
         invented: where the invented words stand in the render with them, in the same order.
         invented_text: that render.
         margins: by slot, how many characters of the white space before and after its words the template kept.
-        tagged: characters (start, end) that the template itself marks as generated; `None` where it marks nothing.
+        tagged: characters (start, end) that the template, or a variant of it that renders the same, marks as generated; `None` where none does.
         chat: to render beginnings of it.
     """
 
@@ -102,8 +104,8 @@ class _Chat:
     def invented(self) -> list[dict[str, Any]]:
         return self.slotted.filled(self.words)
 
-    def render(self, messages: Sequence[Mapping[str, Any]], prompted: bool) -> tuple[str, tuple[tuple[int, int], ...] | None]:
-        """The text, and what the template's own tags enclose.
+    def render(self, messages: Sequence[Mapping[str, Any]], prompted: bool, variant: str = "") -> tuple[str, Marked]:
+        """The text, and what the tags of the template, or of a variant of it, enclose.
 
         Raises:
             CheckFailed: the template refuses these messages.
@@ -112,10 +114,11 @@ class _Chat:
         from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
 
         template, sample = self.template, self.sample
+        source = variant or template.source
         variables = {**template.special, **template.options, **sample.template_options, "strftime_now": FROZEN_CLOCK.strftime}
         try:
             text, tagged = _render_with_assistant_indices(
-                _compile_jinja_template(template.source),
+                _compile_jinja_template(source),
                 list(messages),
                 list(sample.tools) or None,
                 list(sample.documents) or None,
@@ -124,10 +127,15 @@ class _Chat:
             )
         except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
             raise CheckFailed(f"template {template.name}: {error}, so nothing is proven") from error
-        return str(text), tuple((start, end) for start, end in tagged) if _TAGS.search(template.source) else None
+        return str(text), tuple((start, end) for start, end in tagged) if _TAGS.search(source) else None
 
-
-_TAGS = re.compile(r"\{%-?\s*generation\s*-?%\}")
+    def marked_by_variant(self, messages: Sequence[Mapping[str, Any]], prompted: bool, text: str) -> Marked:
+        """What the tags of the template's training variant enclose, if it renders the same text."""
+        try:
+            other, tagged = self.render(messages, prompted, self.template.training)
+        except CheckFailed:
+            return None
+        return tagged if other == text else None
 
 
 def _in_place_of(text: str, number: int) -> str:
@@ -166,10 +174,13 @@ class Rebuilder:
         """
         made = slotted(sample, self.template.form, self.template.image_token)
         chat = _Chat(sample, self.template, made)
+        messages = made.filled([slot.text for slot in made.slots])
         if rendered is None or _TAGS.search(self.template.source):
-            text, tagged = chat.render(made.filled([slot.text for slot in made.slots]), prompted)
+            text, tagged = chat.render(messages, prompted)
         else:
             text, tagged = rendered, None
+        if self.template.training:
+            tagged = chat.marked_by_variant(messages, prompted, text)
         shape = self._shape(chat, prompted)
         places = _put_together(self.template.name, made, text, shape.text, shape.places)
         return Rebuilt(text, made, places, shape.places, shape.text, shape.margins, tagged, chat)

@@ -58,6 +58,7 @@ class Derived:
         controls: characters of the control tokens that the template wrote, ascending.
         typed: how many control tokens the source's own texts hold.
         shortenable: the untrained texts that truncation may shorten, by characters, ascending.
+        tagged: whether tags in the template, or in its training variant, say the same.
     """
 
     text: str
@@ -65,6 +66,7 @@ class Derived:
     controls: tuple[Range, ...]
     typed: int
     shortenable: tuple[Prompt, ...]
+    tagged: bool = False
 
 
 @dataclass(slots=True)

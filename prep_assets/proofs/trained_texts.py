@@ -141,7 +141,9 @@ class _Derivation:
                 steps.append((last if parts[-1].weight else end[0], end[1], weight))
                 stops.append(end)
             before = end[1] if end is not None else last
-        return Derived(self.chat.text, stretches(self.chat.text, steps, stops), *self._controls(), tuple(shortenable))
+        return Derived(
+            self.chat.text, stretches(self.chat.text, steps, stops), *self._controls(), tuple(shortenable), self.chat.tagged is not None
+        )
 
     def _parts(self, block: Block) -> list[Part]:
         """The texts of a turn, each region for itself, and what the template writes between them."""

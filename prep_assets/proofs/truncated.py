@@ -68,7 +68,7 @@ class Left:
 
     def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
         """To prove the mask of a record."""
-        return Row(identity, ids, mask, self.expected, self.cut, self.weights)
+        return Row(identity, ids, mask, self.expected, self.cut, self.weights, self.derived.tagged)
 
     def conversation(self, identity: str, ids: Ids) -> Conversation:
         """To prove the ids of a record."""

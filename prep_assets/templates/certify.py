@@ -5,14 +5,13 @@ A policy that the template cannot support (stop tokens where it writes none, mas
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.chat_template import ChatTemplate, marks_generated
 from prep_assets.templates.conversation import messages, pieces
 from prep_assets.templates.findings import findings
 from prep_assets.templates.kinds import kinds
@@ -53,7 +52,7 @@ class Certificate:
         trims: whether it takes white space off the ends of contents.
         thinking: ``kept``, ``kept in the last turn`` or ``not rendered``.
         tools: ``rendered`` or ``not rendered``: schemas, calls and results all appear.
-        generation_tags: whether it marks what the model generates for transformers.
+        generation_tags: whether it, or its training variant, marks what the model generates for transformers.
         proofs: derivations of the mask that it allows.
         stops: what ends the last answer, earlier answers and tool calls, where something does.
         chats: ``right`` for each kind of chat, or why rows of that kind are refused.
@@ -113,7 +112,7 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         return Certificate(template.name, renders=False, reason=str(refusal))
     system, default = _system(template)
     chats, stops = kinds(template)
-    tags = re.search(r"\{%-?\s*generation\s*-?%\}", template.source) is not None
+    tags = marks_generated(template.training or template.source)
     grows = _grows(template)
     proofs = ["offsets of one render", "the render built anew", "decoding of trained tokens"]
     proofs += ["generation tags"] if tags else []

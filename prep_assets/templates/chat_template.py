@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,9 +33,15 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 _PROBED: dict[str, tuple[str, ...]] = {}
 """Renders of the probes, by the hash of the template: one process opens a template many times."""
+_TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 OF_CHATS = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now")
 """Variables that a conversation gives, or the frozen clock."""
 _WORDS = (("user", "What is 2 + 2?"), ("assistant", "2 + 2 = 4"), ("user", "And 3 + 3?"), ("assistant", "3 + 3 = 6"))
+
+
+def marks_generated(source: str) -> bool:
+    """Whether a template marks what a model generates: ``{% generation %}``."""
+    return _TAGS.search(source) is not None
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ class ChatTemplate:
         options: further variables that the template reads, e.g. ``enable_thinking``.
         control: special tokens and those added tokens that the template writes (see `written`), to tell where a turn stops.
         image: what stands for an image: the image token, once for each of its patches; ``""`` where images are refused.
+        training: source of a variant that marks what is generated (`marks_generated`): a further derivation of masks wherever it renders the same; ``""``
+            where there is none.
     """
 
     name: str
@@ -56,11 +65,13 @@ class ChatTemplate:
     options: Mapping[str, Any] = field(default_factory=dict)
     control: tuple[str, ...] = ()
     image: str = ""
+    training: str = ""
 
     @cached_property
     def hash(self) -> str:
-        """sha256 of everything that decides what is rendered."""
+        """sha256 of everything that decides what is rendered, and what proves its masks."""
         parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat(), *([self.image] if self.image else [])]
+        parts += [{"training": self.training}] if self.training else []
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def writes(self, texts: Iterable[str]) -> tuple[str, ...]:
@@ -137,6 +148,14 @@ class ChatTemplate:
         """A plain chat of `count` messages."""
         parts = self.form.content == "parts"
         return [{"role": role, "content": [{"type": "text", "text": text}] if parts else text} for role, text in _WORDS[:count]]
+
+    @cached_property
+    def short_chat(self) -> str:
+        """A question and its answer; ``""`` where it refuses them."""
+        try:
+            return self.render(self._chat(2))
+        except Refused:
+            return ""
 
     def _after_answer(self, count: int) -> str:
         """What stands between the first answer of a chat and the next question, or the end."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import TemplateError, nearest
-from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.chat_template import ChatTemplate, marks_generated
 from prep_assets.templates.prompt_types import load_prompt_type
 from prep_assets.templates.written import marks
 from prep_assets.tokenization.beside import read_text
@@ -24,7 +24,13 @@ def named_templates() -> dict[str, str]:
 
 
 def load_template(
-    name: str, vocabulary: Vocabulary, *, base: Path | None = None, options: Mapping[str, Any] | None = None, image: str = ""
+    name: str,
+    vocabulary: Vocabulary,
+    *,
+    base: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    image: str = "",
+    training: str | None = None,
 ) -> ChatTemplate:
     """The template that a configuration names: ``tokenizer`` (``tokenizer:NAME`` where it has several), a shipped one, ``prompt_type:NAME``, a path to
     a ``.jinja`` file (relative to `base`), or ``FILE.json#NAME`` for a prompt type of one's own.
@@ -35,10 +41,7 @@ def load_template(
     if name.partition(":")[0] == "tokenizer":
         source = _own(name.partition(":")[2], vocabulary)
     elif name.endswith(".jinja"):
-        path = (base or Path.cwd()) / name
-        if not path.is_file():
-            raise TemplateError(f"no chat template at {path}")
-        source = read_text(path)
+        source = _file(name, base)
     elif name.startswith("prompt_type:"):
         source = load_prompt_type(name.removeprefix("prompt_type:")).jinja()
     elif ".json#" in name:
@@ -56,7 +59,35 @@ def load_template(
     asked = {key: value for key, value in template.options.items() if not (image and key == "image_token")}
     if unread := template.unread(asked):
         raise TemplateError(f"template_options: {unread}")
+    if training is not None:
+        template = _with_training(template, training, _file(training, base))
     return replace(template, control=tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))})))
+
+
+def _file(name: str, base: Path | None) -> str:
+    path = (base or Path.cwd()) / name
+    if not path.is_file():
+        raise TemplateError(f"no chat template at {path}")
+    return read_text(path)
+
+
+def _with_training(template: ChatTemplate, name: str, source: str) -> ChatTemplate:
+    """The template with a variant that marks what is generated.
+
+    Raises:
+        TemplateError: there is nothing that this variant can prove.
+    """
+    if marks_generated(template.source):
+        raise TemplateError(f"training_template: template {template.name} marks what is generated itself. Leave training_template out")
+    if not marks_generated(source):
+        raise TemplateError(f"training_template: {name} has no {{% generation %}} tags. Name the variant that has them")
+    variant = replace(template, name=name, source=source)
+    if variant.short_chat != template.short_chat:
+        raise TemplateError(
+            f"training_template: of a question and an answer {name} makes {variant.short_chat!r}, template {template.name} "
+            f"{template.short_chat!r}. Name a variant of this template"
+        )
+    return replace(template, training=source)
 
 
 def _own(name: str, vocabulary: Vocabulary) -> str:
