@@ -14,7 +14,6 @@ import numpy as np
 from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY, MASKED
-from prep_assets.assets.checks.expected import sft_conversations, sft_rows
 from prep_assets.assets.checks.selection import SELECTION, by_fields
 from prep_assets.assets.checks.sft import CONVERSATIONS, sft_identity, sft_mask
 from prep_assets.assets.checks.token_rows import token_rows
@@ -26,7 +25,7 @@ from prep_assets.assets.reading.examples import content_digest, held_out, readin
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.reasoning import reasoning_recipe
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.masks import masked_trials
+from prep_assets.assets.selftest.masks import sft_trials
 from prep_assets.assets.sft_template import check_policy
 from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import SFT as VERSION
@@ -206,7 +205,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         Check("tokenization_identity", IDENTITY, sft_identity, shares=CONVERSATIONS),
     ),
     preview=record_preview,
-    selftest=masked_trials(sft_rows, sft_conversations),
+    selftest=sft_trials,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
     source=FromRows(Sample, alone.chats, by_fields),
     columns=COLUMNS,

@@ -55,7 +55,7 @@ class PlainForm:
     stretches: tuple[tuple[Edge, Edge, float, str], ...]
     controls: tuple[tuple[Edge, Edge], ...]
     shortenable: tuple[tuple[Edge, Edge, str], ...]
-    tagged: bool
+    tagged: bool = False
 
     def shown(self, texts: Sequence[str]) -> list[str]:
         """The texts of a chat as its render shows them, in its order."""

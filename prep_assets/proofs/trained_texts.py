@@ -118,7 +118,7 @@ class _Derivation:
         self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained])
         starts = [self._start(blocks, number) for number in range(len(blocks))]
         ends = [self._stop(blocks, number) for number in range(len(blocks))]
-        self._check_tags(blocks, ends)
+        self._check_tags(blocks, starts, ends)
         if self.options.train_turns == "last":
             only_last(turns)
         shortenable = self._shortenable(blocks, turns)
@@ -262,24 +262,36 @@ class _Derivation:
         if [block.turn for block in trained] != sorted(block.turn for block in trained):
             raise CheckFailed(f"template {self.chat.chat.template.name} writes trained turns in another order, so nothing is proven")
 
-    def _check_tags(self, blocks: Sequence[Block], ends: Sequence[Range | None]) -> None:
-        """Where the template itself marks what is generated, that must be the answers. Headers and white space may differ, and a control token that
-        ends a turn and is the header of what follows as well."""
+    def _check_tags(self, blocks: Sequence[Block], starts: Sequence[int], ends: Sequence[Range | None]) -> None:
+        """Where the template itself marks what is generated, that must be the answers: from where a model goes on, or from a part of what it is given to go
+        on from, to the stop. White space may differ, and a control token that ends a turn and is the header of what follows as well."""
         if self.chat.tagged is None:
             return
         text, tagged = self.chat.text, self.chat.tagged
-        for number, (block, end) in enumerate(zip(blocks, ends, strict=True)):
+        for number, (block, start, end) in enumerate(zip(blocks, starts, ends, strict=True)):
             if block.role != ASSISTANT:
                 continue
             first, last = self.chat.places[block.places[0]].start, self.chat.places[block.places[-1]].end
             low = self.real(blocks[number - 1].end) if number else 0
             mine = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
-            stop = end[1] if end else last
-            marked = mine[-1][1] if mine else 0
-            is_header = end is not None and marked <= end[0] and not text[marked : end[0]].strip()
-            if not mine or mine[0][0] > first or (text[min(stop, marked) : max(stop, marked)].strip() and not is_header):
-                shown = [text[slice(*tag)][-40:] for tag in mine]
+            if not mine or not (self._begins_alike(mine[0][0], min(start, first), first) and self._ends_alike(mine[-1][1], end, last)):
+                marked = [_shortened(text[slice(*tag)]) for tag in mine]
                 raise CheckFailed(
-                    f"template {self.chat.chat.template.name} marks {shown} of turn {block.turn} as generated, "
-                    f"which ends with {text[max(first, stop - 40) : stop]!r}"
+                    f"template {self.chat.chat.template.name} marks {marked} of turn {block.turn} as generated, "
+                    f"which is {_shortened(text[min(start, first) : end[1] if end else last])!r}"
                 )
+
+    def _begins_alike(self, marked: int, start: int, first: int) -> bool:
+        """Whether tags begin where an answer does, or within the prompt that it answers; `first` is the first of its own texts."""
+        header = self.chat.text[marked:start].strip()
+        return marked <= first and not self.chat.text[start:marked].strip() and header in self.borders.lone_prompt
+
+    def _ends_alike(self, marked: int, end: Range | None, last: int) -> bool:
+        """Whether tags end where an answer does; `last` is the end of its own texts."""
+        stop = end[1] if end else last
+        is_header = end is not None and marked <= end[0] and not self.chat.text[marked : end[0]].strip()
+        return is_header or not self.chat.text[min(stop, marked) : max(stop, marked)].strip()
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:39]}…{text[-40:]}"

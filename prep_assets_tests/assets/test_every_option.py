@@ -24,6 +24,7 @@ from prep_assets.config.models import FAMILIES, Domain, Export
 from prep_assets.defs.refresh import schedules
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import PrepAssetsError
+from prep_assets.templates.certify import certify
 from prep_assets_tests.assets.workspaces import TOKENIZER, jsonl, workspace_in
 
 EXTRA = ("<image>", "<picture>", *(f"<|{name}_{part}|>" for name in ("fim", "cut") for part in ("prefix", "suffix", "middle")))
@@ -35,6 +36,10 @@ def messages(*texts: str, **more: Any) -> dict[str, Any]:
     return {"messages": [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)], **more}
 
 
+TAGGED = (
+    "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}"
+    "{% else %}{{ m['content'] }}<|im_end|>{% endif %}"
+)
 CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
 CHATS = [
@@ -155,6 +160,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "{% if add_generation_prompt %}<|im_start|>assistant{% if loud %}!{% endif %}\n{% endif %}",
         "utf-8",
     )
+    tagged = (folder / "odd.jinja").read_text("utf-8").replace("{{ m['content'] }}<|im_end|>", TAGGED)
+    (folder / "tagged.jinja").write_text(tagged, "utf-8")
     for name in ("here", "there"):
         (folder / name).mkdir()
         (folder / name / "1.png").write_bytes(name.encode())
@@ -205,6 +212,10 @@ def _schedule(workspace: Workspace, family: str) -> Any:
 
 def _engine(workspace: Workspace, family: str) -> Any:
     return type(workspace.engines(workspace.family(FAMILIES[family])).first).__name__
+
+
+def _derivations(workspace: Workspace, family: str) -> Any:
+    return certify(workspace.template(workspace.family(FAMILIES[family]))).proofs
 
 
 def _from_hub(workspace: Workspace, family: str) -> Any:
@@ -355,6 +366,7 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
 CHAT: dict[str, By | Doing | Elsewhere] = {
     "template": By("vicuna"),
     "template_options": By({"loud": True}, {"template": "@odd.jinja"}),
+    "training_template": Doing("@tagged.jinja", _derivations, {"template": "@odd.jinja"}),
     "reasoning": By("inline", {"template": "qwen3"}),
     "reasoning_tags": By([["[[", "]]"]], {"template": "qwen3"}),
 }

@@ -256,6 +256,7 @@ BESIDE_OTHERS = (
         "image_",
         "preprocessing.fim",
         "template_options",
+        "training_template",
         "output.max_tokens_per_shard",
         "truncation_keeps",
         "split_sentences",

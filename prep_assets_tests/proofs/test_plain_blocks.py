@@ -40,7 +40,7 @@ def rows_of(bound: Bound, chats: Sequence[PlainChat], options: MaskOptions) -> t
     for at, number in enumerate(found.kept):
         derived = derive(chats[number].sample(), options, bound.template)
         kept.append(chats[number])
-        rows.append(Row(str(at), found.ids(at), found.loss(at), derived.expected))
+        rows.append(Row(str(at), found.ids(at), found.loss(at), derived.expected, tagged=derived.tagged))
         renders.append(Conversation(str(at), found.ids(at), derived.text, derived.controls, derived.typed))
     return kept, rows, renders
 

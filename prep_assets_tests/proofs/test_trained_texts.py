@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from prep_assets.assets.selftest.masks import everything_marked
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.agreement import disagreement
 from prep_assets.proofs.rebuilt import Rebuilder
@@ -193,19 +195,26 @@ MARKS_WRONG = """
 {%- endfor -%}
 """.strip()
 LONG = "Hello. " + "x" * 60
+LONGER = "Hello. " + "x" * 70
 
 
 @pytest.mark.parametrize(
     ("turns", "last", "cut", "says_why"),
     [
-        (CHAT.turns, 2, 5, "template own marks [' y'] of turn 3 as generated, which ends with 'See you.<|e|>'"),
-        (CHAT.turns[:2], 0, 5, "template own marks ['lo'] of turn 1 as generated, which ends with 'Hello.<|e|>'"),
-        ((turn(ASSISTANT, "Hello."),), 0, 5, "template own marks ['lo'] of turn 0 as generated, which ends with 'Hello.<|e|>'"),
+        (CHAT.turns, 2, 5, "template own marks [' y'] of turn 3 as generated, which is 'See you.<|e|>'"),
+        (CHAT.turns[:2], 0, 5, "template own marks ['lo'] of turn 1 as generated, which is 'Hello.<|e|>'"),
+        ((turn(ASSISTANT, "Hello."),), 0, 5, "template own marks ['lo'] of turn 0 as generated, which is 'Hello.<|e|>'"),
         (
             (turn(USER, "Hi"), turn(ASSISTANT, LONG)),
             0,
             60,
-            f"template own marks ['{'x' * 40}'] of turn 1 as generated, which ends with '{'x' * 35}<|e|>'",
+            f"template own marks ['lo. {'x' * 53}'] of turn 1 as generated, which is 'Hello. {'x' * 60}<|e|>'",
+        ),
+        (
+            (turn(USER, "Hi"), turn(ASSISTANT, LONGER)),
+            0,
+            60,
+            f"template own marks ['lo. {'x' * 53}'] of turn 1 as generated, which is 'Hello. {'x' * 32}…{'x' * 35}<|e|>'",
         ),
     ],
 )
@@ -214,3 +223,61 @@ def test_tags_that_mark_another_answer(turns: tuple[Turn, ...], last: int, cut: 
     with pytest.raises(CheckFailed) as raised:
         derive(Sample(turns), MaskOptions(), conversations.template(source))
     assert str(raised.value) == says_why
+
+
+VARIANT = HARMONY.replace("{{- '<|start|>assistant<|message|>'", "{{- HEADER -}}{%- generation -%}{{- LEAD").replace(
+    "'<|end|>') -}}", "'<|end|>') -}}{%- endgeneration -%}"
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "lead", "agrees"),
+    [
+        ("'<|start|>assistant'", "'<|message|>'", True),
+        ("'<|start|>'", "'assistant<|message|>'", True),
+        ("''", "'<|start|>assistant<|message|>'", True),
+        ("'<|start|>assistant<|message|>'", "''", False),
+    ],
+    ids=["where the prompt ends", "within the prompt", "the whole prompt", "after what a model writes itself"],
+)
+def test_tags_begin_where_an_answer_does(header: str, lead: str, agrees: bool) -> None:
+    """An answer that begins too early or too late passed, as long as the tags held its own text and ended where it does."""
+    bound = replace(template(HARMONY), training=VARIANT.replace("HEADER", header).replace("LEAD", lead))
+    if agrees:
+        found = derive(CHAT, MaskOptions(), bound)
+        assert found == replace(derive(CHAT, MaskOptions(), template(HARMONY)), tagged=True)
+    else:
+        with pytest.raises(CheckFailed, match=r"marks \['Hello.<\|end\|>'\] of turn 1 as generated, which is '<\|message\|>Hello"):
+            derive(CHAT, MaskOptions(), bound)
+
+
+def test_tags_that_begin_before_the_prompt() -> None:
+    """The selftest's own corruption: it leaves masks and both other derivations as they are."""
+    one = Sample(CHAT.turns[:2])
+    bound = replace(template(HARMONY), training=everything_marked(HARMONY))
+    with pytest.raises(CheckFailed, match=r"marks \[\] of turn 1 as generated"):
+        derive(one, MaskOptions(), bound)
+
+
+@pytest.mark.parametrize(
+    "source", [VARIANT.replace("HEADER", "'<|start|>assistant!'").replace("LEAD", "''"), "{{- raise_exception('no') -}}"]
+)
+def test_a_variant_that_renders_otherwise_proves_nothing_and_harms_nothing(source: str) -> None:
+    assert derive(CHAT, MaskOptions(), replace(template(HARMONY), training=source)) == derive(CHAT, MaskOptions(), template(HARMONY))
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_rule_that_misleads_both_derivations_is_found_by_tags(monkeypatch: pytest.MonkeyPatch, early: bool) -> None:
+    """Both let an answer begin where the render before it, with the generation prompt, ends. Here that rule is wrong in the second as it would be in both."""
+
+    def start(borders: Any, chat: Any, before: Any, block: Any) -> int:
+        text = chat.invented_text
+        return text.rindex("<|start|>", 0, block.start) if early else block.start
+
+    from prep_assets.proofs.turn_borders import Borders
+
+    monkeypatch.setattr(Borders, "start", start)
+    tagged = VARIANT.replace("HEADER", "'<|start|>assistant'").replace("LEAD", "'<|message|>'")
+    assert derive(CHAT, MaskOptions(), template(HARMONY)).expected[0].text.startswith("<|start|>" if early else "Hello.")
+    with pytest.raises(CheckFailed, match="as generated"):
+        derive(CHAT, MaskOptions(), replace(template(HARMONY), training=tagged))

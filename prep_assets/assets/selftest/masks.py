@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from prep_assets.assets.checks.expected import sft_conversations, sft_examples, sft_reading, sft_rows
 from prep_assets.assets.checks.expected_groups import group_conversations, group_prompts, group_rows, group_samples, group_scores
 from prep_assets.assets.selftest.trials import ROWS, TRIES, Trial
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.groups import splits
+from prep_assets.config.models import Sft
+from prep_assets.errors import CheckFailed
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.proofs.mutations import MUTATIONS, Mutation
@@ -21,9 +25,15 @@ from prep_assets.proofs.rewards import check_rewards
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.sampled import check_sampled
 from prep_assets.proofs.sampled_mutations import ROLLOUT_MUTATIONS
+from prep_assets.proofs.stretches import MaskOptions
+from prep_assets.proofs.trained_texts import derive
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.templates.chat_template import ChatTemplate, marks_generated
 from prep_assets.tokenization.vocabulary import Vocabulary
+
+_TAGS = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 
 
 def masked_trials(
@@ -39,6 +49,36 @@ def masked_trials(
         return found
 
     return trials
+
+
+def sft_trials(store: Store) -> list[Trial]:
+    """Corruptions of conversations, and of the tags of their template where it has any."""
+    template = store.workspace.template(store.workspace.family(Sft))
+    marked, read, trials = template.training or template.source, sft_reading(store), masked_trials(sft_rows, sft_conversations)(store)
+    if not marks_generated(marked):
+        return trials
+    options = MaskOptions(**{key: store.recipe[key] for key in MaskOptions.__dataclass_fields__})
+    spoiled = replace(template, training=everything_marked(marked))
+    for stream in store.streams().values():
+        examples = (example for *_, example in islice(sft_examples(store, stream), TRIES))
+        samples = [read(example) if isinstance(example, PlainChat) else example for example in examples]
+        tagged = [sample for sample in samples if sample.tokenized is None and derive(sample, options, template).tagged]
+        said = [_said(_by_tags(sample, options, spoiled)) for sample in tagged]
+        trials.append(_trial("tags of the template mark the question as well", "mask_alignment", said))
+    return trials
+
+
+def _by_tags(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Verdict:
+    try:
+        return Verdict(True, derive(sample, options, template).text, {})
+    except CheckFailed as error:
+        return Verdict(False, str(error), {})
+
+
+def everything_marked(source: str) -> str:
+    """A template whose tags enclose whole chats: masks stay what they are, and so does their second derivation."""
+    bare = _TAGS.sub(lambda tag: f"{{%{tag[1]} {'endif' if tag[2] else 'if true'} {tag[3]}%}}", source.removesuffix("\n"))
+    return f"{{% generation %}}{bare}{{% endgeneration %}}"
 
 
 def group_trials(store: Store) -> list[Trial]:
