@@ -276,8 +276,9 @@ class _Derivation:
             mine = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
             if not mine or not (self._begins_alike(mine[0][0], min(start, first), first) and self._ends_alike(mine[-1][1], end, last)):
                 marked = [_shortened(text[slice(*tag)]) for tag in mine]
+                template = self.chat.chat.template
                 raise CheckFailed(
-                    f"template {self.chat.chat.template.name} marks {marked} of turn {block.turn} as generated, "
+                    f"{'the training_template of ' if template.training else ''}template {template.name} marks {marked} of turn {block.turn} as generated, "
                     f"which is {_shortened(text[min(start, first) : end[1] if end else last])!r}"
                 )
 

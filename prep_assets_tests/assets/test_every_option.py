@@ -38,7 +38,7 @@ def messages(*texts: str, **more: Any) -> dict[str, Any]:
 
 TAGGED = (
     "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}"
-    "{% else %}{{ m['content'] }}<|im_end|>{% endif %}"
+    "{% else %}{{ m['content'] }}<|im_end|>{% endif %}{{ '\n' }}"
 )
 CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
@@ -160,7 +160,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "{% if add_generation_prompt %}<|im_start|>assistant{% if loud %}!{% endif %}\n{% endif %}",
         "utf-8",
     )
-    tagged = (folder / "odd.jinja").read_text("utf-8").replace("{{ m['content'] }}<|im_end|>", TAGGED)
+    tagged = (folder / "odd.jinja").read_text("utf-8").replace("{{ m['content'] }}<|im_end|>\n", TAGGED)
     (folder / "tagged.jinja").write_text(tagged, "utf-8")
     for name in ("here", "there"):
         (folder / name).mkdir()
