@@ -1,10 +1,11 @@
-"""Accounting: every record that was read is kept, or refused for a reason that is written down."""
+"""Accounting: every record that was read is kept, or refused for a reason that is written down; what a manifest counts is counted again."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -19,6 +20,7 @@ def account(
     available: int | None,
     neutral: Collection[str] = (),
     ignored: Collection[str] = (),
+    recounted: Mapping[str, int] | None = None,
 ) -> Verdict:
     """Balance a store's books against what is really there.
 
@@ -29,6 +31,7 @@ def account(
         available: records that the stage before offers; `None` where a limit in the configuration leaves some unread.
         neutral: names of fields that may be passed over everywhere.
         ignored: ``domain/field`` of those that the configuration lists under `ignore`.
+        recounted: further counts, made again from what is stored.
     """
     listed = Counter(f"{refusal.stage}/{refusal.reason}" for refusal in refusals)
     claimed, refused = dict(counts.get("refused", {})), sum(listed.values())
@@ -41,6 +44,9 @@ def account(
         faults.append(f"{counts['read']:,} read, but {stored:,} kept + {refused:,} refused = {stored + refused:,}")
     if available is not None and counts["read"] != available:
         faults.append(f"{counts['read']:,} read, the stage before offers {available:,}")
+    for name, number in (recounted or {}).items():
+        if counts.get(name, number) != number:
+            faults.append(f"{name}: {number:,} in the store, the manifest says {counts[name]:,}")
     fields = {f"{domain}/{field}": rows for domain, found in counts.get("fields_passed_over", {}).items() for field, rows in found.items()}
     unlisted = [field for field in fields if field not in ignored and re.split(r"[./]", field)[-1].lower() not in neutral]
     if unlisted:
@@ -59,3 +65,62 @@ def account(
     if not faults:
         return Verdict(True, summary, numbers)
     return Verdict(False, "; ".join(faults), numbers, Worst("manifest", "; ".join(faults)))
+
+
+@dataclass
+class Fields:
+    """In how many rows of a domain fields hold something, counted without any schema.
+
+    Attributes:
+        domain: its name.
+        claimed: rows by path, as the manifest says that they were passed over.
+        ignored: what the configuration lists under `ignore`.
+        found: rows by path.
+    """
+
+    domain: str
+    claimed: Mapping[str, int]
+    ignored: Collection[str]
+    found: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Count a row that a schema has read."""
+        self.found.update(path for path in {*self.claimed, *self.ignored} if _holds(row, path.split(".")))
+
+    def faults(self) -> list[str]:
+        """What is wrong with what the manifest says. A field of the row itself that is listed under `ignore` is never read, so its number is exact; another one
+        may have been read in some rows."""
+        found, says = [], "of domain {} {:,} rows hold something in {!r}, the manifest says that it was passed over in {:,}"
+        for path in sorted({*self.claimed, *self.ignored}):
+            number, claimed = self.found[path], self.claimed.get(path, 0)
+            if claimed > number or (claimed < number and path in self.ignored and "." not in path):
+                found.append(says.format(self.domain, number, path, claimed))
+        return found
+
+
+def _holds(value: Any, parts: Sequence[str]) -> bool:
+    """Whether a path leads to something; positions in arrays are not part of it, and ``*`` is any name."""
+    if isinstance(value, list | tuple):
+        return any(_holds(each, parts) for each in value) if value and parts else bool(value)
+    if not parts:
+        return value is not None and value != "" and value != {}
+    if not isinstance(value, Mapping):
+        return False
+    if parts[0] == "*":
+        return any(_holds(each, parts[1:]) for each in value.values())
+    heads = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return any(_holds(value[head], parts[count:]) for count, head in enumerate(heads, 1) if head in value)
+
+
+def books(counts: Mapping[str, Any], numbers: Mapping[str, int]) -> list[str]:
+    """Where the counts of a manifest differ from those of a second reading; `numbers` as `Ledger` has them."""
+    refused = counts.get("refused", {})
+    pairs = {
+        "read": (counts["read"], numbers["rows_read_again"]),
+        "kept": (counts["kept"], numbers["rows_stored"]),
+        "refused": (sum(refused.values()), numbers["rows_refused"]),
+        "refused as duplicates": (refused.get("deduplicate/duplicate", 0), numbers["duplicates"]),
+    }
+    return [
+        f"the manifest says {claimed:,} {name}, a second reading {found:,}" for name, (claimed, found) in pairs.items() if claimed != found
+    ]

@@ -130,6 +130,7 @@ class Ledger:
         held_out_files: Sequence[bool],
         content: Callable[[Mapping[str, Any]], bytes],
         again: Again,
+        seen: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         """Go through one domain.
 
@@ -137,6 +138,7 @@ class Ledger:
             names, held_out_files: of its files; the second whether all of a file is held out.
             content: fields of a row → what decides whether it is held out.
             again: see `Again`.
+            seen: told the fields of each row that its schema has read.
         """
         claims, matched = self.refusals.of(names), 0
         if (twice := np.flatnonzero(np.diff(stored.place) == 0)).size:
@@ -155,6 +157,9 @@ class Ledger:
                 self._stored(block, i, stored, int(at[i]), names, held_out_files[block.file], content)
             reasons = {i: self.refusals.reason(int(claims.which[found[i]])) for i in np.flatnonzero(refused).tolist()}
             self._refused(block, reasons, names, again)
+            for i, payload in enumerate(block.payloads if seen is not None else ()):
+                if seen is not None and payload is not None and block.fates[i] == GOOD and not reasons.get(i, "").startswith("schema/"):
+                    seen(payload)
         if matched != len(np.unique(stored.place)):
             self._fault(
                 "the store", f"holds {len(stored.place) - matched:,} records that its sources do not offer, or that are beyond a limit"

@@ -65,8 +65,8 @@ class Account:
 
     def note(self, dropped: Iterable[str], left: Iterable[tuple[str, Any]]) -> None:
         """Account for a row by the paths that were left out of it, and by the fields of it that nobody read; see `settle`."""
-        self.counts.update(dropped)
         self._note(left)
+        self.counts.update(dropped)
 
     def skim(self, row: Mapping[str, Any], read: str) -> None:
         """Account for a row of which a single field was read; see `settle`."""
@@ -74,20 +74,21 @@ class Account:
             self._note((key, value) for key, value in row.items() if key != read and has_content(value))
 
     def _note(self, left: Iterable[tuple[str, Any]]) -> None:
-        for path, value in dict(left).items():
-            verdict = self._known.get(path) or self._judge(path)
-            if verdict == "passed over":
-                self.counts[path] += 1
-            elif verdict == "unknown":
-                self.unknown[path] += 1
-                self.examples.setdefault(path, value)
-            elif verdict == "decisive":
+        judged = [(path, value, self._known.get(path) or self._judge(path)) for path, value in dict(left).items()]
+        for path, value, verdict in judged:  # before anything is counted: of a row that is refused nothing is
+            if verdict == "decisive":
                 raise Refused(
                     "unsupported_media" if path.rpartition(".")[2] in MEDIA else "unsupported_column",
                     f"the record has {path!r}, which this schema does not read: {shown(value)}. Where it means nothing here, list it under "
                     "`ignore`",
                     stage="schema",
                 )
+        for path, value, verdict in judged:
+            if verdict == "passed over":
+                self.counts[path] += 1
+            elif verdict == "unknown":
+                self.unknown[path] += 1
+                self.examples.setdefault(path, value)
 
     def check(self, where: str, remedy: Callable[[Account], str] | None = None) -> None:
         """Stop where there is a field of which nobody knows what it means.

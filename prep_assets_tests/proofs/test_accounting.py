@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.accounting import account
+from prep_assets.proofs.accounting import Fields, account, books
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import Refusal
 
@@ -78,3 +78,66 @@ def test_fields_that_may_not_be_passed_over(fields: dict[str, dict[str, int]], s
     found = verdict(COUNTS | {"fields_passed_over": fields}, neutral={"id"})
     assert not found.passed
     assert found.summary.replace(" a/id in", " id in").replace(" a/x.id", " x.id") == says
+
+
+def test_tokens_are_counted_again() -> None:
+    counts = COUNTS | {"tokens": 7000, "trained_tokens": 3}
+    assert verdict(counts, recounted={"tokens": 7000, "trained_tokens": 3, "kept_dev": 9}).passed
+    says = "tokens: 7,001 in the store, the manifest says 7,000; trained_tokens: 2 in the store, the manifest says 3"
+    assert verdict(counts, recounted={"tokens": 7001, "trained_tokens": 2}).summary == says
+
+
+NUMBERS_AGAIN = {"rows_read_again": 5000, "rows_stored": 4998, "rows_refused": 2, "duplicates": 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({}, []),
+        ({"read": 5001}, ["the manifest says 5,001 read, a second reading 5,000"]),
+        ({"kept": 4997}, ["the manifest says 4,997 kept, a second reading 4,998"]),
+        (
+            {"refused": {"schema/x": 3}},
+            ["the manifest says 3 refused, a second reading 2", "the manifest says 0 refused as duplicates, a second reading 1"],
+        ),
+    ],
+)
+def test_counts_of_a_second_reading(changed: dict[str, Any], says: list[str]) -> None:
+    counts = {"read": 5000, "kept": 4998, "refused": {"schema/x": 1, "deduplicate/duplicate": 1}}
+    assert books(counts | changed, NUMBERS_AGAIN) == says
+    assert books({"read": 0, "kept": 0}, dict.fromkeys(NUMBERS_AGAIN, 0)) == []
+
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "a", "mood": "", "messages": [{"text": "x", "meta": {}}, {"text": "y", "meta": {"n": 0}}]},
+    {"id": 0, "mood": None, "messages": [], "a.b": {"c": False}},
+    {"id": [], "mood": {}, "turns": {"one": {"at": 1}, "two": {"at": None}}, "a": {"b": {"c": ""}}},
+    {"id": [[]], "mood": "so", "turns": {"one": 1}, "a": {"b.c": 1}, "messages": "none"},
+]
+
+
+def test_fields_are_counted_again() -> None:
+    claimed = {"id": 2, "messages.meta": 1, "turns.*.at": 1, "a.b.c": 2, "messages.text": 1}
+    fields = Fields("d", claimed, ["mood"])
+    for row in ROWS:
+        fields.add(row)
+    assert fields.found == {"id": 3, "mood": 1, "messages.meta": 1, "turns.*.at": 1, "a.b.c": 2, "messages.text": 1}
+    assert fields.faults() == ["of domain d 1 rows hold something in 'mood', the manifest says that it was passed over in 0"]
+
+
+@pytest.mark.parametrize(
+    ("claimed", "ignored", "says"),
+    [
+        ({"id": 4}, [], ["of domain d 3 rows hold something in 'id', the manifest says that it was passed over in 4"]),
+        ({"id": 2}, [], []),
+        ({"id": 2}, ["id"], ["of domain d 3 rows hold something in 'id', the manifest says that it was passed over in 2"]),
+        ({}, ["messages.meta"], []),
+        ({"messages.meta": 1}, ["messages.meta"], []),
+        ({"nothing": 1}, [], ["of domain d 0 rows hold something in 'nothing', the manifest says that it was passed over in 1"]),
+    ],
+)
+def test_fields_that_are_counted_otherwise(claimed: dict[str, int], ignored: list[str], says: list[str]) -> None:
+    fields = Fields("d", claimed, ignored)
+    for row in ROWS:
+        fields.add(row)
+    assert fields.faults() == says

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from prep_assets.assets.reading.pinned import domain_of, read_sources
 from prep_assets.assets.stage import Check, FromLines, FromParts, Store
 from prep_assets.assets.writing.groups import splits
@@ -14,13 +16,20 @@ from prep_assets.records.quarantine import Refusal, read_quarantine
 from prep_assets.schemas.field_names import NEUTRAL
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import open_lines
+from prep_assets.stores.tokens import TokenStore
 
 
 def accounting(store: Store) -> Verdict:
     """The counts of a store whose records come from rows or lines."""
     ignored = [f"{name}/{path}" for name, domain in store.family.domains.items() for path in domain.ignore]
     return account(
-        store.manifest.counts, _refusals(store), stored=_stored(store), available=_available(store), neutral=NEUTRAL, ignored=ignored
+        store.manifest.counts,
+        _refusals(store),
+        stored=_stored(store),
+        available=_available(store),
+        neutral=NEUTRAL,
+        ignored=ignored,
+        recounted=_tokens(store),
     )
 
 
@@ -49,6 +58,21 @@ def _stored(store: Store) -> int:
     if store.recipe.get("expand") == "turns":
         return sum(int(stream.begins_row.sum()) for stream in streams.values())
     return sum(len(stream) for stream in streams.values())
+
+
+def _tokens(store: Store) -> dict[str, int]:
+    """Tokens, trained tokens and held-out records that are really in a store, where it has streams of tokens."""
+    streams = store.streams()
+    if not streams:
+        return {}
+    found = {"tokens": sum(len(stream.arrays["tokens"]) for stream in streams.values())}
+    if all("loss_mask" in stream.arrays for stream in streams.values()):
+        found["trained_tokens"] = sum(_trained(stream) for stream in streams.values())
+    return found | {"kept_dev": sum(int(stream.begins_row.sum()) for name, stream in streams.items() if name == "dev")}
+
+
+def _trained(stream: TokenStore) -> int:
+    return sum(int(np.count_nonzero(stream.arrays["loss_mask"][tokens])) for _, tokens in stream.blocks())
 
 
 def _available(store: Store) -> int | None:

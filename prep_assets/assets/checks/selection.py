@@ -17,11 +17,12 @@ from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.stage import Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
 from prep_assets.errors import CheckFailed
+from prep_assets.proofs.accounting import Fields, books
 from prep_assets.proofs.held_out import canonical_json, is_held_out
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
 from prep_assets.proofs.selection import Rules, select
 from prep_assets.proofs.source_rows import read_rows
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.samples import Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import apply
@@ -35,13 +36,17 @@ Part = tuple[bool, Any, Any, Any, Any]
 def selection(store: Store) -> Verdict:
     """Go through every domain of a store that is made from sources."""
     source, family, listed = rows_of(store), store.family, list(_parts(store))
-    ledger = Ledger(refusals_of(store), getattr(family, "test_fraction", 0.0))
+    ledger, fields, counts = Ledger(refusals_of(store), getattr(family, "test_fraction", 0.0)), list[Fields](), store.manifest.counts
     for number, name in enumerate(store.domains):
         second = Second.of(store, name)
         rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
         blocks, again, content = select(second.rows(), rules), alone(store, source, second), source.content(store, second)
-        ledger.domain(blocks, _stored(listed, number), second.names, second.held_out, content, again)
-    return ledger.verdict()
+        fields.append(Fields(name, counts.get("fields_passed_over", {}).get(name, {}), second.domain.ignore))
+        seen = fields[-1].add if fields[-1].claimed or fields[-1].ignored else None
+        ledger.domain(blocks, _stored(listed, number), second.names, second.held_out, content, again, seen)
+    verdict = ledger.verdict()
+    faults = [*books(counts, ledger.numbers), *(fault for each in fields for fault in each.faults())] if verdict.passed else []
+    return Verdict(False, "; ".join(faults), verdict.numbers, Worst("manifest", faults[0])) if faults else verdict
 
 
 def rows_of(store: Store) -> FromRows:
