@@ -15,7 +15,7 @@ import pickle
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -104,7 +104,7 @@ def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
     if plan.staging is None:
         with TemporaryDirectory() as folder:
             return ShardResult(shard, Path(folder), "", work(shard.task, Path(folder)), {})
-    with TemporaryDirectory() as own, _under_way(Path(own) if plan.depot else plan.staging, shard) as folder:
+    with TemporaryDirectory() if plan.depot else nullcontext(plan.staging) as own, _under_way(Path(own), shard) as folder:
         with recording(folder) as ledger:
             counts = work(shard.task, folder)
         receipt = json.dumps({"files": meant_in(folder, ledger), "counts": counts})

@@ -1,0 +1,158 @@
+"""One store, whoever writes it, wherever it is kept, whatever is done meanwhile: every cell ends in what one process wrote, to the byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing import domain_in_shards, in_shards
+from prep_assets.engine import build
+from prep_assets.engine.events import Progress
+from prep_assets.records import cuts
+from prep_assets.stores.bucket import Bucket
+from prep_assets_tests.assets import test_workers as stores
+from prep_assets_tests.assets.workspaces import workspace_in
+from prep_assets_tests.cluster import disturbed
+from prep_assets_tests.cluster.conftest import ROOT, Nodes
+
+ASSET = "sft_tokens"
+SHARD_BYTES = 16_000
+SEEN = 3
+"""Shards that a driver has joined when it is killed."""
+
+
+def cells() -> Iterator[tuple[str, int, str, str]]:
+    """Who, how many, where, what happens. One process has no worker that could be killed."""
+    for place in ("disk", "bucket"):
+        for count in (1, 2, 7):
+            yield from (("local", count, place, what) for what in ("nothing", "driver killed", *["worker killed"] * (count > 1)))
+    for count in (1, 2, 3):
+        for what in ("nothing", "worker killed", "driver killed", "node added", "node removed"):
+            yield from (("ray", count, place, what) for place in ("disk", "bucket"))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, tuple[Any, ...]]]:
+    """A configuration, and what one process of this machine makes of it: with duplicates, a limit, rows held out and rows that are refused."""
+    folder = tmp_path_factory.mktemp("matrix")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuts, "SHARD_BYTES", SHARD_BYTES)
+        patch.setattr(domain_in_shards, "FEWEST", 2)
+        workspace = workspace_in(folder, stores.chats(folder / "data"))
+        [made] = build(replace(workspace, workers=1), ASSET)
+        yield workspace, stores.identity(made.published)
+
+
+DRIVER = """
+import sys
+from functools import partial
+from pathlib import Path
+from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing import domain_in_shards, in_shards
+from prep_assets.engine import build
+from prep_assets.engine.events import Progress
+from prep_assets.records import cuts
+from prep_assets_tests.cluster import disturbed
+
+cuts.SHARD_BYTES, domain_in_shards.FEWEST = int(sys.argv[5]), 2
+in_shards._encode_shard = partial(disturbed.encode_shard, marks=Path(sys.argv[3]), how="slow", at=3)
+tell = lambda event: print(event.what, flush=True) if isinstance(event, Progress) and event.what.startswith("tokenize") else None
+build(Workspace(Path(sys.argv[1]), sys.argv[2], workers=int(sys.argv[4])), "sft_tokens", tell=tell)
+"""
+
+
+def killed(workspace: Workspace, stores: str, marks: Path, workers: int) -> int:
+    """Begin a build in a process of its own and kill that when some shards are joined; how many were."""
+    arguments = [str(workspace.configs), stores, str(marks), str(workers), str(SHARD_BYTES)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "11"}
+    with subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], stdout=subprocess.PIPE, env=environ) as process:
+        assert process.stdout is not None
+        seen = 0
+        while seen < (SEEN if workers > 1 else 1) and (line := process.stdout.readline()):
+            seen += 1 if workers == 1 else b" shards" in line
+        process.kill()
+    return seen
+
+
+@pytest.mark.parametrize(("who", "count", "where", "what"), list(cells()), ids=lambda value: str(value).replace(" ", "-"))
+def test_every_cell_has_the_same_bytes(
+    alone: tuple[Workspace, tuple[Any, ...]],
+    nodes: Nodes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    who: str,
+    count: int,
+    where: str,
+    what: str,
+) -> None:
+    configured, expected = alone
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    kept = f"s3://bucket/{tmp_path.name}" if where == "bucket" else str(tmp_path / "stores")
+    (tmp_path / "configs").mkdir()
+    said = yaml.safe_load((configured.configs / "sft.yaml").read_text("utf-8"))
+    cluster = {"kind": "ray", "address": nodes.address} if who == "ray" else {"kind": "local"}
+    (tmp_path / "configs" / "sft.yaml").write_text(yaml.safe_dump({**said, "cluster": cluster}, sort_keys=False), "utf-8")
+    workers = 2 * count if who == "ray" else count  # as many as are given out at a time
+    workspace = Workspace(tmp_path / "configs", kept, workers=workers)  # type: ignore[arg-type]
+    if who == "ray":
+        nodes.be(count)
+    seen = killed(workspace, kept, marks, workers) if what == "driver killed" else 0
+    told, build_is = disturbing(what, nodes)
+    how = "killed" if what == "worker killed" else "" if what == "nothing" else "slow"
+    monkeypatch.setattr(in_shards, "_encode_shard", partial(disturbed.encode_shard, marks=marks, how=how, at=3))
+    [made] = build(workspace, ASSET, tell=build_is)
+    assert stores.identity(made.published) == expected
+
+    executions = Counter(int(path.name.partition("-")[0]) for path in marks.iterdir())
+    redone = executions.total() - len(executions)
+    if workers == 1:
+        assert not executions  # no shards
+        return
+    assert len(executions) > 6
+    assert redone <= 2 * (count + (what == "node added")), "more than what was under way was begun again"
+    if what == "worker killed":
+        assert executions[3] >= 2
+        assert told[-1].endswith(" workers lost")
+        assert "died" not in "".join(capfd.readouterr())  # Ray's own messages
+    elif what == "driver killed":
+        assert seen == SEEN
+        assert all(executions[number] == 1 for number in range(SEEN))
+    elif what == "nothing":
+        assert redone == 0
+    if where == "bucket":
+        assert not [entry.key for entry in Bucket(kept).entries("") if ".shards-" in entry.key]
+    assert len(nodes) == count + {"node added": 1, "node removed": -1 if count > 1 else 0}.get(what, 0) or who == "local"
+
+
+def disturbing(what: str, nodes: Nodes) -> tuple[list[str], Callable[[Any], None]]:
+    """What is told of shards, and what listens: it takes a node away, or adds one, when 30 % are done. The only one is replaced."""
+    told: list[str] = []
+
+    def act() -> None:
+        if what == "node removed":
+            nodes.remove()
+        if what == "node added" or not len(nodes):
+            nodes.add()
+
+    left = iter([act] * what.startswith("node"))
+
+    def tell(event: Any) -> None:
+        if isinstance(event, Progress) and event.what.startswith("tokenize"):
+            told.append(event.what)
+            if event.done >= 0.3 * event.total:
+                next(left, lambda: None)()
+
+    return told, tell
