@@ -27,8 +27,7 @@ from prep_assets.assets.writing.tokens import vocabulary_size
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.registry import check_meaning, check_options, export, export_named, refuse_lost_borders
-from prep_assets.exports.source import Pairs, Source, open_source
-from prep_assets.exports.unmasked import lost_mask
+from prep_assets.exports.source import Pairs, Source, lost_mask, open_source
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prep_assets.assets.remembered import keep, remembered_pins
 from prep_assets.config.image_rules import FromProcessor, ImageRule
-from prep_assets.config.image_token import image_placeholder
 from prep_assets.config.loading import config_dir, load_family, store_dir
-from prep_assets.config.models import FAMILIES, Chat, Domain, Family
+from prep_assets.config.models import FAMILIES, Chat, Domain, Family, image_placeholder
 from prep_assets.config.tombstones import with_tombstones
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest

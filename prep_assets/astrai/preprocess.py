@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from prep_assets.assets.reading.examples import Deduplicator
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.astrai.built import Job, batches_by_workers
 from prep_assets.astrai.config import AnyPipeline, PositionIds
-from prep_assets.astrai.dedup import Dedup, deduplicator
-from prep_assets.astrai.directory import DOMAINS, QUARANTINE, SUMMARY, require_free
 from prep_assets.astrai.run import Counts, Log, Run
 from prep_assets.astrai.shards import Layout, ShardWriter, Totals
 from prep_assets.astrai.task import Task, task_of
@@ -24,6 +24,8 @@ from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.schemas.account import Account
 from prep_assets.stores.folders import whole_folder
+from prep_assets.tokenization.beside import DEFAULT, NAMES, chat_templates, read_object, templates_by_name
+from prep_assets.tokenization.load import from_file
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets.workers.count import Workers, worker_count
 from prep_assets.workers.pool import Pool
@@ -136,3 +138,78 @@ def _write_about(work: Path, told: Mapping[str, Any], run: Run, files: Sequence[
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+Dedup = Literal["exact", "prefix200", "none"]
+
+
+def prefix_signature(payload: Mapping[str, Any]) -> str:
+    """AstrAI's signature: MD5 of the first 200 code points of the record as JSON with sorted keys.
+
+    It takes different records for equal where they begin alike, such as chats with one long system prompt, and equal texts for different
+    where an id stands before them.
+    """
+    return hashlib.md5(json.dumps(payload, sort_keys=True, ensure_ascii=False)[:200].encode(), usedforsecurity=False).hexdigest()
+
+
+def deduplicator(method: Dedup) -> Deduplicator | None:
+    """What refuses duplicates; `None` keeps them."""
+    if method == "prefix200":
+        return Deduplicator(lambda record: bytes.fromhex(prefix_signature(record.payload)), "has the same first 200 characters as")
+    return Deduplicator() if method == "exact" else None
+
+
+SUMMARY, DOMAINS, QUARANTINE = "preprocess.json", "domains.json", "quarantine.jsonl"
+_OURS = {SUMMARY, DOMAINS, QUARANTINE, "meta.json"}
+_H5 = re.compile(r"data_\d{4,}\.(h5|offsets\.json)")
+
+
+def require_free(target: Path, *, overwrite: bool) -> None:
+    """Refuse a target that holds anything, unless it is to be overwritten and holds nothing but what preprocessing writes.
+
+    Raises:
+        StoreError: it holds something; the message says what, and how to go on.
+    """
+    if target.exists() and not target.is_dir():
+        raise StoreError(f"{target} is a file; the output is a directory. Choose another name")
+    first = next(iter(sorted(target.iterdir())), None) if target.is_dir() else None
+    if first is not None and not overwrite:
+        raise StoreError(f"{target} is not empty: it holds {first.name}. Choose another directory, or replace it with --overwrite")
+    for path in sorted(target.rglob("*")) if first is not None else ():
+        if not _is_ours(path):
+            raise StoreError(
+                f"--overwrite would delete {path}, which preprocessing does not write. Choose another directory, or move it away"
+            )
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a path is what preprocessing, AstrAI's or this one, writes."""
+    if path.is_symlink() or not path.is_file():
+        return path.is_dir() and not path.is_symlink()
+    is_key = path.suffix == ".bin" and path.with_name("meta.json").is_file()
+    return path.name in _OURS or is_key or _H5.fullmatch(path.name) is not None
+
+
+def load_tokenizer(directory: Path) -> Vocabulary:
+    """Load a tokenizer.
+
+    ``tokenizer_config.json`` may be AstrAI's (``special_tokens``, a map of names to texts) or the one that transformers writes
+    (``bos_token`` and so on beside each other). The chat template is its ``chat_template``, else the file ``chat_template.jinja``.
+
+    Raises:
+        ConfigError: there is no such directory, no tokenizer in it, or one that is known to be wrong.
+    """
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        remedy = (
+            "Convert the tokenizer with transformers (save_pretrained)" if directory.is_dir() else "Name the directory with --tokenizer"
+        )
+        raise ConfigError(f"no tokenizer at {path}. {remedy}")
+    found = from_file(str(directory), directory)
+    config = read_object(directory / "tokenizer_config.json")
+    declared = config.get("special_tokens")
+    named = declared if isinstance(declared, Mapping) else {name: config.get(name) for name in NAMES}
+    texts = {name: token.get("content") if isinstance(token, Mapping) else token for name, token in named.items()}
+    special = {name: text for name, text in texts.items() if isinstance(text, str) and found.backend.token_to_id(text) is not None}
+    template = {**chat_templates(directory), **templates_by_name(config.get("chat_template"))}.get(DEFAULT)
+    return replace(found, special=special, chat_template=template, templates={})

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.astrai.columns import Builder, Row, Tokens
+from prep_assets.astrai.columns import Builder, Row, Tokens, nothing_there, text_at
 from prep_assets.astrai.config import Section, Source
-from prep_assets.astrai.fields import nothing_there, text_at
 from prep_assets.astrai.task import Task
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Sample, Turn

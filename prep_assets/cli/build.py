@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, err, near_url, out, table
+from prep_assets.cli.console import Live, counted, err, near_url, out, table
 from prep_assets.cli.find import Partition, configured
-from prep_assets.cli.live import Live
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:

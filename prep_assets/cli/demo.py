@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prep_assets.cli.console import counted, near, out, size, table
-from prep_assets.cli.live import Live
+from prep_assets.cli.console import Live, counted, near, out, size, table
 
 if TYPE_CHECKING:
     from rich.console import Console

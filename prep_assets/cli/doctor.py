@@ -45,7 +45,7 @@ def doctor(
 
     TRL's own code runs where it is installed; for the others their rules, read from their code, stand in.
     """
-    from prep_assets.doctor.ours import Ours
+    from prep_assets.doctor.rules import Ours
     from prep_assets.doctor.run import diagnose
 
     ours = Ours.open(tokenizer, template, revision)

@@ -48,7 +48,7 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     from prep_assets.assets.graph import exported
     from prep_assets.assets.workspace import Workspace
     from prep_assets.exports.opening import opening
-    from prep_assets.exports.whole import check_folder
+    from prep_assets.exports.registry import check_folder
 
     check_folder(folder)
     workspace = Workspace.open()

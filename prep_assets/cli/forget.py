@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, err, near, near_url, out
-from prep_assets.cli.live import Live
+from prep_assets.cli.console import Live, counted, err, near, near_url, out
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:

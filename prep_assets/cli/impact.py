@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prep_assets.cli.build import put_option
-from prep_assets.cli.console import counted, err, out, table
+from prep_assets.cli.console import Live, counted, err, out, table
 from prep_assets.cli.diff import difference_as_json, show_difference
-from prep_assets.cli.live import Live
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, nearest
 

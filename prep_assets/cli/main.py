@@ -12,32 +12,24 @@ from prep_assets import __version__
 from prep_assets.cli.build import build
 from prep_assets.cli.certify import certify
 from prep_assets.cli.console import complain, err
-from prep_assets.cli.dataset_info import dataset_info
 from prep_assets.cli.demo import demo
-from prep_assets.cli.describe import describe
 from prep_assets.cli.diff import diff
 from prep_assets.cli.doctor import doctor
 from prep_assets.cli.export import export
 from prep_assets.cli.forget import forget
 from prep_assets.cli.impact import impact
 from prep_assets.cli.inspect import inspect
-from prep_assets.cli.launch_snippet import launch_snippet
-from prep_assets.cli.migrate import migrate
-from prep_assets.cli.path import path
-from prep_assets.cli.preprocess import preprocess
+from prep_assets.cli.launch_snippet import launch_snippet, path
+from prep_assets.cli.preprocess import migrate, preprocess
 from prep_assets.cli.prune import prune
-from prep_assets.cli.push import push, release
+from prep_assets.cli.push import describe, push, release
 from prep_assets.cli.quarantine import quarantine
-from prep_assets.cli.report import report
-from prep_assets.cli.schemas import schemas
-from prep_assets.cli.scrub import scrub
-from prep_assets.cli.selftest import selftest
-from prep_assets.cli.sniff import sniff
+from prep_assets.cli.report import report, view
+from prep_assets.cli.schemas import dataset_info, schemas, sniff
 from prep_assets.cli.stats import stats
 from prep_assets.cli.status import status
 from prep_assets.cli.trace import trace
-from prep_assets.cli.verify import verify
-from prep_assets.cli.view import view
+from prep_assets.cli.verify import scrub, selftest, verify
 from prep_assets.cli.where import where
 from prep_assets.errors import PrepAssetsError
 

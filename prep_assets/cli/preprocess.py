@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from prep_assets.astrai.preprocess import Outcome
     from prep_assets.astrai.run import Counts
 
+
 PARAMS = "params"
 """Where AstrAI looks for a tokenizer when none is named."""
 
@@ -57,9 +58,9 @@ def preprocess(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output in the directory.")] = False,
 ) -> None:
     """Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout."""
-    from prep_assets.astrai.load import load_pipeline
+    from prep_assets.astrai.config import load_pipeline
+    from prep_assets.astrai.preprocess import load_tokenizer
     from prep_assets.astrai.preprocess import preprocess as run
-    from prep_assets.astrai.tokenizer import load_tokenizer
 
     pipeline = load_pipeline(config)
     directory = tokenizer or _default_tokenizer()
@@ -140,3 +141,16 @@ def _show(outcome: Outcome) -> None:
         console.print(domains)
     if counts.refused:
         console.print(f"refused records: {near(outcome.directory.resolve() / 'quarantine.jsonl')}", soft_wrap=True)
+
+
+def migrate(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Pipeline JSON of either AstrAI dialect.")],
+    files: Annotated[list[str] | None, typer.Option("--file", "-f", help="A source of the domain; may be given several times.")] = None,
+    tokenizer: Annotated[str, typer.Option(help="Tokenizer directory, relative to where the YAML will stand.")] = "tokenizer",
+    domain: Annotated[str, typer.Option(help="Name of the domain.")] = "data",
+) -> None:
+    """Print the same pipeline as YAML for configs/; comments say what it is called and what cannot be expressed."""
+    from prep_assets.astrai.config import load_pipeline
+    from prep_assets.astrai.migrate import migrated
+
+    typer.echo(migrated(load_pipeline(config), config.name, files=files or ["data/*.jsonl"], tokenizer=tokenizer, domain=domain), nl=False)

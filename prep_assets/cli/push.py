@@ -1,7 +1,10 @@
-"""`prep-assets release` and `prep-assets push`: an export for others, in a folder or on the Hugging Face Hub."""
+"""`prep-assets describe`, `release` and `push`: what a store is, and an export for others, in a folder or on the Hugging Face Hub."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +15,7 @@ from prep_assets.cli.find import AssetName, Partition, one_partition
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from prep_assets.neighbours.release import Release
+    from prep_assets.neighbours.hub import Release
 
 
 def release(
@@ -21,8 +24,8 @@ def release(
     partition: Partition = None,
 ) -> None:
     """Copy an export into a folder with a data set card, Croissant and its manifest: what datasets.load_dataset opens, and push uploads."""
-    from prep_assets.exports.whole import check_folder
-    from prep_assets.neighbours.release import write_release
+    from prep_assets.exports.registry import check_folder
+    from prep_assets.neighbours.hub import write_release
 
     check_folder(folder)
     found = _release(asset, partition)
@@ -43,8 +46,7 @@ def push(
     """Upload an export to the Hugging Face Hub as one commit, if its files are what its manifest says and nobody changed the repository
     meanwhile. The token is that of `hf auth login`, or HF_TOKEN."""
     from prep_assets.neighbours.card import UNKNOWN
-    from prep_assets.neighbours.hub import licence_of, push
-    from prep_assets.neighbours.release import release_in
+    from prep_assets.neighbours.hub import licence_of, push, release_in
 
     found = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
     licence, console = licence_of(found), out()
@@ -66,7 +68,7 @@ def push(
 
 def _release(asset: str, partition: str | None) -> Release:
     from prep_assets.assets.workspace import Workspace
-    from prep_assets.neighbours.release import release_of
+    from prep_assets.neighbours.hub import release_of
 
     workspace = Workspace.open()
     found, each = one_partition(workspace, asset, partition)
@@ -82,3 +84,45 @@ def _list(found: Release) -> None:
     for name in found.files:
         shown.add_row(name, size(found.size(name)), found.manifest.files.get(name, {}).get("sha256", "")[:16])
     out().print(shown)
+
+
+class Form(StrEnum):
+    """What a description is printed as."""
+
+    json = "json"
+    card = "card"
+    croissant = "croissant"
+    openlineage = "openlineage"
+
+
+def describe(
+    asset: AssetName,
+    partition: Partition = None,
+    form: Annotated[Form, typer.Option("--as", help="Plain JSON, a data set card, Croissant, or an OpenLineage event.")] = Form.json,
+) -> None:
+    """Print what a store is: hashes, sources with theirs, licences, counts, refused records, files, columns, checks."""
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.neighbours.description import describe
+
+    workspace = Workspace.open()
+    found, each = one_partition(workspace, asset, partition)
+    said, _ = describe(workspace, found.name, each)
+    match form:
+        case Form.json:
+            text = json.dumps(asdict(said), indent=1, ensure_ascii=False)
+        case Form.card:
+            from prep_assets.neighbours.card import card
+
+            text = card(said)
+        case Form.croissant:
+            from prep_assets.neighbours.croissant import croissant
+
+            text = json.dumps(croissant(said), indent=1, ensure_ascii=False)
+        case Form.openlineage:
+            from prep_assets.neighbours.openlineage import event_json
+
+            try:
+                text = event_json(said)
+            except ImportError as error:
+                raise ConfigError("--as openlineage needs a package: pip install 'prep-assets[openlineage]'") from error
+    typer.echo(text.removesuffix("\n"))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prep_assets.cli.console import counted, err, has_colour, out, table
+from prep_assets.cli.console import Live, counted, err, has_colour, out, size, table
 from prep_assets.cli.find import Partition, asset_and_partitions, build_commands, configured
 from prep_assets.cli.tokens import flowing, texts_of, visible
-from prep_assets.errors import StoreError
+from prep_assets.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from prep_assets.assets.workspace import Workspace
     from prep_assets.engine.events import Refused
     from prep_assets.proofs.verdict import Verdict, Worst
+
 
 MOST_TOKENS = 2048
 """Tokens of a failing row that are shown."""
@@ -159,3 +161,100 @@ def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Tex
     text.rstrip()
     text.append("\n")
     return text
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
+
+
+def scrub(
+    budget: Annotated[
+        str, typer.Option("--bytes", metavar="SIZE", help="How much to read, e.g. 500MB or 20GiB; 'all': everything once.")
+    ] = "1GiB",
+    remote: Annotated[bool, typer.Option("--remote", help="Read remote sources too, each again as a whole.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build damaged stores and those made from them again.")] = False,
+) -> None:
+    """Read stores and sources again, from where the last scrub stopped, and compare them with their hashes. Exit code 1 where something is damaged.
+
+    A damaged store fails its checks from then on, and those made from it are checked again. A damaged source is named; no build mends it.
+    """
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.engine import build
+    from prep_assets.engine.scrub import scrub as read_again
+
+    workspace = Workspace.open()
+    found = read_again(workspace, _bytes(budget), remote=remote)
+    console = out()
+    console.print(f"read {size(found.read)} of {size(found.total)}, {counted(len(found.damaged), 'file')} damaged", soft_wrap=True)
+    for why in found.unreached:
+        console.print(f"not looked at: {why}", style="yellow", soft_wrap=True, markup=False)
+    for each in found.damaged:
+        label = f"{each.asset}[{each.partition}]" if each.partition else each.asset
+        console.print(f"✗ {label}: {each.what}", style="red", soft_wrap=True, markup=False)
+        if each.built:
+            console.print(f"  made from it, to be built again: {', '.join(each.built)}", soft_wrap=True, markup=False)
+    stores = dict.fromkeys((each.asset, each.partition) for each in found.damaged if not each.source)
+    if rebuild and stores:
+        with Live(err()) as live:
+            for asset, partition in stores:
+                build(workspace, asset, partition=partition or None, tell=live)
+            for label in dict.fromkeys(label for each in found.damaged if not each.source for label in each.built):
+                asset, _, partition = label.rstrip("]").partition("[")
+                build(workspace, asset, partition=partition or None, tell=live)
+    if any(each.source for each in found.damaged) or (stores and not rebuild):
+        raise typer.Exit(1)
+
+
+def _bytes(text: str) -> int:
+    """Raises:
+    ConfigError: it is no size.
+    """
+    if text == "all":
+        return 1 << 62
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?)B?", text, re.IGNORECASE)
+    if found is None:
+        raise ConfigError(f"--bytes {text}: needs a number and a unit, e.g. 500MB or 20GiB, or 'all'")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def selftest(
+    asset: Annotated[
+        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset with tokens or lines; all when left out.")
+    ] = None,
+    partition: Partition = None,
+) -> None:
+    """Shift masks, swap pairs, leak test rows … on copies of your rows: each must be caught by its check. Exit code 1 when one is not.
+
+    The stores themselves are only read.
+    """
+    from prep_assets.assets.graph import assets_of
+    from prep_assets.assets.selftest.run import TESTED
+    from prep_assets.assets.selftest.run import selftest as tried
+    from prep_assets.assets.workspace import Workspace
+
+    workspace = Workspace.open()
+    console = out()
+    missed = stores = done = 0
+    for name in (asset,) if asset else [name for name in TESTED if name in assets_of(workspace)]:
+        node, partitions = asset_and_partitions(workspace, name, partition)
+        for key in partitions:
+            published = workspace.published(node.name, key)
+            if published is None:
+                continue
+            stores += 1
+            trials = tried(workspace, published)
+            shown = table("corruption", "must be caught by", "caught", "what the check says", title=f"{name}[{key}]" if key else name)
+            for trial in trials:
+                missed += not trial.passed
+                done += bool(trial.mutation and trial.tried)
+                style = "bold red" if not trial.passed else None if trial.tried else "dim"
+                label = trial.mutation or "none (the clean rows)"
+                caught = f"{trial.caught} of {trial.tried}" if trial.mutation else "passes" if trial.passed else "fails"
+                caught = caught if trial.tried else "no row fits"
+                shown.add_row(label, trial.check, caught, trial.shown[:72], style=style)
+            console.print(shown)
+    if not stores:
+        raise StoreError("no store with tokens or lines is built. Build one with:\n  prep-assets build sft_packed")
+    if missed:
+        console.print(f"{missed} corruptions were not caught", style="bold red")
+        raise typer.Exit(1)
+    console.print(f"each of {done:,} corruptions was caught by its check, and the clean rows pass", style="bold green")

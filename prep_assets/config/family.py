@@ -10,10 +10,21 @@ from prep_assets.config.base import LONGEST, MOST_PATCHES, MOST_WORKERS, Model
 from prep_assets.config.domain import Domain, DomainName, Licence
 from prep_assets.config.image_rules import ImageTokens
 from prep_assets.config.meaning import faults
-from prep_assets.config.reasoning_tags import REASONING_TAGS
 from prep_assets.config.sections import Cluster, Decontaminate, Export, ExportName, Output, Preprocessing, Refresh
 
 Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"]
+
+REASONING_TAGS: tuple[tuple[str, str], ...] = (
+    ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, QwQ, GLM-4.5, Nemotron, SmolLM3
+    ("<thinking>", "</thinking>"),  # Reflection, and answers in Anthropic's style
+    ("<thought>", "</thought>"),  # EXAONE Deep
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1, Bespoke-Stratos, OpenThoughts
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A Reasoning
+    ("[THINK]", "[/THINK]"),  # Magistral
+    ("◁think▷", "◁/think▷"),  # Kimi-VL
+    ("<seed:think>", "</seed:think>"),  # Seed-OSS
+)
+"""The tags that public models write around reasoning, opening and closing."""
 
 
 class Family(Model):

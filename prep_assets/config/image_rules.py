@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -108,14 +108,7 @@ def tokens_around(rule: ImageRule) -> tuple[str, ...]:
 
 
 ImageRule = Fixed | Qwen2VL | LlavaNext | InternVL | Idefics3
-RULES = {
-    "processor": FromProcessor,
-    "fixed": Fixed,
-    "qwen2_vl": Qwen2VL,
-    "llava_next": LlavaNext,
-    "internvl": InternVL,
-    "idefics3": Idefics3,
-}
+RULES = {get_args(each.model_fields["rule"].annotation)[0]: each for each in (FromProcessor, *get_args(ImageRule))}
 
 
 def _rule_of(value: object) -> object:

@@ -31,7 +31,7 @@ def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsD
         required_resource_keys={site.resource},
     )
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        from prep_assets.reports.site import INDEX, write_site
+        from prep_assets.reports.server import INDEX, write_site
 
         workspace: Workspace = getattr(context.resources, site.resource).open()
         stores = {asset.name: _stores(workspace, asset) for asset in assets}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prep_assets.doctor import trl
 from prep_assets.doctor.compare import LIBRARY, PIECES, TYPED, Difference, compare, meeting
-from prep_assets.doctor.ours import Ours
-from prep_assets.doctor.rules import RULES, Chat, Labelled, Stops
+from prep_assets.doctor.rules import RULES, Chat, Labelled, Ours, Stops
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import Sample
 from prep_assets.templates.rendered import Rendered
@@ -82,7 +81,7 @@ def diagnose(ours: Ours, tokenizer: Any, trainer: str, rows: Iterable[tuple[str,
     """
     if trainer not in RULES:
         raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, RULES) or '.'} Known: {', '.join(RULES)}")
-    version = trl.installed() if trainer == "trl" else None
+    version = trl_version() if trainer == "trl" else None
     name, _ = RULES[trainer]
     how = f"its own code, version {version}" if version else "rules read from its code; the trainer itself is not run"
     found = Diagnosis(name, how)
@@ -126,7 +125,7 @@ def _theirs(tokenizer: Any, trainer: str, version: str | None, taken: Sequence[T
     """The trainer's ids and labels of each row; `None` where it stops."""
     if version:
         try:
-            yield from trl.prepare(tokenizer, [given for *_, given in taken])
+            yield from prepared_by_trl(tokenizer, [given for *_, given in taken])
         except Stops as error:
             found.stopped[str(error)] += len(taken)
             yield from [None] * len(taken)
@@ -138,3 +137,41 @@ def _theirs(tokenizer: Any, trainer: str, version: str | None, taken: Sequence[T
         except Stops as error:
             found.stopped[str(error)] += 1
             yield None
+
+
+def trl_version() -> str | None:
+    """The version of TRL; `None` where it, or what its trainer needs, cannot be imported."""
+    try:
+        import datasets  # noqa: F401
+        import trl
+        from trl import SFTConfig, SFTTrainer  # noqa: F401
+    except ImportError:
+        return None
+    return str(trl.__version__)
+
+
+def prepared_by_trl(tokenizer: Any, rows: Sequence[Mapping[str, Any]]) -> list[Labelled]:
+    """Ids and labels of every row, as `SFTTrainer` with ``assistant_only_loss`` has them.
+
+    Raises:
+        Stops: the trainer refuses the data set.
+    """
+    from datasets import Dataset, disable_progress_bars
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    disable_progress_bars()
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes))
+    with tempfile.TemporaryDirectory() as folder:
+        options: dict[str, Any] = {"output_dir": folder, "report_to": "none", "use_cpu": True, "bf16": False, "disable_tqdm": True}
+        try:
+            config = SFTConfig(assistant_only_loss=True, max_length=None, packing=False, **options)
+            trainer = SFTTrainer(model=model, args=config, train_dataset=Dataset.from_list([*map(dict, rows)]), processing_class=tokenizer)
+        except Exception as error:  # whatever it says, it is TRL's answer
+            raise Stops(f"TRL stops: {type(error).__name__}: {error}") from error
+        return [_labelled(trainer.data_collator([row])) for row in trainer.train_dataset]
+
+
+def _labelled(batch: Mapping[str, Any]) -> Labelled:
+    return batch["input_ids"][0].tolist(), (batch["labels"][0] != -100).tolist()

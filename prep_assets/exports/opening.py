@@ -1,4 +1,4 @@
-"""How each trainer opens an export: a few lines to copy, from the `open.py` of its format."""
+"""How each trainer opens an export: a few lines to copy, from the `__init__.py` of its format."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _TRL_TRAINERS: Mapping[str, str] = {
 
 def read_by(format: str) -> str:
     """The trainers that read a format."""
-    trainers: str = importlib.import_module(f"prep_assets.exports.{format}.open").READ_BY
+    trainers: str = importlib.import_module(f"prep_assets.exports.{format}").READ_BY
     return trainers
 
 
 def opening(format: str, folder: Path, source: object, options: Mapping[str, Any]) -> tuple[str, str]:
     """Who reads the export in `folder`, and the lines that open it there.
 
-    In an `open.py`, `LINES` and `READERS` have an entry for each ``[<layout>] [<kind of source>]``; the most precise one that fits is used.
+    In a format, `LINES` and `READERS` have an entry for each ``[<layout>] [<kind of source>]``; the most precise one that fits is used.
 
     Args:
         source: what was exported.
         options: every option that it was exported with.
     """
-    found = importlib.import_module(f"prep_assets.exports.{format}.open")
+    found = importlib.import_module(f"prep_assets.exports.{format}")
     kind, layout = type(source).__name__, options.get("layout") or ""
     keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
     row_len = getattr(source, "row_len", 2048)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.exports.readable import Options, Readable
 from prep_assets.exports.source import Source, open_source
-from prep_assets.exports.whole import check_folder, whole
+from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Published
@@ -215,3 +217,54 @@ def check_options(found: Export, options: Mapping[str, Any]) -> None:
     missing = [name for name, each in found.options.items() if each.default is inspect.Parameter.empty and name not in options]
     if missing:
         raise ConfigError(f"export {found.name!r} needs the option {missing[0]!r}: {get_type_hints(found.write)[missing[0]]}")
+
+
+def check_folder(out: Path) -> None:
+    """Raises:
+    ConfigError: an export cannot stand at `out`; the message says why.
+    """
+    place = out.resolve()
+    if place == Path.cwd():
+        raise ConfigError(
+            f"cannot export to {str(out)!r}: it is the current folder, and an export puts a new one in place. Name another folder"
+        )
+    above = next(path for path in (place, *place.parents) if path.exists() or path.is_symlink())
+    if not above.is_dir():
+        what = "is a file" if above == place else f"is below {above}, which is a file"
+        raise ConfigError(f"cannot export to {out}: it {what}, and an export is a folder. Name another folder")
+    if above == place and any(place.iterdir()):
+        raise ConfigError(f"{out} is not empty: an export never mixes with what is there. Remove it, or name another folder")
+
+
+def whole(out: Path, write: Callable[[Path], None]) -> None:
+    """Have a folder written beside `out`, synced to disk and renamed.
+
+    Raises:
+        ConfigError: another export to it is under way, or the folder above cannot be written to.
+    """
+    place = out.resolve()
+    busy = ConfigError(f"another export to {place} is under way. Wait until it ends, or name another folder")
+    with whole_folder(place, lambda: check_folder(out), busy=busy) as work:
+        write(work)
+
+
+def _plain(name: str) -> str:
+    if name in ("", ".", "..") or any(each in name for each in "/\\\0"):
+        raise PydanticCustomError("file_name", "must be the name of a file in the export's folder: not empty, without / and \\")
+    return name
+
+
+def _split(name: str) -> str:
+    if re.fullmatch(r"\w+", name) is None:
+        raise PydanticCustomError("split_name", "must be the name of a split: letters, digits and _")
+    return name
+
+
+Count = Annotated[int, Field(ge=1)]
+"""A number of rows, tokens or bytes, at least 1."""
+TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
+"""A token id, which every format holds in int32 or less."""
+FileName = Annotated[str, AfterValidator(_plain)]
+"""A name that stays in the folder of the export."""
+Split = Annotated[str, AfterValidator(_split)]
+"""A split's name, as Hugging Face `datasets` accepts it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prep_assets.errors import StoreError, nearest
+from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.groups import STREAMS, GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import PackedStore, open_packed
@@ -76,3 +76,25 @@ def open_source(where: Published | Path | str, stream: str | None = None) -> Sou
 
 def _stems(folder: Path, suffix: str) -> list[str]:
     return sorted(path.stem for path in folder.glob(f"*.{suffix}") if path.is_dir())
+
+
+BLOCK = 1 << 24
+REMEDIES = {"megatron": "Set the option layout: instruction"}
+
+
+def lost_mask(format: str, what: str) -> ConfigError:
+    """The error that says so. `what` has the mask."""
+    remedy = REMEDIES.get(format, "Export a packed table, or to another format")
+    return ConfigError(f"{format} would lose the loss mask of {what}, and every token would be trained. {remedy}")
+
+
+def refuse_lost_mask(source: TokenStore, format: str) -> None:
+    """Raises:
+    ConfigError: the stream has tokens that are not trained.
+    """
+    if "loss_mask" not in source.arrays:
+        return
+    mask = source.arrays["loss_mask"]
+    untrained = sum(int(np.count_nonzero(np.asarray(mask[at : at + BLOCK]) == 0)) for at in range(0, source.tokens, BLOCK))
+    if untrained:
+        raise lost_mask(format, f"this stream, in which {untrained:,} of {source.tokens:,} tokens are not trained")

@@ -7,8 +7,12 @@ what is made from a sample is told to change where the sample does.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from prep_assets.assets.graph import assets_of, upstream_of
@@ -18,10 +22,9 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError
 from prep_assets.lineage.contents import has_records
 from prep_assets.lineage.difference import Difference, compare
-from prep_assets.lineage.overlay import Overlay, overlay
 from prep_assets.records.quarantine import Refusal, read_quarantine
 from prep_assets.stores.manifest import build_key, differences
-from prep_assets.stores.published import Published
+from prep_assets.stores.published import Place, Published
 
 LONG = 64 << 20
 """Bytes of source files from which on a domain is tried on a sample."""
@@ -184,3 +187,26 @@ def _refusals(before: Published, then: Published) -> tuple[tuple[Refusal, ...], 
     old, new = ({each.id: each for each in read_quarantine(one.quarantine)} if one.quarantine else {} for one in (before, then))
     fresh = tuple(each for key, each in new.items() if key not in old or old[key].reason != each.reason)
     return fresh, len(old.keys() - new.keys())
+
+
+class Overlay:
+    """A folder of stores over another one. Nothing is ever written to that one."""
+
+    def __init__(self, real: Path, folder: Path) -> None:
+        self.real, self.folder = real, folder
+        hashes = real / ".hashes"
+        if hashes.is_dir():  # so that no source file is hashed again
+            shutil.copytree(hashes, folder / ".hashes")
+
+    def link(self, asset: str, partition: str) -> None:
+        """Let a store be the real one."""
+        here = Place(self.folder, asset, partition).directory
+        here.parent.mkdir(parents=True, exist_ok=True)
+        here.symlink_to(Place(self.real, asset, partition).directory.absolute(), target_is_directory=True)
+
+
+@contextmanager
+def overlay(real: Path) -> Iterator[Overlay]:
+    """An overlay for the length of a trial."""
+    with tempfile.TemporaryDirectory(prefix="prep-assets-") as folder:
+        yield Overlay(real, Path(folder))

@@ -14,10 +14,8 @@ from xxhash import xxh3_64_intdigest
 from prep_assets.disk.blocks import BLOCK, Sums, hashes, sums_of_stream
 from prep_assets.disk.proven import proven
 from prep_assets.errors import SourceError
-from prep_assets.records.find import Found, find
-from prep_assets.records.formats import SUFFIXES, check_format, format_of
+from prep_assets.records.find import SUFFIXES, Found, check_format, find, format_of, order, stable_names
 from prep_assets.records.hub import find_on_hub, is_hub
-from prep_assets.records.naming import order, stable_names
 from prep_assets.records.remote import Listed, file_name, is_remote, open_remote, remote_sign, remote_size, said, unreadable
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from prep_assets.disk.strict_json import loads
-from prep_assets.errors import SourceError
-from prep_assets.records.formats import format_of
-from prep_assets.records.remote import Listed, list_remote
+from prep_assets.errors import ConfigError, SourceError, nearest
+from prep_assets.records.remote import Listed, file_name, list_remote
 
 # Descriptions of data sets, written beside the data by `datasets`; they are no data.
 _METADATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
@@ -134,3 +134,69 @@ def _nothing(pattern: str, path: Path, base: Path) -> str:
     looked_in = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
     there = "" if looked_in.is_dir() else ", which does not exist"
     return f"{pattern!r} matches no file in {looked_in}{there}. Check the pattern; end it with /** to reach files of sub-folders"
+
+
+def stable_names(places: Iterable[str]) -> dict[str, str]:
+    """Place -> path from the common parent folder of all places.
+
+    Places of several kinds (local, `s3`, `hub` ...) have no common parent, so that each kind becomes a folder of its own.
+
+    Raises:
+        SourceError: two places have one name, e.g. web addresses that differ in their query only.
+    """
+    by_kind: dict[str, dict[str, PurePosixPath]] = {}
+    for place in places:
+        kind, separator, path = file_name(place).partition("://")
+        by_kind.setdefault(kind if separator else "file", {})[place] = PurePosixPath(path if separator else place)
+    names: dict[str, str] = {}
+    for kind, paths in by_kind.items():
+        parent = os.path.commonpath([path.parent for path in paths.values()])
+        prefix = f"{kind}/" if len(by_kind) > 1 else ""
+        names |= {place: f"{prefix}{path.relative_to(parent)}" for place, path in paths.items()}
+    twice = [name for name, count in Counter(names.values()).items() if count > 1]
+    if twice:
+        same = sorted(file_name(place) for place, name in names.items() if name == twice[0])
+        raise SourceError(f"{', '.join(same)} would have the same name {twice[0]!r}: keep one of them")
+    return names
+
+
+def order(one: Found, names: dict[str, str]) -> tuple[str, int]:
+    """Sort key: the name; but the files of a saved data set stand at its folder's name, in the order that the data set gives them."""
+    name = names[one.place]
+    return (name, -1) if not one.group else (name[: name.rfind("/") + 1], one.position)
+
+
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".txt": "txt",
+}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
+
+SUFFIXES = f"{', '.join(FORMATS)}, each also with {', '.join(COMPRESSIONS)}"
+
+
+def format_of(name: str) -> tuple[str | None, str | None]:
+    """`(format, compression)` of a file called `name`; the format is `None` where the suffix says nothing."""
+    stem = name.lower()
+    compression = next((suffix for suffix in COMPRESSIONS if stem.endswith(suffix)), None)
+    stem = stem.removesuffix(compression or "")
+    format_suffix = next((suffix for suffix in FORMATS if stem.endswith(suffix)), "")
+    return FORMATS.get(format_suffix), COMPRESSIONS.get(compression or "")
+
+
+def check_format(format: str) -> str:
+    """`format`, if it is one.
+
+    Raises:
+        ConfigError: no such format; the message names the known ones and the nearest match.
+    """
+    known = sorted(set(FORMATS.values()))
+    if format not in known:
+        raise ConfigError(f"no format {format!r}{nearest(format, known) or '.'} Known: {', '.join(known)}")
+    return format

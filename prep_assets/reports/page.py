@@ -14,9 +14,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from prep_assets import __version__
-from prep_assets.reports.chunks import packed
+from prep_assets.reports.chunks import Filter, packed
 from prep_assets.reports.facts import Measured, Stage, Steps, total_counts
-from prep_assets.reports.filter import Filter
 from prep_assets.reports.visible import one_line
 from prep_assets.stores.published import Published
 

@@ -16,9 +16,8 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import PrepAssetsError
 from prep_assets.reports import charts
 from prep_assets.reports.address import TRACES
-from prep_assets.reports.chunks import Shown, index, row_chunks, vocabulary_of
+from prep_assets.reports.chunks import Filter, Shown, index, matching, row_chunks, vocabulary_of
 from prep_assets.reports.facts import accounting, family_of, is_export, label, lineage, made_from, measure, refusals, shares, total_counts
-from prep_assets.reports.filter import Filter, matching
 from prep_assets.reports.opened import Names, streams
 from prep_assets.reports.page import Page, render
 from prep_assets.reports.proof import proofs

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -12,10 +14,10 @@ from prep_assets.assets.graph import asset_named
 from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.reports.address import CANDIDATES, HOST, STORES, TRACES
+from prep_assets.reports.chunks import Filter
 from prep_assets.reports.facts import label
-from prep_assets.reports.filter import Filter
 from prep_assets.reports.page import first_page, trace_page
-from prep_assets.reports.report import report
+from prep_assets.reports.report import ROWS, report
 from prep_assets.stores.published import Published
 
 Stores = Callable[[Workspace], Mapping[str, Sequence[Published]]]
@@ -87,3 +89,38 @@ def _candidates(workspace: Workspace, name: str) -> list[Published]:
     except ConfigError:
         return []
     return [each for each in (place.candidate() for place in places) if each is not None]
+
+
+INDEX = "index.html"
+
+
+def write_site(
+    workspace: Workspace,
+    assets: Mapping[str, Sequence[Published]],
+    folder: Path,
+    *,
+    rows: int = ROWS,
+    written: Callable[[Path], None] = lambda path: None,
+) -> None:
+    """Write ``<asset>.html`` for the stores of each asset, and ``index.html``.
+
+    Args:
+        rows: how many rows each page holds at most.
+        written: told about each page.
+
+    Raises:
+        StoreError: a payload cannot be read.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, stores in assets.items():
+        write_page(folder / f"{name}.html", report(workspace, stores, rows=rows))
+        written(folder / f"{name}.html")
+    write_page(folder / INDEX, first_page(assets))
+
+
+def write_page(path: Path, html: str) -> None:
+    """Write a file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    fresh.write_text(html, "utf-8")
+    fresh.replace(path)

@@ -1,27 +1,20 @@
-"""Schemas: one file for each way in which data sets write their rows. Importing this package registers them all."""
+"""Schemas: one for each way in which data sets write their rows. Importing this package registers them all."""
 
 # ruff: noqa: F401  (each module is imported for what it registers)
 from prep_assets.schemas import (
     alpaca,
-    alpaca_pairwise,
     arithmetic,
-    belle,
     common_words_mask,
     contrastive,
-    dolly,
     group,
     gsm8k,
     hh,
-    image_captions,
-    instruction,
     interleaved,
     kto,
-    leetcode_python,
     llama3_chat,
     llava,
     messages,
-    modellink_pretrain,
-    modellink_rl,
+    modellink,
     moss,
     preference,
     prompt_completion,
@@ -29,7 +22,6 @@ from prep_assets.schemas import (
     sections,
     semantic,
     sharegpt,
-    sharegpt_pairwise,
     text,
     tokenized,
     ultrafeedback,

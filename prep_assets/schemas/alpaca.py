@@ -1,4 +1,4 @@
-"""``alpaca``: instruction, input, output, and where a row has them system and history."""
+"""``alpaca``, ``alpaca_pairwise`` and ``dolly``: instruction, input, output, and where a row has them system and history."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, TEXT, USER, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, TEXT, USER, Pair, Region, Sample, Turn, turn
 from prep_assets.schemas.columns import chat_sample, with_system
-from prep_assets.schemas.fields import as_list, as_text, needed, text_of
+from prep_assets.schemas.fields import as_list, as_text, needed, text_of, texts_of
+from prep_assets.schemas.pairs import pair_of
 from prep_assets.schemas.reasoning import reasoning_regions
 from prep_assets.schemas.registry import Convert, schema
 
@@ -119,3 +120,76 @@ def alpaca_style_instruction_handler(*, map_keys: Mapping[str, str] | None = Non
 def general_instruction_handler() -> Convert:
     """ModelLink's handler: `alpaca` with a line break between instruction and input, nothing stripped, without system and history."""
     return alpaca(system_key=None, history_key=None, join="\n", strip=False)
+
+
+PAIR_JOIN = "\n"
+PAIR_EXAMPLE = {"instruction": "Name a prime number.", "input": "", "chosen": "7", "rejected": "9"}
+
+
+@schema("alpaca_pairwise", gives=Pair, example=PAIR_EXAMPLE, variant_of="alpaca")
+def alpaca_pairwise(
+    *,
+    prompt_key: str = "instruction",
+    query_key: str | None = "input",
+    chosen_key: str = "chosen",
+    rejected_key: str = "rejected",
+    system_key: str | None = "system",
+    history_key: str | None = "history",
+    join: str = PAIR_JOIN,
+    strip: bool = False,
+) -> Convert:
+    """The prompt of an Alpaca row and two answers to it.
+
+    Options:
+        prompt_key: field with the instruction.
+        query_key: field with the input, which may be absent or blank; null where there is none.
+        chosen_key: field with the better answer.
+        rejected_key: field with the worse answer.
+        system_key: field with a system prompt; null where there is none.
+        history_key: field with earlier ``[question, answer]`` pairs; null where there is none.
+        join: what stands between instruction and input.
+        strip: remove whitespace at both ends of every text.
+    """
+    require_joined(join != PAIR_JOIN, query_key)
+
+    def convert(row: Mapping[str, Any]) -> Pair:
+        prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
+        answers = (text.strip() if strip else text for text in texts_of(row, chosen_key, rejected_key))
+        return pair_of(row, prompt, *((turn(ASSISTANT, text),) for text in answers))
+
+    return convert
+
+
+@schema("AlpacaStylePairwiseHandler", gives=Pair, example=PAIR_EXAMPLE)
+def alpaca_style_pairwise_handler(*, map_keys: Mapping[str, str] | None = None) -> Convert:
+    """ModelLink's handler: `alpaca_pairwise` with its ``--map-keys``.
+
+    Options:
+        map_keys: columns for ``prompt``, ``query``, ``history``, ``system``, ``chosen``, ``rejected``.
+    """
+    return alpaca_pairwise(**alpaca_keys(map_keys, ("chosen", "rejected")))
+
+
+DOLLY = {
+    "instruction": "When did Virgin Australia start operating?",
+    "context": "Virgin Australia commenced services on 31 August 2000 as Virgin Blue.",
+    "response": "On 31 August 2000.",
+    "category": "closed_qa",
+}
+
+
+@schema("dolly", gives=Sample, example=DOLLY)
+def dolly(
+    *, instruction_key: str = "instruction", context_key: str | None = "context", response_key: str = "response", join: str = JOIN
+) -> Convert:
+    """An instruction, with its context after a blank line where it has one, and the response; all stripped.
+
+    Options:
+        instruction_key: field with the instruction.
+        context_key: field with the context, which may be absent or blank; null where there is none.
+        response_key: field with the response.
+        join: what stands between instruction and context.
+    """
+    return alpaca(
+        prompt_key=instruction_key, query_key=context_key, response_key=response_key, system_key=None, history_key=None, join=join
+    )

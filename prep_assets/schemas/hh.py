@@ -1,17 +1,18 @@
-"""``hh``: Anthropic's HH-RLHF dialogues."""
+"""``hh`` and ``belle``: chats that are written as one text, with a mark before each turn."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, USER, Pair, Turn, turn
+from prep_assets.samples import ASSISTANT, USER, Pair, Sample, Turn, turn
 from prep_assets.schemas.columns import with_system_of
 from prep_assets.schemas.fields import texts_of
-from prep_assets.schemas.marked_text import split_marked
 from prep_assets.schemas.pairs import pair_of, turns_of
 from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.roles import require_alternation
 
 HUMAN_MARK = "\n\nHuman:"
 ASSISTANT_MARK = "\n\nAssistant:"
@@ -63,3 +64,47 @@ def _split(text: str, key: str) -> tuple[str, str]:
 
 def _turns(prompt: str, key: str) -> tuple[Turn, ...]:
     return turns_of(split_marked(prompt, MARKS, key))
+
+
+def split_marked(text: str, marks: Mapping[str, str], where: str) -> list[tuple[str, str]]:
+    """``(role, text)`` of each turn in `text`, whose turns begin with one of `marks` (mark to role); texts are stripped.
+
+    Raises:
+        Refused: ``leading_text`` where something stands before the first mark.
+    """
+    pattern = re.compile("|".join(re.escape(mark) for mark in marks))
+    found = list(pattern.finditer(text))
+    leading = text[: found[0].start()] if found else text
+    if leading.strip():
+        raise Refused("leading_text", f"{where!r} begins {leading[:60]!r}, before the first of {', '.join(map(repr, marks))}")
+    ends = [match.start() for match in found[1:]] + [len(text)] * bool(found)
+    return [(marks[match[0]], text[match.end() : end].strip()) for match, end in zip(found, ends, strict=True)]
+
+
+BELLE = {"instruction": "Human:你好\nAssistant:你好！有什么可以帮你？\nHuman:讲个笑话\nAssistant:", "input": "", "output": "从前有座山……"}
+
+
+@schema("belle", gives=Sample, example=BELLE, aliases=("BelleMultiTurnInstructionHandler",))
+def belle(
+    *, instruction_key: str = "instruction", output_key: str = "output", human_mark: str = "Human:", assistant_mark: str = "Assistant:"
+) -> Convert:
+    """The turns inside the instruction, whose last ``Assistant:`` is answered by the output; all stripped.
+
+    Options:
+        instruction_key: field with ``Human:…Assistant:…Human:…Assistant:``.
+        output_key: field with the last answer.
+        human_mark: what stands before a user's turn.
+        assistant_mark: what stands before an assistant's turn.
+    """
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        past, answer = texts_of(row, instruction_key, output_key)
+        turns = split_marked(past, {human_mark: USER, assistant_mark: ASSISTANT}, instruction_key)
+        if not turns or turns[-1] != (ASSISTANT, ""):
+            raise Refused("role_order", f"{instruction_key!r} must end with {assistant_mark!r}; it ends {past[-60:]!r}")
+        turns[-1] = (ASSISTANT, answer.strip())
+        sample = Sample(turns_of(turns))
+        require_alternation(sample.turns, ends_with_answer=True)
+        return sample
+
+    return convert

@@ -12,10 +12,9 @@ from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Turn,
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import with_system
 from prep_assets.schemas.fields import as_text, text_of, texts_of, value_at, wrong_type
-from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK
+from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK, split_marked
 from prep_assets.schemas.hh import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.images import no_images
-from prep_assets.schemas.marked_text import split_marked
 from prep_assets.schemas.pairs import common_prompt, pair_of, said, turns_of
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_open_end

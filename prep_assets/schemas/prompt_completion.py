@@ -10,7 +10,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Example, Region, Sample, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import chat_sample, plain_sample, with_system_of
-from prep_assets.schemas.fields import needed, value_at, wrong_type
+from prep_assets.schemas.fields import needed, texts_of, value_at, wrong_type
 from prep_assets.schemas.images import Images
 from prep_assets.schemas.registry import Convert, convert_with, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
@@ -118,5 +118,23 @@ def nlg_read_hook(*, context_key: str = "context", completion_key: str = "comple
             if not isinstance(row.get(key), str | None):
                 wrong_type(row.get(key), key, "a string, or token ids as the other side")
         return read(row)
+
+    return convert
+
+
+@schema("instruction", gives=Sample, example={"prompt": "Question: 2 + 2?\nAnswer: ", "response": "4"})
+def instruction(*, prompt_key: str = "prompt", response_key: str = "response") -> Convert:
+    """A prompt and its response, tokenized as they stand: a `PROMPT` and a `COMPLETION` turn.
+
+    Options:
+        prompt_key: field with the prompt.
+        response_key: field with the response.
+    """
+
+    def convert(row: Mapping[str, Any]) -> Sample:
+        prompt, response = texts_of(row, prompt_key, response_key)
+        needed(prompt, "empty_prompt", prompt_key)
+        needed(response, "empty_answer", response_key)
+        return plain_sample(row, (turn(PROMPT, prompt), turn(COMPLETION, response)))
 
     return convert

@@ -24,8 +24,7 @@ from prep_assets.samples import Contrast, Example, Group, Pair, PlainChat, Sampl
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.embedding import EMBEDDING, embedded
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
-from prep_assets.schemas.own_function import own_code, own_function
-from prep_assets.schemas.own_reading import OwnFunction
+from prep_assets.schemas.own_function import OwnFunction, own_code, own_function
 from prep_assets.schemas.plain_rows import plain_messages_of
 from prep_assets.schemas.view import View, unread, whole
 from prep_assets.schemas.weights import refuse_weighted_space

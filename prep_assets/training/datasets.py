@@ -24,8 +24,8 @@ from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.detect import Format
 from prep_assets.stores.guards import Verify
 from prep_assets.stores.open import Store, open_store
+from prep_assets.training.rows import long, loss_weights
 from prep_assets.training.shared import share_memory as shared
-from prep_assets.training.tensors import long, loss_weights
 from prep_assets.training.windows import SequenceDataset, SftDataset
 
 

@@ -17,7 +17,7 @@ from prep_assets.stores.detect import local_path, payload_folders
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import open_packed
-from prep_assets.training.tensors import long
+from prep_assets.training.rows import long
 
 IGNORE = -100
 

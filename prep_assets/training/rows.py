@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -24,7 +25,6 @@ from prep_assets.stores.detect import local_path, payload_folders
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.open import open_store
 from prep_assets.training.collate import padded
-from prep_assets.training.tensors import long
 
 
 class RowDataset(Dataset[dict[str, Any]]):
@@ -153,3 +153,13 @@ def _lines(path: Path, name: str | None) -> Path:
         asked = f"no lines {name!r}{nearest(name, found)}; it has" if name else "several files of lines or none, so name one:"
         raise StoreError(f"{path} has {asked} {', '.join(found) or 'none'}")
     return found[name]
+
+
+def long(array: npt.NDArray[Any]) -> Tensor:
+    """int64 tensor; a copy, so that nothing written into it reaches the store."""
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def loss_weights(array: npt.NDArray[Any]) -> Tensor:
+    """bool tensor, or float32 where the store's numbers are floating-point: all items of a store have one type."""
+    return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array != 0)

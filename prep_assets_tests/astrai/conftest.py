@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.astrai.load import parse_pipeline
-from prep_assets.astrai.preprocess import Outcome, preprocess
-from prep_assets.astrai.tokenizer import load_tokenizer
+from prep_assets.astrai.config import parse_pipeline
+from prep_assets.astrai.preprocess import Outcome, load_tokenizer, preprocess
 
 SPECIAL = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<pad>")
 WORDS = ("system", "user", "assistant", *"abcdefghijklmnopqrstuvwxyz", *"0123456789", "None", "tool")

@@ -7,8 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from prep_assets.cli.main import Commands
-from prep_assets.cli.migrate import migrate
-from prep_assets.cli.preprocess import preprocess
+from prep_assets.cli.preprocess import migrate, preprocess
 from prep_assets_tests.astrai.conftest import chat, ids, write_rows
 from prep_assets_tests.astrai.reference import read_bin
 

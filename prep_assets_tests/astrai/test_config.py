@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from prep_assets.astrai.config import SectionsPipeline, TypedPipeline
-from prep_assets.astrai.load import load_pipeline, parse_pipeline
+from prep_assets.astrai.config import SectionsPipeline, TypedPipeline, load_pipeline, parse_pipeline
 from prep_assets.astrai.task import task_of
 from prep_assets.errors import ConfigError
 from prep_assets_tests.astrai.pipelines import CHAT, DPO, EXAMPLES, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.astrai.dedup import prefix_signature
+from prep_assets.astrai.preprocess import prefix_signature
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets_tests.astrai.conftest import Run, chat
 from prep_assets_tests.astrai.pipelines import CHAT, SECTIONS_CHAT, changed

@@ -18,9 +18,9 @@ from prep_assets.astrai.config import (
     Source,
     TypedInput,
     TypedPreprocessing,
+    parse_pipeline,
 )
-from prep_assets.astrai.domains import folder_of
-from prep_assets.astrai.load import parse_pipeline
+from prep_assets.astrai.run import folder_of
 from prep_assets.cli.preprocess import preprocess
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "preprocess.md").read_text("utf-8")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.astrai.domains import DEFAULT, EMPTY, Domains, folder_of
+from prep_assets.astrai.run import DEFAULT, EMPTY, Domains, folder_of
 from prep_assets.errors import PrepAssetsError
 from prep_assets_tests.astrai.conftest import Run
 from prep_assets_tests.astrai.pipelines import TEXT, changed

@@ -78,7 +78,7 @@ def test_memory_blocks_leave_no_trace(run: Run, tmp_path: Path, monkeypatch: pyt
     run(SHORT_ROWS, SHORT)
     whole = read_bin(shard(tmp_path))
     monkeypatch.setattr("prep_assets.astrai.shards.FLUSH_TOKENS", 2)
-    monkeypatch.setattr("prep_assets.astrai.arrange.BLOCK", 3)
+    monkeypatch.setattr("prep_assets.astrai.shards.BLOCK", 3)
     run(SHORT_ROWS, SHORT, overwrite=True)
     found = read_bin(shard(tmp_path))
     assert {key: values.tolist() for key, values in found.items()} == {key: values.tolist() for key, values in whole.items()}

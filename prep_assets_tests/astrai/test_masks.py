@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.astrai.columns import Row
-from prep_assets.astrai.load import parse_pipeline
+from prep_assets.astrai.config import parse_pipeline
 from prep_assets.astrai.masks import AstraiBuilder
+from prep_assets.astrai.preprocess import load_tokenizer
 from prep_assets.astrai.task import task_of
-from prep_assets.astrai.tokenizer import load_tokenizer
 from prep_assets.errors import Refused, TemplateError
 from prep_assets_tests.astrai.conftest import VOCABULARY, chat, ids, message, write_tokenizer
 from prep_assets_tests.astrai.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from prep_assets.assets.reading.rl_domains import group_domains
-from prep_assets.astrai.load import parse_pipeline
+from prep_assets.astrai.config import parse_pipeline
 from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import parse
 from prep_assets.config.models import FAMILIES

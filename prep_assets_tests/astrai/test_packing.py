@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.astrai.arrange import arrange, bin_plan
-from prep_assets.astrai.load import parse_pipeline
+from prep_assets.astrai.config import parse_pipeline
+from prep_assets.astrai.shards import arrange, bin_plan
 from prep_assets.astrai.task import Task, task_of
 from prep_assets_tests.astrai.conftest import VOCABULARY, Run, chat, ids
 from prep_assets_tests.astrai.pipelines import GRPO, SECTIONS_CHAT, SECTIONS_TEXT, changed

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.assets.graph import ASSETS, EVERY, assets_of
 from prep_assets.assets.workspace import Workspace
-from prep_assets.astrai.load import load_pipeline
+from prep_assets.astrai.config import load_pipeline
 from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES

@@ -16,9 +16,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.astrai.load import parse_pipeline
-from prep_assets.astrai.preprocess import preprocess
-from prep_assets.astrai.tokenizer import load_tokenizer
+from prep_assets.astrai.config import parse_pipeline
+from prep_assets.astrai.preprocess import load_tokenizer, preprocess
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.open import open_store
 from prep_assets.training import DatasetFactory, share_memory

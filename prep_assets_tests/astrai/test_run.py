@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.astrai.load import parse_pipeline
-from prep_assets.astrai.preprocess import preprocess
-from prep_assets.astrai.tokenizer import load_tokenizer
+from prep_assets.astrai.config import parse_pipeline
+from prep_assets.astrai.preprocess import load_tokenizer, preprocess
 from prep_assets.errors import PrepAssetsError, SourceError, StoreError
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.stores.manifest import file_hash

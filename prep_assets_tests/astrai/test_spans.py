@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.astrai.load import parse_pipeline
-from prep_assets.astrai.preprocess import Outcome, preprocess
-from prep_assets.astrai.tokenizer import load_tokenizer
+from prep_assets.astrai.config import parse_pipeline
+from prep_assets.astrai.preprocess import Outcome, load_tokenizer, preprocess
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.astrai.conftest import chat, message, write_rows

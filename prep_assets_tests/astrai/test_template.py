@@ -5,8 +5,8 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from prep_assets.astrai.template import MessageTemplate
-from prep_assets.astrai.tokenizer import load_tokenizer
+from prep_assets.astrai.masks import MessageTemplate
+from prep_assets.astrai.preprocess import load_tokenizer
 from prep_assets.errors import Refused, TemplateError
 from prep_assets_tests.astrai.conftest import message, write_tokenizer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.astrai.tokenizer import load_tokenizer
+from prep_assets.astrai.preprocess import load_tokenizer
 from prep_assets.errors import ConfigError
 from prep_assets_tests.astrai.conftest import DECLARED, TEMPLATE, VOCABULARY, write_tokenizer
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from prep_assets.astrai.load import parse_pipeline
-from prep_assets.astrai.preprocess import preprocess
+from prep_assets.astrai.config import parse_pipeline
+from prep_assets.astrai.preprocess import load_tokenizer, preprocess
 from prep_assets.astrai.run import Counts
-from prep_assets.astrai.tokenizer import load_tokenizer
 from prep_assets.records import cuts
 from prep_assets_tests.assets.workspaces import TOKENIZER
 from prep_assets_tests.astrai.conftest import chat, write_rows

@@ -23,7 +23,7 @@ def test_labels_that_differ(run: Run) -> None:
 
 
 def test_equal_labels(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.doctor.trl.installed", lambda: None)
+    monkeypatch.setattr("prep_assets.doctor.run.trl_version", lambda: None)
     found = run(*ASKED, "--trainer", "trl")
     assert found.exit_code == 0
     assert "labels are equal on 20 of 20 rows" in found.stdout
@@ -44,7 +44,7 @@ def test_bad_input(run: Run, tmp_path: Path) -> None:
 
 
 def test_nothing_to_compare_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.doctor.trl.installed", lambda: None)
+    monkeypatch.setattr("prep_assets.doctor.run.trl_version", lambda: None)
     found = run(*ASKED, "--trainer", "trl", "--template", "chatml")
     assert found.exit_code == 1
     assert "no row could be compared" in found.stderr

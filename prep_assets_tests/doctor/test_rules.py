@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.doctor.compare import AFTER_STOP, HEADER, NO_STOP, NOTHING, PIECES, TYPED, meeting
-from prep_assets.doctor.ours import Ours
-from prep_assets.doctor.rules import RULES, Chat, Stops
+from prep_assets.doctor.rules import RULES, Chat, Ours, Stops
 from prep_assets.doctor.run import Diagnosis, diagnose
 from prep_assets.samples import Sample
 from prep_assets.schemas.registry import apply, convert_with

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.doctor.ours import Ours
-from prep_assets.doctor.rules import RULES, Chat
-from prep_assets.doctor.trl import installed, prepare
+from prep_assets.doctor.rules import RULES, Chat, Ours
+from prep_assets.doctor.run import prepared_by_trl, trl_version
 from prep_assets.samples import Sample
 from prep_assets.schemas.registry import apply, convert_with
 from prep_assets_tests.exports.readers import needs
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.readers
 
 def test_trl_itself_labels_what_the_rule_says(real_data: Path) -> None:
     needs("trl")
-    assert installed()
+    assert trl_version()
     from transformers import AutoTokenizer
 
     folder = str(real_data / "tokenizers" / "smollm")
@@ -33,4 +32,4 @@ def test_trl_itself_labels_what_the_rule_says(real_data: Path) -> None:
         assert isinstance(sample, Sample)
         given.append({"messages": ours.messages(sample)})
     expected = [RULES["trl"][1](Chat(tokenizer), each["messages"], None) for each in given]
-    assert prepare(tokenizer, given) == expected
+    assert prepared_by_trl(tokenizer, given) == expected

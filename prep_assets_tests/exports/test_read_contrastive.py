@@ -63,7 +63,7 @@ def test_the_trainer_of_sentence_transformers_takes_our_rows(tmp_path: Path, mon
     out, model = written(tmp_path, ROWS, "sentence_transformers", negatives=2), encoder(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     losses = reader("sentence_transformers.sentence_transformer.losses")
-    *first, last = importlib.import_module("prep_assets.exports.sentence_transformers.open").LINES[""]
+    *first, last = importlib.import_module("prep_assets.exports.sentence_transformers").LINES[""]
     names: dict[str, Any] = {
         "model": model,
         "MultipleNegativesRankingLoss": losses.MultipleNegativesRankingLoss,
@@ -141,7 +141,7 @@ def test_its_command_takes_our_options(tmp_path: Path) -> None:
     from transformers import HfArgumentParser
 
     out = written(tmp_path, ROWS, "flag_embedding")
-    command = " ".join(importlib.import_module("prep_assets.exports.flag_embedding.open").LINES[""]).replace("\\", "")
+    command = " ".join(importlib.import_module("prep_assets.exports.flag_embedding").LINES[""]).replace("\\", "")
     words = command.format(folder=out, split="train").split()
     kinds = flag_embedding("AbsArguments")
     parser = HfArgumentParser((kinds.AbsEmbedderModelArguments, kinds.AbsEmbedderDataArguments, kinds.AbsEmbedderTrainingArguments))

@@ -12,7 +12,7 @@ from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.writing.conversations import Conversations
 from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.images import ImageFiles
-from prep_assets.config.reasoning_tags import REASONING_TAGS
+from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.mask import Row, prove_masks

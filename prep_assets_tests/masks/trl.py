@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.config.reasoning_tags import REASONING_TAGS
+from prep_assets.config.family import REASONING_TAGS
 from prep_assets.samples import THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.schemas.gsm8k import gsm8k
 from prep_assets.schemas.messages import messages

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, SourceUnavailable, StoreError
-from prep_assets.neighbours.hub import licence_of, push
-from prep_assets.neighbours.release import release_in, release_of, write_release
+from prep_assets.neighbours.hub import licence_of, push, release_in, release_of, write_release
 from prep_assets.stores.manifest import MANIFEST, Manifest, file_hash
 from prep_assets_tests.neighbours.fake_hub import FakeHub, Repository
 

@@ -8,7 +8,7 @@ import pytest
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.neighbours.description import Description
-from prep_assets.neighbours.release import release_of, write_release
+from prep_assets.neighbours.hub import release_of, write_release
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 from prep_assets_tests.docs.test_snippets import BLOCK, PRINTED
 from prep_assets_tests.docs.test_snippets import run as printed

@@ -13,7 +13,7 @@ import pytest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.neighbours.card import features
 from prep_assets.neighbours.description import Description
-from prep_assets.neighbours.release import release_of, write_release
+from prep_assets.neighbours.hub import release_of, write_release
 from prep_assets_tests.exports.readers import reader
 
 pytestmark = pytest.mark.readers

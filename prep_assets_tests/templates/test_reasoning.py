@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.config.reasoning_tags import REASONING_TAGS
+from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import Refused
 from prep_assets.proofs.inline_reasoning import read_again
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL_CALL, USER, Pair, Region, Sample, Turn, turn

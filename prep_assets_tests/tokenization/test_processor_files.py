@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from prep_assets.config.image_rules import Fixed, Qwen2VL, tokens_around
-from prep_assets.config.image_token import image_placeholder
-from prep_assets.config.models import Sft
+from prep_assets.config.models import Sft, image_placeholder
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.templates.placeholders import placeholder_of
 from prep_assets.tokenization.processor_files import RULES, rule_beside

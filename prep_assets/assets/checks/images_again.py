@@ -8,7 +8,7 @@ from functools import lru_cache
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.images import REMEMBERED, REMOTE
-from prep_assets.config.image_token import image_token
+from prep_assets.config.models import image_token
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.image_tokens import Size, counted_again
 from prep_assets.records.resolution import resolution_of

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.images import ImageFiles
 from prep_assets.config.image_rules import Fixed, ImageRule
-from prep_assets.config.image_token import image_token
-from prep_assets.config.models import Domain, Family
+from prep_assets.config.models import Domain, Family, image_token
 from prep_assets.errors import Refused
 from prep_assets.samples import IMAGE, Region, Sample, Turn
 from prep_assets.templates.placeholders import placeholder_of

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.image_rules import ImageRule, tokens_around
-from prep_assets.config.image_token import image_token
-from prep_assets.config.models import Chat, Family, Pretrain
+from prep_assets.config.models import Chat, Family, Pretrain, image_token
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.resolution import resolution_of
 from prep_assets.samples import IMAGE, Region, Turn

@@ -17,6 +17,7 @@ document's first token in packed pretraining, and on padding in pairs).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,17 @@ import numpy.typing as npt
 from prep_assets.disk.h5 import new_h5
 from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError
-from prep_assets.exports.blocks import rows, sides
-from prep_assets.exports.cerebras.images import MULTIMODAL, layout_of, multimodal_samples
-from prep_assets.exports.cerebras.rows import Table, pair_side, shifted, spans_and_positions
-from prep_assets.exports.options import Count, TokenId
-from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.blocks import Block, rows, sides
+from prep_assets.exports.registry import Count, Progress, TokenId, exporter
 from prep_assets.exports.source import Pairs
+from prep_assets.stores.images import Images
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
 FEATURES = ("input_ids", "attention_mask", "labels")
 PACKED = (*FEATURES, "attention_span", "position_ids")
 Features = tuple[str, ...]
+Table = npt.NDArray[np.int32]
 Samples = Iterator[tuple[Table, Mapping[str, Any]]]
 PREFERENCE = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name in FEATURES)
 
@@ -118,3 +118,114 @@ def _samples(source: TokenStore | PackedStore | Pairs, width: int, pad_id: int) 
         if isinstance(source, PackedStore):
             table = np.concatenate([table, spans_and_positions(block, width)], axis=1)
         yield table
+
+
+def _inputs(block: Block, width: int) -> npt.NDArray[np.bool_]:
+    """Where inputs stand: every token of the row but the last."""
+    inside: npt.NDArray[np.bool_] = np.arange(width) < block.row_lengths[:, None] - 1
+    return inside
+
+
+def shifted(block: Block, width: int, pad_id: int) -> Table:
+    """int32[R, 3, width]: all tokens of a row but the last, whether the next one is trained, and the next one."""
+    whole, counts = block.padded(block.tokens, width + 1, pad_id), block.padded(block.next_trained, width + 1, 0)
+    inside = _inputs(block, width)
+    return np.stack([np.where(inside, whole[:, :-1], pad_id), counts[:, :-1], np.where(inside, whole[:, 1:], pad_id)], axis=1).astype(
+        np.int32
+    )
+
+
+def pair_side(block: Block, width: int, pad_id: int) -> Table:
+    """int32[R, 3, width]: all tokens, whether the next one is trained, and the next one where it is."""
+    tokens, counts = block.padded(block.tokens, width, pad_id), block.padded(block.next_trained, width, 0)
+    following = np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), pad_id)], axis=1)
+    return np.stack([tokens, counts, np.where(counts, following, pad_id)], axis=1).astype(np.int32)
+
+
+def _spans(block: Block) -> npt.NDArray[np.int64]:
+    """How many later tokens may attend to this one: down to 0 at the end of each document, one less in a row's last, whose end is no input."""
+    lengths = block.document_lengths.copy()
+    last = np.cumsum(block.row_documents) - 1
+    spans = np.repeat(lengths, lengths) - 1 - block.position_ids
+    is_last = np.zeros(len(lengths), bool)
+    is_last[last] = True
+    found: npt.NDArray[np.int64] = np.maximum(spans - np.repeat(is_last, lengths), 0)
+    return found
+
+
+def spans_and_positions(block: Block, width: int) -> Table:
+    """int32[R, 2, width]: attention spans and position ids of the inputs, 0 in the padding."""
+    extra = [block.padded(values, width + 1, 0)[:, :-1] for values in (_spans(block), block.position_ids)]
+    return np.stack([np.where(_inputs(block, width), values, 0) for values in extra], axis=1).astype(np.int32)
+
+
+MULTIMODAL = ("text_input_ids", "loss_mask", "labels", "key_padding_mask", "token_modality_idx")
+NO_PATH = "None"
+"""What the Model Zoo writes where a sample has fewer images than its most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes of the data sets: `width` is S, `images` max_num_img, `patches` num_patches."""
+
+    width: int
+    images: int
+    patches: int
+
+
+def layout_of(images: Images, width: int, max_num_img: int | None) -> Layout:
+    """The sizes that fit a source.
+
+    Raises:
+        ConfigError: images of different numbers of tokens, or a row with more images than `max_num_img`.
+    """
+    lengths, counts = np.unique(images.length), np.unique(images.record, return_counts=True)[1]
+    if len(lengths) != 1:
+        raise ConfigError(f"images have {', '.join(map(str, lengths.tolist()))} tokens; all of them need one num_patches")
+    most = int(counts.max())
+    if max_num_img is not None and most > max_num_img:
+        over = int((counts > max_num_img).sum())
+        raise ConfigError(f"{over:,} rows have more images than max_num_img {max_num_img}, the most has {most}. Raise it, or leave it out")
+    return Layout(width, max_num_img or most, int(lengths[0]))
+
+
+def multimodal_samples(source: TokenStore | PackedStore, layout: Layout, pad_id: int) -> Iterator[tuple[Table, Mapping[str, Any]]]:
+    """Blocks of R samples: int32[R, 5, S], and the arrays ``img_path``, ``has_img``, ``img_data_loc``.
+
+    Raises:
+        ConfigError: an image at the very end of a row, whose last token is no input.
+    """
+    for block in rows(source):
+        count = len(block.row_lengths)
+        places = _places(source.images, block, layout)
+        modality = np.zeros((count, layout.width + 1), np.int32)
+        modality[np.arange(count)[:, None, None], places["img_data_loc"]] = 1
+        padding = np.arange(layout.width) >= block.row_lengths[:, None] - 1
+        extra = np.stack([padding, modality[:, :-1]], axis=1).astype(np.int32)
+        yield np.concatenate([shifted(block, layout.width, pad_id), extra], axis=1), places
+
+
+def _places(images: Images, block: Block, layout: Layout) -> dict[str, npt.NDArray[Any]]:
+    count = len(block.row_lengths)
+    here = images.of(block.done - count, block.done)
+    row, start = np.asarray(images.record[here]) - (block.done - count), np.asarray(images.start[here])
+    if (late := np.flatnonzero(start + layout.patches > block.row_lengths[row] - 1)).size:
+        at = block.done - count + int(row[late[0]])
+        raise ConfigError(
+            f"row {at:,} ends with an image, and the last token of a row is a label and no input. End it with text or a stop token"
+        )
+    begins = (np.cumsum(block.row_lengths) - block.row_lengths)[row] + start
+    tokens = block.tokens[begins[:, None] + np.arange(layout.patches)]
+    if (mixed := np.flatnonzero((tokens != tokens[:, :1]).any(axis=1))).size:
+        at = block.done - count + int(row[mixed[0]])
+        raise ConfigError(
+            f"row {at:,}: tokens of {len(np.unique(tokens[mixed[0]]))} kinds stand for an image; this format has patches and nothing beside them"
+        )
+    slot = np.arange(len(row)) - np.searchsorted(row, row)
+    location = np.full((count, layout.images, layout.patches), layout.width, np.int32)
+    location[row, slot] = start[:, None] + np.arange(layout.patches)
+    path = np.full((count, layout.images), NO_PATH, object)
+    path[row, slot] = paths = [image.path for image in images.references(np.arange(here.start, here.stop))]
+    if NO_PATH in paths:
+        raise ConfigError(f"an image is named {NO_PATH!r}, which stands for no image in this format. Rename it")
+    return {"img_path": path, "has_img": np.bincount(row, minlength=count)[:, None] > 0, "img_data_loc": location}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
-from prep_assets.exports.options import FileName
-from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.registry import FileName, Progress, exporter
 from prep_assets.stores.lines import Lines
 
 NAMES = {

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.written import write_bytes, write_text
 from prep_assets.exports.blocks import rows
-from prep_assets.exports.options import Count
-from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.registry import Count, Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 

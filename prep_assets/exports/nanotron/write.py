@@ -17,8 +17,7 @@ import numpy as np
 
 from prep_assets.disk.written import WrittenFile, write_text
 from prep_assets.exports.blocks import count, documents
-from prep_assets.exports.options import Count, FileName
-from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.registry import Count, FileName, Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 

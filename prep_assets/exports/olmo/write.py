@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.exports.blocks import Block, count, documents
-from prep_assets.exports.options import Count
-from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.registry import Count, Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from prep_assets.disk.written import WrittenFile
 from prep_assets.exports.arrow import ragged
 from prep_assets.exports.blocks import rows
-from prep_assets.exports.options import Count, FileName
-from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.registry import Count, FileName, Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.options import FileName
-from prep_assets.exports.registry import Progress, exporter
+from prep_assets.exports.registry import FileName, Progress, exporter
 from prep_assets.exports.tables import tables
 from prep_assets.stores.lines import Lines
 

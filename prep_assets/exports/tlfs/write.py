@@ -15,9 +15,8 @@ from prep_assets.disk.h5 import FixedH5
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
 from prep_assets.exports.blocks import rows
-from prep_assets.exports.options import FileName, TokenId
-from prep_assets.exports.registry import Progress, exporter
-from prep_assets.exports.unmasked import refuse_lost_mask
+from prep_assets.exports.registry import FileName, Progress, TokenId, exporter
+from prep_assets.exports.source import refuse_lost_mask
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, PackedWriter
 from prep_assets.stores.tokens import TokenStore
