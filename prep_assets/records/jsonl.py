@@ -108,7 +108,6 @@ def refuse_long(file: int, row: int, start: bytes, length: int, limit: int) -> U
 MAX_JSON_BYTES = 1 << 30
 
 _TO_JSONL = "Convert it to JSON lines (one object a line), which is read in bounded memory"
-_decode_list = msgspec.json.Decoder().decode
 _LINES = "Where each line is an object of its own, set `format: jsonl`"
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -185,7 +184,7 @@ def _object(raw: bytes, index: int, row: int, limit: int) -> dict[str, Any] | Un
     if len(raw) > limit:
         return refuse_long(index, row, raw, len(raw), limit)
     try:
-        payload = _decode_list(raw)
+        payload = _decode(raw)
     except UNDECODABLE as error:
         return undecodable(index, row, raw, error)
     if type(payload) is not dict:
