@@ -6,21 +6,15 @@ from collections.abc import Iterator, Mapping
 from tokenize import TokenError
 
 from prep_assets.assets import (
-    arithmetic_prompts,
-    arithmetic_tokens,
+    arithmetic,
     contrastive,
     preference_tokens,
-    preference_tokens_by_domain,
     preferences,
-    preferences_by_domain,
     pretrain_tokens,
     raw,
     rl_groups,
-    rl_groups_by_domain,
     rl_prompts,
-    rl_prompts_by_domain,
     rl_tokens,
-    rl_tokens_by_domain,
     sft_packed,
     sft_template,
     sft_tokens,
@@ -34,28 +28,27 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.published import Published
 from prep_assets.workers.garbage import rare_collections
 
-MODULES = (
-    pretrain_tokens,
-    sft_template,
-    sft_tokens,
-    sft_packed,
-    preferences_by_domain,
-    preferences,
-    preference_tokens_by_domain,
-    preference_tokens,
-    rl_prompts_by_domain,
-    rl_prompts,
-    arithmetic_prompts,
-    rl_tokens_by_domain,
-    arithmetic_tokens,
-    rl_tokens,
-    rl_groups_by_domain,
-    rl_groups,
-    contrastive,
+DECLARED = (
+    *raw.ASSETS,
+    pretrain_tokens.ASSET,
+    sft_template.ASSET,
+    sft_tokens.ASSET,
+    sft_packed.ASSET,
+    preferences.BY_DOMAIN,
+    preferences.MERGED,
+    preference_tokens.BY_DOMAIN,
+    preference_tokens.MERGED,
+    rl_prompts.BY_DOMAIN,
+    rl_prompts.MERGED,
+    arithmetic.PROMPTS,
+    rl_tokens.BY_DOMAIN,
+    arithmetic.TOKENS,
+    rl_tokens.MERGED,
+    rl_groups.BY_DOMAIN,
+    rl_groups.MERGED,
+    contrastive.ASSET,
 )
-EVERY: Mapping[str, Asset] = {
-    asset.name: asset for family in FAMILIES for asset in (*raw.ASSETS, *(module.ASSET for module in MODULES)) if asset.family == family
-}
+EVERY: Mapping[str, Asset] = {asset.name: asset for family in FAMILIES for asset in DECLARED if asset.family == family}
 """All assets but exports, those among them that not every configuration has."""
 ASSETS: Mapping[str, Asset] = {name: asset for name, asset in EVERY.items() if asset.absent is None}
 """Those that every configuration of their family has."""
