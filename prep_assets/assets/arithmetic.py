@@ -16,8 +16,7 @@ from prep_assets.assets.checks.token_rows import PLAIN_ROWS
 from prep_assets.assets.columns import PROMPTS as PROMPT_COLUMNS
 from prep_assets.assets.columns import TOKENS as TOKEN_COLUMNS
 from prep_assets.assets.commands import build_command
-from prep_assets.assets.previews.lines import line_preview
-from prep_assets.assets.previews.tokens import record_preview
+from prep_assets.assets.previews import line_preview, record_preview
 from prep_assets.assets.selftest.lines import question_trials
 from prep_assets.assets.selftest.tokens import prompt_token_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, Stream

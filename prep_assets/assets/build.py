@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.reading.all_refused import all_refused
 from prep_assets.errors import PrepAssetsError
-from prep_assets.records.quarantine import read_quarantine
+from prep_assets.records.quarantine import Refusal, read_quarantine
 from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.published import Draft, Place, Published
 from prep_assets.workers.garbage import rare_collections
@@ -71,3 +71,19 @@ class Build:
         if draft.counts.get("read") and not draft.counts.get("kept"):
             raise PrepAssetsError(all_refused(draft.counts["read"], read_quarantine(quarantine)))
         return draft
+
+
+def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
+    """What is said where all records were refused: how many for which reason, and the first refusal of the most frequent one."""
+    counts, first = Counter[str](), dict[str, Refusal]()
+    for each in refusals:
+        reason = f"{each.stage}/{each.reason}"
+        counts[reason] += 1
+        first.setdefault(reason, each)
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
+    said = f"all {read:,} records were refused ({reasons})."
+    if not counts:
+        return said
+    example = first[(most := counts.most_common(1)[0][0])]
+    which = f"The first one of {most}" if len(counts) > 1 else "The first one"
+    return f"{said} {which}, {example.id}: {example.detail}"

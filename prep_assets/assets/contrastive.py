@@ -14,7 +14,7 @@ from prep_assets.assets.checks.selection import SELECTION, by_fields
 from prep_assets.assets.checks.source_match import matched_contrasts, source_match
 from prep_assets.assets.columns import CONTRASTS as COLUMNS
 from prep_assets.assets.options import PUBLISHED
-from prep_assets.assets.previews.lines import line_preview
+from prep_assets.assets.previews import line_preview
 from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
@@ -23,8 +23,7 @@ from prep_assets.assets.selftest.lines import contrast_trials
 from prep_assets.assets.stage import Asset, Check, FromRows, Store, Stream
 from prep_assets.assets.versions import CONTRASTIVE as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.contrast_rows import query_digest
-from prep_assets.assets.writing.contrasts import Judged
+from prep_assets.assets.writing.contrast_rows import Judged, query_digest
 from prep_assets.assets.writing.tokens import tokenizer_recipe
 from prep_assets.config.models import Contrastive
 from prep_assets.errors import Refused, StoreError

@@ -25,10 +25,10 @@ from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.options import REASONING, TEMPLATE
 from prep_assets.assets.preferences import TEST, TRAIN
-from prep_assets.assets.previews.tokens import record_preview
+from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.reasoning import reasoning_recipe
+from prep_assets.assets.selftest.lines import merged_record_trials
 from prep_assets.assets.selftest.masks import masked_trials
-from prep_assets.assets.selftest.merged import merged_record_trials
 from prep_assets.assets.stage import Asset, Check, FromLines, FromParts, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace

@@ -1,6 +1,6 @@
 """Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
 
-Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `unpaired`.
+Answers with a label instead of a counterpart go to ``unpaired.jsonl``, see `UnpairedFiles`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from prep_assets.assets.checks.selection import SELECTION, by_prompt
 from prep_assets.assets.checks.source_match import matched_pairs, source_match
 from prep_assets.assets.columns import PAIRS as COLUMNS
 from prep_assets.assets.options import REASONING
-from prep_assets.assets.previews.lines import line_preview
+from prep_assets.assets.previews import line_preview
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Item, domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import pair_trials
-from prep_assets.assets.selftest.merged import merged_line_trials
+from prep_assets.assets.selftest.lines import merged_line_trials, pair_trials
 from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.merging import merge_lines, parts_of
 from prep_assets.assets.writing.message_rows import UNTEMPLATED, RowForm, in_one_form, is_untemplated, row_in_form, says_something
-from prep_assets.assets.writing.preference_rows import preference_row
+from prep_assets.assets.writing.preference_rows import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, preference_row
 from prep_assets.assets.writing.prompts import prompt_digest
-from prep_assets.assets.writing.unpaired import UNPAIRED, UNPAIRED_TEST, UnpairedFiles
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
 from prep_assets.records.quarantine import Quarantine

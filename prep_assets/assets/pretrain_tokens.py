@@ -20,7 +20,7 @@ from prep_assets.assets.checks.pretrain import pretrain_masks, pretrain_rows, pr
 from prep_assets.assets.checks.selection import SELECTION, by_text
 from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, TOKENIZER
-from prep_assets.assets.previews.tokens import record_preview
+from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import held_out, reading_recipe
@@ -30,8 +30,7 @@ from prep_assets.assets.selftest.tokens import document_trials
 from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import PRETRAIN as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.document_faults import lossy, too_long
-from prep_assets.assets.writing.documents import Documents, Sizes, document_text, read_documents
+from prep_assets.assets.writing.documents import Documents, Sizes, document_text, lossy, read_documents, too_long
 from prep_assets.assets.writing.domain_in_shards import encode_domain
 from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.assets.writing.in_shards import Streams

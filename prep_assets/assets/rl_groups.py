@@ -17,15 +17,15 @@ from prep_assets.assets.checks.groups import GROUP_ROWS, group_identity, group_m
 from prep_assets.assets.checks.merged import MERGED_RECORDS
 from prep_assets.assets.checks.selection import SELECTION, by_prompt
 from prep_assets.assets.columns import GROUPS as COLUMNS
+from prep_assets.assets.configured import group_domains
 from prep_assets.assets.options import REASONING, TEMPLATE
-from prep_assets.assets.previews.groups import group_preview
+from prep_assets.assets.previews import group_preview
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import Item, domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe
-from prep_assets.assets.reading.rl_domains import group_domains
 from prep_assets.assets.reading.source import Source
+from prep_assets.assets.selftest.lines import merged_record_trials
 from prep_assets.assets.selftest.masks import group_trials
-from prep_assets.assets.selftest.merged import merged_record_trials
 from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace

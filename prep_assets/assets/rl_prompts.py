@@ -15,15 +15,14 @@ from prep_assets.assets.checks.prompts import prompt_golds
 from prep_assets.assets.checks.selection import SELECTION, by_prompt
 from prep_assets.assets.checks.source_match import matched_prompts, source_match
 from prep_assets.assets.columns import PROMPTS as COLUMNS
+from prep_assets.assets.configured import prompt_domains
 from prep_assets.assets.options import REASONING
-from prep_assets.assets.previews.lines import line_preview
+from prep_assets.assets.previews import line_preview
 from prep_assets.assets.reading.domain import passed_over
 from prep_assets.assets.reading.examples import domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
-from prep_assets.assets.reading.rl_domains import prompt_domains
 from prep_assets.assets.reading.source import Source
-from prep_assets.assets.selftest.lines import prompt_trials
-from prep_assets.assets.selftest.merged import merged_line_trials
+from prep_assets.assets.selftest.lines import merged_line_trials, prompt_trials
 from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Stream
 from prep_assets.assets.versions import RL as VERSION
 from prep_assets.assets.workspace import Workspace

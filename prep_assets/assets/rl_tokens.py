@@ -15,10 +15,10 @@ from prep_assets.assets.checks.selection import LINE_SELECTION
 from prep_assets.assets.checks.token_rows import PLAIN_ROWS
 from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.commands import build_command
-from prep_assets.assets.previews.tokens import record_preview
-from prep_assets.assets.reading.rl_domains import prompt_domains
+from prep_assets.assets.configured import prompt_domains
+from prep_assets.assets.previews import record_preview
 from prep_assets.assets.rl_prompts import TRAIN
-from prep_assets.assets.selftest.merged import merged_record_trials
+from prep_assets.assets.selftest.lines import merged_record_trials
 from prep_assets.assets.selftest.tokens import prompt_token_trials
 from prep_assets.assets.stage import Asset, FromLines, FromParts, Stream
 from prep_assets.assets.versions import RL as VERSION

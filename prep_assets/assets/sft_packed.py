@@ -13,7 +13,7 @@ from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.assets.columns import PACKED as COLUMNS
 from prep_assets.assets.commands import build_command
-from prep_assets.assets.previews.tokens import packed_preview
+from prep_assets.assets.previews import packed_preview
 from prep_assets.assets.selftest.packed import packed_trials
 from prep_assets.assets.sft_tokens import splits
 from prep_assets.assets.stage import Asset, Check, Stream

@@ -19,7 +19,7 @@ from prep_assets.assets.checks.sft import CONVERSATIONS, sft_identity, sft_mask
 from prep_assets.assets.checks.token_rows import token_rows
 from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, REASONING, TEMPLATE
-from prep_assets.assets.previews.tokens import record_preview
+from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import content_digest, held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of

@@ -21,7 +21,7 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from prep_assets.assets.checks.alone import Reasons
     from prep_assets.assets.checks.second_source import Second
-    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.previews import Preview
     from prep_assets.assets.selftest.trials import Trial
     from prep_assets.proofs.selection import Again
 

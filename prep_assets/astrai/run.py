@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.reading.all_refused import all_refused
+from prep_assets.assets.build import all_refused
 from prep_assets.assets.reading.examples import Deduplicator
 from prep_assets.astrai.built import Batch
 from prep_assets.astrai.columns import Row

@@ -14,7 +14,7 @@ from prep_assets.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.previews import Preview
     from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Published
 
@@ -56,7 +56,7 @@ def show_row(
         StoreError: the payload cannot be read.
     """
     from prep_assets.assets.graph import store_of
-    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.previews import Preview
     from prep_assets.lineage.rows import streams
 
     with reading(published):

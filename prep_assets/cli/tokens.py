@@ -95,7 +95,7 @@ def listed(
 
 def texts_of(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
     """The text of each id, as `token_texts`; an id that is outside the vocabulary, as in a damaged store, is shown as a number."""
-    from prep_assets.assets.previews.row import token_texts
+    from prep_assets.assets.previews import token_texts
 
     known = [token for token in ids if 0 <= token < vocabulary.size]
     texts = iter(token_texts(vocabulary, known))

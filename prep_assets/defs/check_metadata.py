@@ -42,7 +42,7 @@ def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, An
         vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.family]))
     except PrepAssetsError:
         return {"worst_row": said, **derivations}
-    from prep_assets.assets.previews.row import Preview, token_texts
+    from prep_assets.assets.previews import Preview, token_texts
 
     first = max(0, worst.at - SHOWN_BEFORE)
     ids = worst.ids[first : first + SHOWN_TOKENS]

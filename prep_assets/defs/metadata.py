@@ -141,7 +141,7 @@ def _mixture(published: Published) -> dict[str, Any]:
 def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
-    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.previews import Preview
 
     try:
         shown = store_of(workspace, published).preview(0)

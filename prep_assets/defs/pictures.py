@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prep_assets.assets.previews.row import Preview
+    from prep_assets.assets.previews import Preview
 
 INLINE_CHARACTERS = 960
 LINE_CHARACTERS = 44

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.graph import asset_named
-from prep_assets.assets.previews.row import token_texts
+from prep_assets.assets.previews import token_texts
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.merging import BY_DOMAIN
 from prep_assets.config.models import FAMILIES

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prep_assets.assets.previews.row import token_texts
+from prep_assets.assets.previews import token_texts
 from prep_assets.reports.proof import Proof
 from prep_assets.reports.rows import Origin, Row, Stream, weight_runs
 from prep_assets.reports.visible import one_line, visible

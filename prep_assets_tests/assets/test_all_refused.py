@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.assets.reading.all_refused import all_refused
+from prep_assets.assets.build import all_refused
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.quarantine import Refusal
 from prep_assets_tests.assets.conftest import Make

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.assets.graph import ASSETS, EVERY
-from prep_assets.assets.reading import values
+from prep_assets.assets.reading import found_domains
 from prep_assets.assets.reading.found_domains import DEFAULT, name_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Pretrain, can_name_a_domain
@@ -203,8 +203,8 @@ def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path, monkeypatch: 
     workspace = workspace_of(tmp_path, [row("a", "wiki")])
     jsonl(tmp_path / "b.jsonl", [row("b", "code")])
     read: list[str] = []
-    real = values.read_blocks
-    monkeypatch.setattr(values, "read_blocks", lambda file, *more, **how: (read.append(file.name), real(file, *more, **how))[1])
+    real = found_domains.read_blocks
+    monkeypatch.setattr(found_domains, "read_blocks", lambda file, *more, **how: (read.append(file.name), real(file, *more, **how))[1])
     assert [names(workspace) for _ in range(2)] == [["code", "wiki"]] * 2
     jsonl(tmp_path / "b.jsonl", [row("b", "code"), row("c", "math")])
     assert names(workspace) == ["code", "math", "wiki"]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from prep_assets.assets.configured import GROUP_SCHEMAS, group_domains, prompt_domains
 from prep_assets.assets.exports import asset_name
 from prep_assets.assets.graph import ASSETS, EVERY, asset_named, assets_of, family_exports, store_of
-from prep_assets.assets.previews.row import Preview
-from prep_assets.assets.reading.rl_domains import GROUP_SCHEMAS, group_domains, prompt_domains
+from prep_assets.assets.previews import Preview
 from prep_assets.assets.selftest.run import selftest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Rl

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.assets.reading.rl_domains import group_domains
+from prep_assets.assets.configured import group_domains
 from prep_assets.astrai.config import parse_pipeline
 from prep_assets.astrai.migrate import migrated
 from prep_assets.config.loading import parse

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.assets.previews.row import Preview
+from prep_assets.assets.previews import Preview
 from prep_assets.defs.pictures import SVG_TOKENS, diff_block, picture
 from prep_assets_tests.effort import examples
 

@@ -17,7 +17,7 @@ from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.stage import FromRows, Store
-from prep_assets.assets.writing.contrasts import Judged
+from prep_assets.assets.writing.contrast_rows import Judged
 from prep_assets.assets.writing.conversations import conversations_of
 from prep_assets.assets.writing.documents import document_text
 from prep_assets.assets.writing.groups import Tokenize

@@ -82,7 +82,7 @@ class Duplicates(Protocol):
 
 @dataclass(slots=True)
 class Deduplicator:
-    """Finds records that equal an earlier one in every field. It keeps 20 bytes of each record, see `prep_assets.assets.reading.seen`.
+    """Finds records that equal an earlier one in every field. It keeps 20 bytes of each record, see `prep_assets.assets.reading.duplicates`.
 
     Attributes:
         digest: equal for records that are duplicates of each other.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import xxhash
 
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import Contrastive
 from prep_assets.errors import Refused
 from prep_assets.samples import Contrast
 
@@ -44,3 +47,27 @@ def contrast_row(example: object) -> dict[str, Any]:
 def query_digest(query: str) -> bytes:
     """What decides whether a query is held out."""
     return xxhash.xxh3_128_digest(msgspec.json.encode(query))
+
+
+class Judged:
+    """Makes rows, and refuses those with a text that is longer than ``max_seq_len``: an embedding model would cut it in silence."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        family = workspace.family(Contrastive)
+        self._limit = family.preprocessing.max_seq_len
+        self._backend = None if self._limit is None else workspace.vocabulary(family).backend
+
+    def row(self, example: object) -> Mapping[str, Any]:
+        """The row of an example.
+
+        Raises:
+            Refused: as `contrast_row` says; ``too_long``.
+        """
+        row = contrast_row(example)
+        if self._limit is not None and self._backend is not None:
+            instruction = row.get("instruction", "")
+            texts = [instruction + row["query"], *row.get("positives", ()), *row.get("negatives", ())]
+            longest = max(len(each.ids) for each in self._backend.encode_batch(texts, add_special_tokens=True))
+            if longest > self._limit:
+                raise Refused("too_long", f"a text of {longest:,} tokens, max_seq_len is {self._limit:,}", stage="contrast")
+        return row

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from prep_assets.assets.writing.images import refuse_images
@@ -19,6 +21,7 @@ from prep_assets.assets.writing.message_rows import (
 )
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, USER, Pair, PlainChat, Sample, Turn
+from prep_assets.stores.lines import LinesWriter
 
 
 def preference_row(example: object, form: RowForm) -> Columns:
@@ -84,3 +87,37 @@ def _weighted(turn: Turn, weight: float | None) -> Turn:
     if all(region.loss_weight == weight for region in turn.regions):
         return turn
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
+
+
+UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
+
+
+@dataclass(slots=True)
+class UnpairedFiles:
+    """``unpaired.jsonl`` and its test file: one answer with a label a line, as KTO trains on them, beside the pairs.
+
+    They are opened when the first labelled answer comes, so that they are there only where a domain gives labelled answers.
+
+    Attributes:
+        payload, names, seed: the store's folder, its domains, and the seed of the training file's order; `None`: the order of the source.
+    """
+
+    payload: Path
+    names: tuple[str, ...]
+    seed: int | None
+    stack: ExitStack
+    _writers: dict[bool, LinesWriter] = field(default_factory=dict)
+
+    def append(self, row: Mapping[str, Any], to_test: bool, **origin: int) -> None:
+        """Append one row to the training or the held-out file."""
+        if not self._writers:
+            self._writers = {
+                False: self.stack.enter_context(LinesWriter(self.payload, UNPAIRED, self.names, shuffle_seed=self.seed)),
+                True: self.stack.enter_context(LinesWriter(self.payload, UNPAIRED_TEST, self.names)),
+            }
+        self._writers[to_test].append(row, **origin)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows are in each file, for the manifest; nothing where there is none."""
+        return {f"unpaired_{'test' if to_test else 'train'}": len(writer) for to_test, writer in self._writers.items()}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.reading.rl_domains import group_domains
+from prep_assets.assets.configured import group_domains
 from prep_assets.config.models import Rl
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import TEXT, Group, Turn

@@ -1,1 +1,0 @@
-"""Previews: rows as a page of Markdown."""
