@@ -28,6 +28,8 @@ def make(tmp_path: Path) -> Make:
 @pytest.fixture(scope="session", params=["h5", "bin"])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """All stores of all families from the shipped samples, in one storage format. Tests only read them."""
+    if request.param == "h5":
+        return copy_of(request.getfixturevalue("built_h5"), tmp_path_factory.mktemp("built_h5") / "copy")
     workspace = workspace_in(tmp_path_factory.mktemp(f"built_{request.param}"), shipped(request.param))
     build_all(workspace)
     return workspace
@@ -44,5 +46,10 @@ def built_h5(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 @pytest.fixture
 def copied(built_h5: Workspace, tmp_path: Path) -> Workspace:
     """A copy of everything, for one test to change."""
-    shutil.copytree(built_h5.configs.parent, tmp_path / "copy", symlinks=True)
-    return Workspace(tmp_path / "copy" / "configs", tmp_path / "copy" / "stores")
+    return copy_of(built_h5, tmp_path / "copy")
+
+
+def copy_of(workspace: Workspace, folder: Path) -> Workspace:
+    """A workspace with all its stores in a new folder."""
+    shutil.copytree(workspace.configs.parent, folder, symlinks=True)
+    return Workspace(folder / "configs", folder / "stores")

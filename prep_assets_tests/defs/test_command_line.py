@@ -14,10 +14,12 @@ import dagster as dg
 import h5py
 import pytest
 
+from prep_assets.defs.site import Site
+from prep_assets.defs.together import definitions
 from prep_assets.stores.manifest import Manifest
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.conftest import Everything
-from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, materializations
+from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations
 
 pytestmark = pytest.mark.cli
 
@@ -94,20 +96,23 @@ def test_another_process_gives_the_same_bytes(clone: Path, everything: Everythin
     assert here.content_hash == there.content_hash
 
 
-def test_on_missing_fail_in_the_file_stops_with_the_command(tmp_path: Path) -> None:
+def test_on_missing_fail_in_the_file_stops_with_the_command(
+    tmp_path: Path, stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configs = tmp_path / "configs"
     shutil.copytree(ROOT / "configs", configs)
     text = (configs / "rl.yaml").read_text("utf-8")
     (configs / "rl.yaml").write_text("on_missing: fail\n" + text.replace("gsm8k:", "sums:"), "utf-8")
-    env = environment(ROOT, PREP_ASSETS_CONFIG_DIR=str(configs), PREP_ASSETS_STORE_DIR=str(tmp_path / "stores"))
-    said = materialize(tmp_path, "rl_prompts", env)
-    assert said.returncode == 1
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(configs))
+    job = definitions(Site()).resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("rl_prompts")], raise_on_error=False)
+    assert not result.success
     assert (
         "rl_prompts is made from rl_raw[sums] (no store yet), rl_prompts_by_domain[sums] (no store yet), and on_missing is fail. Build that first:"
-        in said.stderr
+        in failures(result)
     )
-    assert "  prep-assets build rl_raw --partition sums" in said.stderr
-    assert not (tmp_path / "stores" / "rl_raw").exists()
+    assert "  prep-assets build rl_raw --partition sums" in failures(result)
+    assert not (stores / "rl_raw").exists()
 
 
 def test_the_second_time_there_is_nothing_to_do_and_after_make_setup_the_command_needs_no_flag(clone: Path, tmp_path: Path) -> None:

@@ -26,6 +26,24 @@ def gsm8k_jsonl() -> None:
     \"\"\"The adopter's own asset, which writes a source file.\"\"\"
 """
 
+LOOK_AND_BUILD = """
+from pathlib import Path
+
+import dagster as dg
+from mine.definitions import defs
+
+loaded = defs()
+graph = loaded.resolve_asset_graph()
+raw = graph.get(dg.AssetKey(["llm", "data", "sft_raw"]))
+print(raw.group_name, raw.owners, raw.tags["tier"], [key.to_user_string() for key in raw.parent_keys])
+print(sorted(key.to_user_string() for key in graph.get_all_asset_keys()))
+job = loaded.resolve_implicit_global_asset_job_def()
+print("built", job.execute_in_process(asset_selection=[dg.AssetKey(["llm", "data", "sft_packed"])], raise_on_error=False).success)
+file = Path("src/mine/defs/chats/defs.yaml")
+file.write_text(file.read_text().replace("upstream:\\n    gsm8k:", "upstream:\\n    gsm8:"))
+defs()
+"""
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -82,8 +100,6 @@ def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_material
     said = dg(project, installed, "launch", "--assets", "sft_packed")
     assert said.returncode == 0, said.stderr[-3000:]
     assert (project / "data" / "stores" / "sft_packed" / "current" / "sft_packed.h5").is_file()
-    found = dg(project, installed, "list", "defs")
-    assert "gsm8k_jsonl" in found.stdout and "sft_packed" in found.stdout
 
 
 def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, installed: Path, tmp_path: Path) -> None:
@@ -104,19 +120,9 @@ def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, 
         "tags": {"tier": "gold"},
     }
     (folder / "defs.yaml").write_text(yaml.safe_dump({"type": "prep_assets.TrainingData", "attributes": attributes}), "utf-8")
-    code = (
-        "import dagster as dg; from mine.definitions import defs\n"
-        "graph = defs().resolve_asset_graph(); key = dg.AssetKey(['llm', 'data', 'sft_raw']); raw = graph.get(key)\n"
-        "print(raw.group_name, raw.owners, raw.tags['tier'], [each.to_user_string() for each in raw.parent_keys])\n"
-        "print(sorted(each.to_user_string() for each in graph.get_all_asset_keys()))\n"
-    )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(copy / "src")])}
-    said = subprocess.run([sys.executable, "-c", code], cwd=copy, env=env, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    assert "training ['team:alignment'] gold ['gsm8k_jsonl']" in said.stdout
-    assert "llm/data/sft_packed" in said.stdout
-    assert dg(copy, installed, "launch", "--assets", "key:llm/data/sft_packed").returncode == 0
-    wrong = {**attributes, "upstream": {"gsm8": ["gsm8k_jsonl"]}}
-    (folder / "defs.yaml").write_text(yaml.safe_dump({"type": "prep_assets.TrainingData", "attributes": wrong}), "utf-8")
-    said = subprocess.run([sys.executable, "-c", code], cwd=copy, env=env, capture_output=True, text=True)
+    said = subprocess.run([sys.executable, "-c", LOOK_AND_BUILD], cwd=copy, env=env, capture_output=True, text=True)
+    assert "training ['team:alignment'] gold ['gsm8k_jsonl']" in said.stdout, said.stderr
+    assert "'gsm8k_jsonl', 'llm/data/sft_packed'" in said.stdout
+    assert "built True" in said.stdout
     assert "upstream: no domain 'gsm8' in sft" in said.stderr

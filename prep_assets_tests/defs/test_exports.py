@@ -19,7 +19,6 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import open_published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.runs import DOMAINS, evaluations, materializations, plain
-from prep_assets_tests.defs.test_command_line import environment, materialize
 from prep_assets_tests.defs.test_graph import GRAPH, REPORTS, names
 
 EXPORTS = {
@@ -114,19 +113,9 @@ def test_a_damaged_export_fails_its_check(with_exports: dg.Definitions, history:
         assert not evaluations(history, "rl_export_verl", name)[0].passed
 
 
-@pytest.mark.cli
-def test_the_command_line_materializes_an_export(configs: Path, tmp_path: Path) -> None:
-    stores = tmp_path / "stores"
-    env = environment(ROOT, PREP_ASSETS_CONFIG_DIR=str(configs), PREP_ASSETS_STORE_DIR=str(stores))
-    said = materialize(tmp_path, "rl_export_verl", env)
-    assert said.returncode == 0, said.stderr
-    assert (stores / "rl_export_verl" / "current" / "train.parquet").is_file()
-
-
-@pytest.mark.cli
-def test_a_faulty_export_is_told_with_its_name(configs: Path, tmp_path: Path) -> None:
+def test_a_faulty_export_is_told_with_its_name(configs: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = configs / "rl.yaml"
     path.write_text(path.read_text("utf-8").replace("to: verl", "to: verll"), "utf-8")
-    said = materialize(tmp_path, "rl_export_verl", environment(ROOT, PREP_ASSETS_CONFIG_DIR=str(configs)))
-    assert said.returncode != 0
-    assert "exports.verl.to: no export format 'verll'; did you mean 'verl'" in said.stderr + said.stdout
+    loaded = definitions(Site())
+    assert "rl_export_verl" not in names(loaded.resolve_asset_graph().get_all_asset_keys())
+    assert "exports.verl.to: no export format 'verll'; did you mean 'verl'" in caplog.text
