@@ -16,7 +16,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import IO, Any, NoReturn, cast
+from typing import IO, Any, NoReturn
 
 Rows = Iterator[tuple[int, dict[str, Any] | None]]
 """Number and fields of each row; `None` for a row that cannot be read."""
@@ -25,6 +25,11 @@ LINE_BYTES = 32 << 20
 """A longer line is no row."""
 DEPTH = 100
 """A row that is nested deeper is none."""
+ROWS = 1024
+"""Rows of a table that are held at a time."""
+_PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
+_ONE_THREAD: dict[str, Any] = {"use_threads": False}
+_ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 
 class Unsupported(Exception):
@@ -57,11 +62,14 @@ def read_rows(stream: IO[bytes], format: str, compression: str | None, *, whole_
 def _decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
     if compression is None:
         return stream
-    if compression == "zstd":
-        zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
-        return cast(IO[bytes], zstd.open(stream, "rb", options={zstd.DecompressionParameter.window_log_max: 31}))
-    openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
-    return cast(IO[bytes], openers[compression](stream, "rb"))
+    openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
+    opened: IO[bytes] = openers[compression](stream)
+    return opened
+
+
+def _open_zstd(stream: IO[bytes]) -> Any:
+    zstd = import_module(_ZSTD)
+    return zstd.open(stream, options={zstd.DecompressionParameter.window_log_max: 31})
 
 
 def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
@@ -72,7 +80,7 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
             text = text.removeprefix(b"\xef\xbb\xbf")
         if len(text) > LINE_BYTES:
             while line and not line.endswith(b"\n"):
-                line = stream.readline(1 << 20)
+                line = stream.readline(LINE_BYTES)
             yield number, None
         elif text.strip():
             yield number, text
@@ -168,7 +176,8 @@ def _parsed(reader: Iterable[list[str]]) -> Iterator[list[str] | None]:
 
 
 def _is_text(value: str) -> bool:
-    return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
+    """Whether no byte of it was left over by "surrogateescape"."""
+    return value.isascii() or not any("\udc80" <= char <= "\udcff" for char in value)
 
 
 def _text_lines(stream: IO[bytes]) -> Rows:
@@ -194,8 +203,8 @@ def _text(data: bytes) -> dict[str, Any] | None:
 def _tables(stream: IO[bytes], format: str) -> Rows:
     number = 0
     for batch in _batches(stream, format):
-        for start in range(0, batch.num_rows, 1024):
-            part = batch.slice(start, 1024)
+        for start in range(0, batch.num_rows, ROWS):
+            part = batch.slice(start, ROWS)
             try:
                 rows: list[dict[str, Any] | None] = list(part.to_pylist())
             except (ValueError, ArithmeticError):
@@ -225,7 +234,7 @@ def _batches(stream: IO[bytes], format: str) -> Iterator[Any]:
     if format == "parquet":
         import pyarrow.parquet as pq
 
-        yield from pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False).iter_batches(1024, use_threads=False)
+        yield from pq.ParquetFile(stream, **_PARQUET).iter_batches(ROWS, **_ONE_THREAD)
         return
     magic = stream.read(6)
     stream.seek(0)

@@ -1,38 +1,59 @@
 """``python -m mutants MODULE…``: change the proofs one place at a time, and see whether their direct tests fail.
 
-Modules are files of the room of proofs, all of them if none is named. A survivor that `docs/mutants.md` does not list makes the run fail.
+Modules are files of the room of proofs: all of them if none is named, and with the name ``changed`` those that differ from what the page measured.
+A survivor that `docs/mutants.md` does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 writes the figures there.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from mutants.changed import Changed
+from mutants.page import PAGE, Figure, figures, written
 from mutants.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = "proofs"
-PAGE = ROOT / "docs" / "mutants.md"
 
 
 def main() -> int:
     os.environ |= {"CI": "1", "TOKENIZERS_PARALLELISM": "false"}
     os.environ.pop("PREP_ASSETS_TEST_DATA", None)
-    names = sys.argv[1:] or sorted(path.stem for path in (ROOT / "prep_assets" / ROOM).glob("*.py") if path.stem != "__init__")
-    killed = total = unlisted = 0
+    sources = {path.stem: path for path in sorted((ROOT / "prep_assets" / ROOM).glob("*.py")) if path.stem != "__init__"}
+    known, states = figures(), {name: state(name) for name in sources}
+    names = sys.argv[1:] or list(sources)
+    if names == ["changed"]:
+        names = [name for name in sources if name not in known or known[name].state != states[name]]
+    unlisted = 0
+    found = {}
     for name in names:
         # each module in a process of its own, so that nothing of another is imported
         with ProcessPoolExecutor(1) as pool:
-            own_killed, own_total, own_unlisted = pool.submit(module, name).result()
-        killed, total, unlisted = killed + own_killed, total + own_total, unlisted + own_unlisted
-    print(f"{killed:,} of {total:,} changes are noticed; {unlisted:,} of the others are not listed in {PAGE.relative_to(ROOT)}")
+            noticed, tried, more = pool.submit(module, name).result()
+        found[name] = Figure(noticed, tried, states[name])
+        unlisted += more
+        if os.environ.get("PREP_ASSETS_WRITE_DOCS"):
+            PAGE.write_text(written({key: figure for key, figure in (figures() | {name: found[name]}).items() if key in sources}), "utf-8")
+    noticed, tried = (sum(getattr(figure, field) for figure in found.values()) for field in ("noticed", "tried"))
+    print(f"{noticed:,} of {tried:,} changes are noticed; {unlisted:,} of the others are not listed in {PAGE.relative_to(ROOT)}")
     return int(unlisted > 0)
+
+
+def state(name: str) -> str:
+    """A digest of a module's code, without its comments and docstrings."""
+    tree = ast.parse((ROOT / "prep_assets" / ROOM / f"{name}.py").read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    return sha256(ast.dump(tree).encode()).hexdigest()[:8]
 
 
 def module(name: str) -> tuple[int, int, int]:
@@ -40,7 +61,7 @@ def module(name: str) -> tuple[int, int, int]:
     whole = f"prep_assets.{ROOM}.{name}"
     test = ROOT / "prep_assets_tests" / ROOM / f"test_{name}.py"
     changed = Changed.of(whole, ROOT / "prep_assets" / ROOM / f"{name}.py")
-    mutants = changed.made.mutant_names
+    mutants = [mutant for mutant in changed.made.mutant_names if not _only_strict(*changed.difference(mutant))]
     if not mutants:
         return 0, 0, 0
     if not test.exists():
@@ -59,12 +80,12 @@ def module(name: str) -> tuple[int, int, int]:
     left = {mutant: fate for mutant, fate in session.fates.items() if fate in ("survived", "no tests")}
     print(f"{name}: {len(mutants) - len(left):,} of {len(mutants):,}", flush=True)
     unlisted = 0
-    page = PAGE.read_text() if PAGE.exists() else ""
+    listed = PAGE.read_text("utf-8").partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
     for mutant, fate in left.items():
         before, after = changed.difference(mutant)
-        listed = _only_strict(before, after) or f"`{after}`" in page
-        unlisted += not listed
-        print(f"  {mutant} {fate}{', listed' if listed else ''}\n    - {before}\n    + {after}", flush=True)
+        known = f"\n- `{after}`" in listed
+        unlisted += not known
+        print(f"  {mutant} {fate}{', listed' if known else ''}\n    - {before}\n    + {after}", flush=True)
     return len(mutants) - len(left), len(mutants), unlisted
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.abc
 import importlib.util
 import sys
@@ -51,6 +50,6 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         lines, spans = self.made.code.splitlines(), self.made.line_span_by_function_name
         both = [spans[name] for name in (f"{mutant.rpartition('__mutmut_')[0]}__mutmut_orig", mutant)]
         true, changed = ([line.strip() for line in lines[span.start - 1 : span.end] if "def x" not in line] for span in both)
-        found = list(difflib.ndiff(true, changed))
-        first = [next((line[2:] for line in found if line.startswith(sign)), "") for sign in "-+"]
-        return first[0], first[1]
+        # a change stands in one place, and lines may be lost there
+        same = next((at for at, (one, other) in enumerate(zip(true, changed, strict=False)) if one != other), len(changed))
+        return true[same], changed[same] if len(true) == len(changed) else ""

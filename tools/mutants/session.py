@@ -33,12 +33,16 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        hits, seconds, self.failed, imported = _in_fork(lambda: _measured(session.items))
+        hits: dict[str, set[str]] = {}
+        seconds: dict[str, float] = {}
+        for item in session.items:
+            hits[item.nodeid], seconds[item.nodeid], failed, imported = _in_fork(lambda item=item: _measured(item))
+            self.failed += [item.nodeid] if failed else []
+            for name in imported:
+                if name not in sys.modules:
+                    _import(name)
         if self.failed:
             return True
-        for name in imported:
-            if name not in sys.modules:
-                _import(name)
         gc.freeze()
         limit = max(LEAST_SECONDS, 10 * sum(seconds.values()))
         for mutant in self.mutants:
@@ -56,19 +60,14 @@ def _import(name: str) -> None:
         sys.modules.pop(name, None)
 
 
-def _measured(items: Sequence[pytest.Item]) -> tuple[dict[str, set[str]], dict[str, float], list[str], list[str]]:
-    """Which functions each test calls and how long it takes, without any change; the tests that fail; what is imported at the end."""
+def _measured(item: pytest.Item) -> tuple[set[str], float, bool, list[str]]:
+    """Which functions a test calls and how long it takes alone, with its fixtures; whether it fails without any change; what is imported at its end."""
     found: set[str] = set()
     trampoline.record_trampoline_hit = lambda name, caller=None: found.add(name.rpartition(".")[2])
     trampoline.set_mutant_under_test("stats")
-    hits, seconds, failed = {}, {}, []
-    for at, item in enumerate(items):
-        found.clear()
-        start = time.perf_counter()
-        if _fails(items, at):
-            failed.append(item.nodeid)
-        hits[item.nodeid], seconds[item.nodeid] = set(found), time.perf_counter() - start
-    return hits, seconds, failed, list(sys.modules)
+    start = time.perf_counter()
+    failed = _fails([item], 0)
+    return found, time.perf_counter() - start, failed, list(sys.modules)
 
 
 def _fails(items: Sequence[pytest.Item], at: int) -> bool:
