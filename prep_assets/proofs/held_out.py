@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
 
 _SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
+_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _EXPONENT = re.compile(r"\de[+-]?\d")
 
 
@@ -22,15 +24,13 @@ def canonical_json(value: Any) -> bytes:
 
     The standard library writes it; msgspec does where the two spell a number differently (``1e16``), and values that JSON does not have.
     """
-    try:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):
-        text = None
-    if text is None or _EXPONENT.search(text):
-        import msgspec
+    with suppress(TypeError, ValueError):
+        text = _PLAIN.encode(value)
+        if not _EXPONENT.search(text):
+            return text.encode()
+    import msgspec
 
-        return msgspec.json.encode(value, order="sorted")
-    return text.encode()
+    return msgspec.json.encode(value, order="sorted")
 
 
 def is_held_out(content: bytes, fraction: float) -> bool:

@@ -71,7 +71,7 @@ def _interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
         return no
     counts = np.empty(len(chosen), np.int64)
     counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
     ids, of_first = np.empty(int(offsets[-1]), np.uint32), np.repeat(chosen, counts)
     ids[of_first], ids[~of_first] = yes.ids, no.ids
     return Flat(ids, offsets)

@@ -156,7 +156,7 @@ def _exact(rows: Sequence[Row], runs_of: Sequence[Runs], table: ByteTable) -> li
     if looked_at is None:
         return [False] * len(rows)
     data, bounds = looked_at
-    firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])[:-1].tolist()
+    firsts = np.concatenate([[0], np.cumsum(lengths)])[:-1].tolist()
     return [
         _is_exact(row, runs, data, bounds[first : first + len(row.ids) + 1]) for row, runs, first in zip(rows, runs_of, firsts, strict=True)
     ]

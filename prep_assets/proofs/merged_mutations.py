@@ -38,9 +38,9 @@ class RecordsMutation:
     change: Callable[[Records, int], Records | None]
 
 
-def _lines(shelf: Shelf, order: Sequence[int], *, moved: bool = True) -> Shelf:
+def _lines(shelf: Shelf, order: Sequence[int]) -> Shelf:
     lines = list(shelf.lines)
-    return Shelf(shelf.origin[list(order)] if moved else shelf.origin, [lines[at] for at in order])
+    return Shelf(shelf.origin[list(order)], [lines[at] for at in order])
 
 
 def _line_lost(shelf: Shelf, at: int) -> Shelf:
@@ -54,7 +54,7 @@ def _line_twice(shelf: Shelf, at: int) -> Shelf:
 def _lines_exchanged(shelf: Shelf, at: int) -> Shelf | None:
     """With the index they had, so that only their content tells."""
     lines, other = list(shelf.lines), (at + 1) % len(shelf.origin)
-    return None if lines[at] == lines[other] else _lines(shelf, _exchanged(len(lines), at, other), moved=False)
+    return None if lines[at] == lines[other] else replace(_lines(shelf, _exchanged(len(lines), at, other)), origin=shelf.origin)
 
 
 def _order_exchanged(shelf: Shelf, at: int) -> Shelf | None:
@@ -91,13 +91,11 @@ LINE_MUTATIONS: tuple[LinesMutation, ...] = (
 """Corruptions of merged lines."""
 
 
-def _records(found: Records, order: Sequence[int], *, moved: bool = True) -> Records:
-    starts = np.concatenate([np.zeros(1, np.int64), found.ends[:-1]])
+def _records(found: Records, order: list[int]) -> Records:
+    starts = np.concatenate([[0], found.ends[:-1]])
     spans = [slice(int(starts[at]), int(found.ends[at])) for at in order]
     arrays = {key: np.concatenate([array[:0], *(array[span] for span in spans)]) for key, array in found.arrays.items()}
-    ends = np.cumsum([span.stop - span.start for span in spans], dtype=np.int64)
-    rows = list(order) if moved else slice(None)
-    return Records(arrays, ends, found.file[rows], found.row[rows])
+    return Records(arrays, np.cumsum((found.ends - starts)[order]), found.file[order], found.row[order])
 
 
 def _record_lost(found: Records, at: int) -> Records:
@@ -111,7 +109,7 @@ def _record_twice(found: Records, at: int) -> Records:
 def _records_exchanged(found: Records, at: int) -> Records | None:
     """With the rows they had, so that only their content tells."""
     count = len(found.ends)
-    changed = _records(found, _exchanged(count, at, (at + 1) % count), moved=False)
+    changed = replace(_records(found, _exchanged(count, at, (at + 1) % count)), file=found.file, row=found.row)
     return None if all(np.array_equal(array, found.arrays[key]) for key, array in changed.arrays.items()) else changed
 
 

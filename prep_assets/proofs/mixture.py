@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from prep_assets.disk.columns import at, joined, made, order, sums
 
 Ints = npt.NDArray[np.int64]
+START: Ints = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def expected_order(lengths: Mapping[str, Ints], packing: Mapping[str, Any]) -> O
     draws = {name: np.random.PCG64(int(hashlib.sha256(f"{packing['seed']}/{name}".encode()).hexdigest(), 16)) for name in names}
     records = {name: _records(len(lengths[name]), name, packing, draws[name] if shuffle else None) for name in names}
     if packing.get("weights"):
-        ends = {name: joined([np.zeros(1, np.int64), sums(at(lengths[name], records[name]))]) for name in names}
+        ends = {name: joined([START, sums(at(lengths[name], records[name]))]) for name in names}
         shares = {name: Fraction(packing["weights"][name]) for name in names}
         total = min(Fraction(int(ends[name][-1])) / shares[name] for name in names if shares[name])
         records = {name: records[name][: _nearest(ends[name], shares[name] * total)] for name in names}
@@ -57,7 +59,7 @@ def expected_order(lengths: Mapping[str, Ints], packing: Mapping[str, Any]) -> O
 
 def _records(count: int, name: str, packing: Mapping[str, Any], draw: np.random.PCG64 | None) -> Ints:
     """What a domain offers, pass after pass."""
-    most = (packing.get("max_items") or {}).get(name, count)
+    most = (packing.get("max_items") or {}).get(name)
     pool = made(count, lambda part: np.arange(part.start, part.stop)) if draw is None else order(_ranks(draw, count))
     pool = pool[:most]
     left, passes = int(len(pool) * (packing.get("epochs") or {}).get(name, 1.0) + 0.5), list[Ints]()
@@ -74,6 +76,5 @@ def _ranks(draw: np.random.PCG64, count: int) -> npt.NDArray[np.uint64]:
 
 def _nearest(ends: Ints, target: Fraction) -> int:
     """How many records have, together, nearest to `target` tokens; fewer on a tie."""
-    near = int(np.searchsorted(ends, int(target)))
-    around = range(max(0, near - 1), min(len(ends), near + 2))
-    return min(around, key=lambda count: (abs(int(ends[count]) - target), count))
+    near = int(np.searchsorted(ends, ceil(target)))
+    return min((max(0, near - 1), near), key=lambda count: (abs(int(ends[count]) - target), count))

@@ -134,7 +134,7 @@ class PlainBlocks:
         flat = self._identities.reference.encode(texts, np.isin(starts[ordinary], laid.base))
         counts = np.ones(len(token), np.int64)
         counts[ordinary] = np.diff(flat.offsets)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        offsets = np.concatenate([[0], np.cumsum(counts)])
         ids = np.empty(int(offsets[-1]), np.int64)
         is_control = np.zeros(len(ids), bool)
         is_control[offsets[:-1][token >= 0]] = True
@@ -152,7 +152,7 @@ class PlainBlocks:
         if looked_at is None:
             return np.zeros(len(claims.chats), bool)
         data, bounds = looked_at
-        first = np.concatenate([np.zeros(1, np.int64), np.cumsum(claims.lengths)])
+        first = np.concatenate([[0], np.cumsum(claims.lengths)])
         good = _bytes_agree(laid, data, bounds[first])
         starts, ends, weights = _runs(claims.mask, first)
         rows = np.searchsorted(first, starts, "right") - 1
@@ -174,7 +174,7 @@ def _laid(chats: Sequence[PlainChat], forms: Sequence[BytesForm]) -> _Laid:
         _, rows, lengths = groups.setdefault(id(form), (form, [], []))
         rows.append(number)
         lengths.append([len(text) for text in texts])
-    base = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.fromiter(map(len, renders), np.int64, len(renders)))])
+    base = np.concatenate([[0], np.cumsum(np.fromiter(map(len, renders), np.int64, len(renders)))])
     placed = [form.placed(np.array(rows, np.int64), np.array(lengths, np.int64), base) for form, rows, lengths in groups.values()]
     items = np.concatenate([each.items for each in placed])
     stretches, weights = (np.concatenate([getattr(each, name) for each in placed]) for name in ("stretches", "weights"))

@@ -95,9 +95,9 @@ class ReferenceIds:
         ids, starts, counts = self._ids_of(coded.dictionary.to_pylist())
         which = coded.indices.to_numpy()
         lengths = counts[which]
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
         at = np.repeat(starts[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Flat(ids[at], offsets[np.searchsorted(bounds, np.concatenate([np.zeros(1, np.int64), ends]))])
+        return Flat(ids[at], offsets[np.searchsorted(bounds, np.concatenate([[0], ends]))])
 
     def _ids_of(self, distinct: list[bytes]) -> tuple[npt.NDArray[np.uint32], Ints, Ints]:
         """Ids of all parts known, and for each given part where its own begin among them and how many they are. New ones are tokenized."""
@@ -139,7 +139,7 @@ class ReferenceIds:
         last = np.searchsorted(ends, wanted)
         if last[-1] != len(ends) - 1 or not np.array_equal(ends[last], wanted):
             return None
-        return Flat(ids, np.concatenate([np.zeros(1, np.int64), last + 1]))
+        return Flat(ids, np.concatenate([[0], last + 1]))
 
     def _normalized_length(self, part: bytes) -> int:
         if self._normalizer is None or part.isascii():
@@ -212,7 +212,7 @@ def _interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
     """Two results as one, in the order of the texts; `chosen` says which are of the first."""
     counts = np.empty(len(chosen), np.int64)
     counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
     ids, of_first = np.empty(int(offsets[-1]), np.uint32), np.repeat(chosen, counts)
     ids[of_first], ids[~of_first] = yes.ids, no.ids
     return Flat(ids, offsets)
@@ -224,7 +224,7 @@ def _one_after_the_other(heads: Flat, tails: Flat, headed: npt.NDArray[np.bool_]
     pieces[:, 0] = True
     shown = np.stack([headed, np.ones(len(headed), bool)], axis=1)
     both = _interleaved(heads, tails, pieces[shown])
-    return Flat(both.ids, both.offsets[np.concatenate([np.zeros(1, np.int64), np.cumsum(shown.sum(axis=1))])])
+    return Flat(both.ids, both.offsets[np.concatenate([[0], np.cumsum(shown.sum(axis=1))])])
 
 
 def cuts_before_spaces(spec: Mapping[str, Any]) -> bool:

@@ -41,7 +41,7 @@ def check_sentences(documents: Iterable[CutDocument], vocabulary: Vocabulary) ->
         found = np.flatnonzero(document.starts)
         sizes = [len(vocabulary.normalized(sentence).encode()) for sentence in document.sentences]
         wanted = np.cumsum([0, *sizes[:-1]])
-        borders = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[document.ids.astype(np.int64)])])
+        borders = np.concatenate([[0], np.cumsum(lengths[document.ids.astype(np.int64)])])
         problem = ""
         if not np.isin(document.starts, (0, 1)).all() or not len(found) or found[0] != 0:
             problem = "its first token does not begin a sentence"

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
 
 Range = tuple[int, int]
+NOTHING = "(?!)"
+"""A pattern that matches nothing."""
 Prompt = tuple[int, int, str]
 """Where an untrained text starts and ends, and the role of its turn."""
 
@@ -82,7 +84,7 @@ class Part:
 
 def pattern(template: ChatTemplate) -> re.Pattern[str]:
     """Matches any control token, the longest first; nothing where there is none."""
-    return re.compile("|".join(map(re.escape, sorted(template.control, key=lambda text: (-len(text), text)))) or "(?!)")
+    return re.compile("|".join(map(re.escape, sorted(template.control, key=lambda text: (-len(text), text)))) or NOTHING)
 
 
 def weight_of(region: Region, role: str, options: MaskOptions) -> float:
@@ -97,8 +99,9 @@ def weight_of(region: Region, role: str, options: MaskOptions) -> float:
 
 
 def only_last(turns: Sequence[Sequence[Part]]) -> None:
-    last = max((number for number, parts in enumerate(turns) if any(part.weight for part in parts)), default=-1)
-    for part in (part for number, parts in enumerate(turns) if number != last for part in parts):
+    """Take the weight of all turns but the last that has any."""
+    trained = [parts for parts in turns if any(part.weight for part in parts)]
+    for part in (part for parts in trained[:-1] for part in parts):
         part.weight = 0.0
 
 
@@ -107,19 +110,20 @@ def stop_weights(turns: Sequence[Sequence[Part]], train_on_eos: str) -> list[flo
     weights = [next((part.weight for part in reversed(parts) if part.kind != IMAGE), 0.0) for parts in turns]
     if train_on_eos == "all":
         return [weight or 1.0 for weight in weights]
-    last = max((number for number, weight in enumerate(weights) if weight), default=-1)
-    chosen = {"turn": range(len(turns)), "last": range(last, last + 1), "none": range(0)}[train_on_eos]
-    return [weight if number in chosen else 0.0 for number, weight in enumerate(weights)]
+    if train_on_eos == "turn":
+        return weights
+    last = [number for number, weight in enumerate(weights) if weight][-1:] if train_on_eos == "last" else []
+    return [weight if number in last else 0.0 for number, weight in enumerate(weights)]
 
 
 def stretches(text: str, steps: Sequence[tuple[int, int, float]], stops: Sequence[Range]) -> tuple[Expected, ...]:
     """Neighbouring stretches of one weight as one; those without any are left out."""
-    found: list[Expected] = []
+    found: list[tuple[int, int, float]] = []
     for start, end, weight in steps:
         if not weight or end <= start:
             continue
-        if found and found[-1].end == start and found[-1].weight == weight:
-            start = found.pop().start
-        found.append(Expected(text[start:end], weight, "", start, end))
+        if found and found[-1][1:] == (start, weight):
+            start = found.pop()[0]
+        found.append((start, end, weight))
     ends = {end: text[start:end] for start, end in stops}
-    return tuple(Expected(each.text, each.weight, ends.get(each.end, ""), each.start, each.end) for each in found)
+    return tuple(Expected(text[start:end], weight, ends.get(end, ""), start, end) for start, end, weight in found)

@@ -102,7 +102,7 @@ def _again(texts: Sequence[Text], again: IdsAgain) -> Iterator[npt.NDArray[np.in
     counts = np.fromiter(map(len, parts), np.int64, len(parts))
     whole = np.array([not text.parts for text in texts])
     flat = again.encode([part for each in parts for part in each], np.repeat(whole, counts))
-    bounds = flat.offsets[np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])]
+    bounds = flat.offsets[np.concatenate([[0], np.cumsum(counts)])]
     for start, end in pairwise(bounds.tolist()):
         yield flat.ids[start:end]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,8 @@ def test_the_border_of_the_held_out_share() -> None:
         content = str(number).encode()
         share = int.from_bytes(xxhash.xxh3_128_digest(content)[:8], "big") / 2**64
         assert not is_held_out(content, share * (1 - 1e-9)) and is_held_out(content, share * (1 + 1e-9))
+        exact: Any = Fraction(int.from_bytes(xxhash.xxh3_128_digest(content)[:8], "big"), 2**64)
+        assert not is_held_out(content, exact)
 
 
 def test_values_that_json_does_not_have() -> None:
@@ -62,3 +66,14 @@ def test_values_that_json_does_not_have() -> None:
     assert fingerprint({"a": day}) != fingerprint({"a": path}) and fingerprint({"a": path}) == fingerprint({"a": Path(str(day))})
     assert canonical_json({"a": float("nan"), "é": [1, 2]}) == '{"a":null,"é":[1,2]}'.encode()
     assert canonical_json({"b": 1e16, "a": "1e5"}) == b'{"a":"1e5","b":1e16}'
+
+
+def test_ordinary_values_are_not_left_to_the_first_readings_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> bytes:
+        raise AssertionError
+
+    monkeypatch.setattr(msgspec.json, "encode", never)
+    assert canonical_json({"b": [1, "é", None], "a": {"d": 0.5, "c": True}}) == '{"a":{"c":true,"d":0.5},"b":[1,"é",null]}'.encode()
+    for odd in (1e16, float("nan")):
+        with pytest.raises(AssertionError):
+            canonical_json({"a": odd})

@@ -39,8 +39,10 @@ def test_lines_changed() -> None:
     assert len(by_name) == 6
     assert as_lists(by_name["a space more in a line"](SHELF, 0)) == (SHELF.origin.tolist(), [b'{"a": {"b": 1 }}', *lines[1:]])
     assert as_lists(by_name["a line of another domain"](SHELF, 1)) == ([[0, 0, 1], [1, 0, 2], [1, 0, 1]], lines)
+    assert as_lists(by_name["a line of another domain"](SHELF, 2)) == ([[0, 0, 1], [0, 0, 2], [2, 0, 1]], lines)
     one, same = Shelf(SHELF.origin[:1], [b"{}"]), Shelf(SHELF.origin[:2], [b"{}", b"{}"])
     assert by_name["another order"](one, 0) is None and by_name["two lines exchanged"](same, 0) is None
+    assert as_lists(by_name["another order"](same, 0)) == ([[0, 0, 2], [0, 0, 1]], [b"{}", b"{}"])
     assert SHELF.origin.tolist() == [[0, 0, 1], [0, 0, 2], [1, 0, 1]]
 
 
@@ -69,6 +71,7 @@ def plain(found: Records | None) -> Any:
         ("another reward", 0, None),
         ("another log-probability", 0, None),
         ("a border moved", 0, ({"tokens": [5, 6, 7, 8], "loss_mask": [0, 1, 1, 1]}, [1, 3, 4], [0, 0, 1], [4, 6, 9])),
+        ("a border moved", 1, ({"tokens": [5, 6, 7, 8], "loss_mask": [0, 1, 1, 1]}, [2, 2, 4], [0, 0, 1], [4, 6, 9])),
         ("a border moved", 2, None),
     ],
 )
@@ -83,3 +86,8 @@ def test_what_does_not_lend_itself() -> None:
     assert kit._records_exchanged(same, 0) is None
     rewards = Records({"rewards": np.array([0.5, 1.0], np.float32)}, np.array([2]), np.array([0]), np.array([1]))
     assert plain(kit._value("rewards")(rewards, 0)) == ({"rewards": [0.5, 2.0]}, [2], [0], [1])
+    masked = {"tokens": [5, 6, 7, 8], "loss_mask": [0, 1, 0, 1]}
+    assert plain(kit._value("loss_mask")(FOUND, 1)) == (masked, [2, 3, 4], [0, 0, 1], [4, 6, 9])
+    assert kit._value("rewards")(FOUND, 0) is None
+    alone = Records({"tokens": np.array([5])}, np.array([1]), np.array([0]), np.array([1]))
+    assert plain(kit._record_lost(alone, 0)) == ({"tokens": []}, [], [], [])

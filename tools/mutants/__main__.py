@@ -72,7 +72,7 @@ def module(name: str) -> tuple[int, int, int]:
     with Path(os.devnull).open("w") as nowhere:
         kept = os.dup(1)
         os.dup2(nowhere.fileno(), 1)
-        pytest.main([str(test), "-p", "no:cacheprovider", "-p", "no:xdist", "-q"], plugins=[session])
+        pytest.main([str(test), "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-q"], plugins=[session])
         os.dup2(kept, 1)
     if len(session.fates) < len(mutants):
         print(f"{name}: tests fail without any change: {session.failed}")

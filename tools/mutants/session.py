@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import pytest
-from _pytest.runner import runtestprotocol
 from mutmut.mutation import trampoline
 
 Fate = Literal["killed", "survived", "no tests", "timeout"]
@@ -71,8 +70,20 @@ def _measured(item: pytest.Item) -> tuple[set[str], float, bool, list[str]]:
 
 
 def _fails(items: Sequence[pytest.Item], at: int) -> bool:
-    following = items[at + 1] if at + 1 < len(items) else None
-    return any(report.failed for report in runtestprotocol(items[at], log=False, nextitem=following))
+    """Run a test without its report, which takes longer than most tests. After a failure the process is of no use."""
+    item = items[at]
+    hook: Any = item.ihook
+    if hasattr(item, "_request") and not item._request:
+        item._initrequest()  # type: ignore[attr-defined]
+    try:
+        hook.pytest_runtest_setup(item=item)
+        hook.pytest_runtest_call(item=item)
+        hook.pytest_runtest_teardown(item=item, nextitem=items[at + 1] if at + 1 < len(items) else None)
+    except pytest.skip.Exception:
+        hook.pytest_runtest_teardown(item=item, nextitem=items[at + 1] if at + 1 < len(items) else None)
+    except BaseException:
+        return True
+    return False
 
 
 def _in_fork(work: Callable[[], Any]) -> Any:
