@@ -13,6 +13,12 @@ from prep_assets.samples import IMAGE, Region, Sample
 
 Size = tuple[int, int]
 """Width and height in pixels."""
+ANY_SIZE: Size = (1, 1)
+"""Where the rule asks for none."""
+LARGEST = 4096
+"""Idefics 3 resizes no image beyond it."""
+ONE_TILE = (0, 0)
+_DIGITS = 7
 
 
 def counted_again(sample: Sample, rule: ImageRule | None, token: str, size_of: Callable[[str], Size | None]) -> Sample:
@@ -35,7 +41,7 @@ def counted_again(sample: Sample, rule: ImageRule | None, token: str, size_of: C
             raise CheckFailed(f"nothing says the resolution of {region.text[:200]!r}")
         if size is not None and region.size not in (None, size):
             raise CheckFailed(f"{region.text[:200]!r} has {size} pixels, its row says {region.size}")
-        return replace(region, size=size, placeholder=expected_text(rule, token, size or (1, 1)))
+        return replace(region, size=size, placeholder=expected_text(rule, token, size or ANY_SIZE))
 
     return replace(sample, turns=tuple(replace(turn, regions=tuple(map(again, turn.regions))) for turn in sample.turns))
 
@@ -75,22 +81,16 @@ def _grid(rule: Qwen2VL, width: int, height: int) -> int:
 
 def _features(rule: LlavaNext, width: int, height: int) -> int:
     """Choose the canvas, and take off the lines of patches that are padding."""
-    chosen, most, least = None, -1, 0
-    for canvas_height, canvas_width in rule.image_grid_pinpoints:
-        scale = min(canvas_width / width, canvas_height / height)
-        useful = min(int(width * scale) * int(height * scale), width * height)
-        lost = canvas_width * canvas_height - useful
-        if useful > most or (useful == most and lost < least):
-            chosen, most, least = (canvas_height, canvas_width), useful, lost
-    assert chosen is not None
+
+    def shown(canvas: Size) -> Size:
+        scale = min(canvas[1] / width, canvas[0] / height)
+        return min(int(width * scale) * int(height * scale), width * height), -canvas[0] * canvas[1]
+
     per_tile = rule.image_size // rule.patch_size
-    down, across = (per_tile * (side // rule.image_size) for side in chosen)
-    if width / height > across / down:
-        padding = (down - int(round(height * (across / width), 7))) // 2
-        down -= 2 * padding
-    else:
-        padding = (across - int(round(width * (down / height), 7))) // 2
-        across -= 2 * padding
+    down, across = (per_tile * (side // rule.image_size) for side in max(rule.image_grid_pinpoints, key=shown))
+    above = (down - int(round(height * (across / width), _DIGITS))) // 2
+    beside = (across - int(round(width * (down / height), _DIGITS))) // 2
+    down, across = down - 2 * max(0, above), across - 2 * max(0, beside)
     ends_of_lines = down
     features = per_tile**2 + rule.num_additional_image_tokens + down * across + ends_of_lines
     return features - 1 if rule.vision_feature_select_strategy == "default" else features
@@ -98,8 +98,6 @@ def _features(rule: LlavaNext, width: int, height: int) -> int:
 
 def _pictures(rule: InternVL, width: int, height: int) -> int:
     """The tiles of the grid that is nearest in shape, and the whole picture where there are several."""
-    if rule.max_patches <= 1:
-        return 1
     grids = [(x, y) for x in range(1, rule.max_patches + 1) for y in range(1, rule.max_patches // x + 1) if x * y >= rule.min_patches]
     off = {(x, y): abs(width / height - x / y) for x, y in grids}
     nearest = [x * y for x, y in grids if off[x, y] == min(off.values())]
@@ -111,8 +109,8 @@ def _pictures(rule: InternVL, width: int, height: int) -> int:
 def _cut(rule: Idefics3, width: int, height: int) -> tuple[int, int]:
     """Rows and columns of tiles, after both resizes; none where the picture is one tile."""
     if not rule.do_image_splitting:
-        return 0, 0
-    for most, even in ((rule.longest_edge, True), (4096, False)):
+        return ONE_TILE
+    for most, even in ((rule.longest_edge, True), (LARGEST, False)):
         if even or max(width, height) > most:
             width, height = _with_longest(width, height, most, even=even)
     shape, tile = width / height, rule.tile
@@ -123,7 +121,7 @@ def _cut(rule: Idefics3, width: int, height: int) -> tuple[int, int]:
         height = ceil(height / tile) * tile
         width = ceil(int(height * shape) / tile) * tile
     if width <= tile and height <= tile:
-        return 0, 0
+        return ONE_TILE
     return height // tile, width // tile
 
 

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.image_rules import Fixed, ImageRule, tokens_around
-from prep_assets.proofs.image_tokens import expected_text
+from prep_assets.proofs.image_tokens import ANY_SIZE, expected_text
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.images import Image, Images, image_fault
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
+ONE = "\0"
+"""A token of one character, to count them."""
 Place = tuple[int, int, int]
 """Row, place of the first token in it, number of tokens."""
 
@@ -31,10 +33,10 @@ def check_images(store: TokenStore | PackedStore, token: int, rule: ImageRule | 
         arrays, starts = store.arrays, store.starts
         fault = image_fault(store.images, arrays, starts, np.diff(store.ends, prepend=0), token, mixed=mixed)
     else:
-        used = np.zeros(len(store), np.int64)
+        starts = np.arange(len(store)) * store.row_len
+        used = np.zeros_like(starts)
         np.maximum.at(used, store.documents["row"], np.asarray(store.documents["row_offset"]) + np.asarray(store.documents["length"]))
         arrays = {"tokens": _EndToEnd(store.tokens, used), "loss_mask": _EndToEnd(store.loss_mask, used)}
-        starts = np.arange(len(store)) * store.row_len
         fault = image_fault(store.images, arrays, starts, used, token, mixed=mixed)
     if fault is None and rule is not None and len(store.images):
         fault = _miscounted(store.images, arrays["tokens"], starts, token, rule)
@@ -58,7 +60,7 @@ def _miscounted(images: Images, tokens: Any, starts: Any, token: int, rule: Imag
             if image.size is None and not isinstance(rule, Fixed):
                 return f"image {number:,}, {image.path[:100]!r}, has no resolution"
             if image.size not in known:
-                known[image.size] = expected_text(rule, "\0", image.size or (1, 1)).count("\0")
+                known[image.size] = expected_text(rule, ONE, image.size or ANY_SIZE).count(ONE)
             if count != known[image.size]:
                 return (
                     f"image {number:,}, {image.path[:100]!r}, has {count:,} tokens; its resolution {image.size} gives {known[image.size]:,}"
@@ -67,15 +69,15 @@ def _miscounted(images: Images, tokens: Any, starts: Any, token: int, rule: Imag
 
 
 class _EndToEnd:
-    """The rows of a table as one array, read in slices; -1 in the padding, which may be of the image token."""
+    """The rows of a table as one array, read in slices; NaN in the padding, which may be of the image token."""
 
     def __init__(self, rows: Any, used: npt.NDArray[np.int64]) -> None:
         self._rows, self._used, self._width = rows, used, int(rows.shape[1])
 
     def __getitem__(self, part: slice) -> Any:
         first, stop = part.start // self._width, -(-part.stop // self._width)
-        rows = np.asarray(self._rows[first:stop]).astype(np.float64)
-        flat = np.where(np.arange(self._width) < self._used[first:stop, None], rows, -1).reshape(-1)
+        rows = np.asarray(self._rows[first:stop])
+        flat = np.where(np.arange(self._width) < self._used[first:stop, None], rows, np.nan).ravel()
         return flat[part.start - first * self._width : part.stop - first * self._width]
 
 
@@ -104,7 +106,7 @@ def _expected(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Iterator
     for piece in range(len(documents["row"])):
         row, offset, length, source, record, start = (int(documents[field][piece]) for field in documents)
         images = tokens[packed.sources[source]].images
-        part = images.of(record, record + 1) if len(images) else slice(0, 0)
+        part = images.of(record, record + 1)
         for number in range(part.start, part.stop):
             begin, size = int(images.start[number]), int(images.length[number])
             if start <= begin < start + length:

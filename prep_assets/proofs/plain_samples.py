@@ -13,7 +13,7 @@ def roles_and_texts(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None:
     """The roles and the texts of such a sample; `None` for any other."""
     if sample != Sample(sample.turns):
         return None
-    texts = [turn.regions[0].text if len(turn.regions) == 1 else "" for turn in sample.turns]
+    texts = [turn.text for turn in sample.turns]
     roles = tuple(turn.role for turn in sample.turns)
     alike = all(turn == Turn(turn.role, (Region(TEXT, text),)) for turn, text in zip(sample.turns, texts, strict=True))
     return (roles, texts) if alike and all(map(str.strip, texts)) else None
@@ -31,9 +31,9 @@ def roles_and_answer(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None
 
 def searching(strings: Iterable[str]) -> re.Pattern[str]:
     """Matches any of the strings, and half of a surrogate pair."""
-    return re.compile("|".join([*map(re.escape, sorted(strings, key=len)), "[\ud800-\udfff]"]))
+    return re.compile("|".join([*map(re.escape, sorted(strings)), "[\ud800-\udfff]"]))
 
 
 def searching_bytes(strings: Iterable[str]) -> re.Pattern[bytes]:
     """The same for texts in UTF-8, in which half of a surrogate pair has three bytes."""
-    return re.compile(b"|".join([*(re.escape(each.encode()) for each in sorted(strings, key=len)), b"\xed[\xa0-\xbf]"]))
+    return re.compile(b"|".join([*(re.escape(each.encode()) for each in sorted(strings)), b"\xed[\xa0-\xbf]"]))

@@ -17,8 +17,10 @@ from prep_assets.tokenization.engines import Engines
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 BATCH_CHARACTERS = 1 << 20
+TOGETHER = 1 << 20
+"""Ids whose bytes are compared at once, those of a whole batch."""
 DECODED = 1 << 18
-"""Ids whose bytes are compared at a time, where a batch has more than four times as many."""
+"""Ids whose bytes are compared at a time, where a batch has more than `TOGETHER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
     for text in texts:
         if some and len(text.text) > BATCH_CHARACTERS:
             yield some
-            some, characters = [], 0
+            some = []
         some.append(text)
         characters += len(text.text)
         if len(some) == size or characters >= BATCH_CHARACTERS:
@@ -99,7 +101,7 @@ def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
 def _again(texts: Sequence[Text], again: IdsAgain) -> Iterator[npt.NDArray[np.integer]]:
     """Each document's ids once more."""
     parts = [text.parts or (text.text,) for text in texts]
-    counts = np.fromiter(map(len, parts), np.int64, len(parts))
+    counts = np.fromiter(map(len, parts), np.int64)
     whole = np.array([not text.parts for text in texts])
     flat = again.encode([part for each in parts for part in each], np.repeat(whole, counts))
     bounds = flat.offsets[np.concatenate([[0], np.cumsum(counts)])]
@@ -125,10 +127,10 @@ def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list
     """The documents whose bytes are not those of their ids."""
     import pyarrow as pa
 
-    if sum(len(text.ids) for text in texts) > 4 * DECODED:
+    if sum(len(text.ids) for text in texts) > TOGETHER:
         return [text for text in texts if not _stands_for(text, vocabulary, table)]
     found = table.take(pa.array(np.concatenate([text.ids for text in texts]).astype(np.uint32)))
-    bounds = np.frombuffer(found.buffers()[1], np.int64, len(found) + 1)
+    bounds = np.frombuffer(found.buffers()[1], np.int64)
     ends = np.cumsum([0, *(len(text.ids) for text in texts)])
     data, suspects = memoryview(found.buffers()[2] or b"").cast("B"), []
     for text, start, end in zip(texts, bounds[ends[:-1]].tolist(), bounds[ends[1:]].tolist(), strict=True):

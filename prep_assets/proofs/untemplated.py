@@ -36,7 +36,7 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
     steps: list[tuple[int, int, float]] = []
     for parts, end, weight in zip(turns, ends, stop_weights(turns, options.train_on_eos), strict=True):
         steps += [*((part.start, part.end, part.weight) for part in parts), (*end, weight if parts else 0.0)]
-    wrote = [end for end in ends if end[1] > end[0] and control.fullmatch(text, *end)]
+    wrote = [end for end in ends if control.fullmatch(text, *end)]
     images = [(part.start, part.end) for parts in turns for part in parts if part.kind == IMAGE]
     for image in images:
         wrote += [found.span() for found in control.finditer(text, *image)]

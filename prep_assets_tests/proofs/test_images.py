@@ -138,8 +138,8 @@ def table(tmp_path: Path) -> PackedStore:
 
 @pytest.fixture
 def records(tmp_path: Path, chats: TokenStore) -> dict[str, TokenStore]:
-    other = images_in(tmp_path / "other", (0, 0, 1, C), (1, 1, 2, B), (1, 4, 1, A), (2, 0, 6, B), (2, 7, 2, C))
-    return {"one": chats, "two": stream(other, [9], [4, 9, 9, 1, 9], [9, 9, 9, 9, 9, 9, 5, 9, 9, 6])}
+    other = images_in(tmp_path / "other", (0, 0, 1, C), (1, 1, 2, B), (1, 3, 1, A), (2, 0, 6, B), (2, 7, 2, C))
+    return {"one": chats, "two": stream(other, [9], [4, 9, 9, 9, 1], [9, 9, 9, 9, 9, 9, 5, 9, 9, 6])}
 
 
 def test_a_packed_table(table: PackedStore) -> None:
@@ -152,6 +152,9 @@ def test_a_packed_table(table: PackedStore) -> None:
     wrong[0, 1], wrong[1, 3] = 8, 6
     fails(check_images(replace(table, tokens=wrong), 9), "token 1 of an image is another token")
     fails(check_images(replace(table, loss_mask=np.eye(2, 6, 1)), 9), "a token of an image is trained")
+    mixed = replace(table, tokens=np.array([[9, 8, 2, 4, 9, 8], [5, 8, 9, 6, 9, 9]]))
+    assert check_images(mixed, 9, Fixed(rule="fixed", tokens=1, end="<e>")).passed
+    fails(check_images(mixed, 9, Fixed(rule="fixed", tokens=1)), "token 1 of an image is another token")
     outside = replace(table.images, start=np.array([0, 4, 3]))
     fails(check_images(replace(table, images=outside), 9), "an image does not stand inside its record")
 
@@ -159,10 +162,10 @@ def test_a_packed_table(table: PackedStore) -> None:
 def test_rows_are_read_in_slices() -> None:
     rows = np.arange(12).reshape(3, 4)
     ends = module._EndToEnd(rows, np.array([4, 2, 3]))
-    flat = [0, 1, 2, 3, 4, 5, -1, -1, 8, 9, 10, -1]
+    flat = ["0.0", "1.0", "2.0", "3.0", "4.0", "5.0", "nan", "nan", "8.0", "9.0", "10.0", "nan"]
     for start in range(12):
         for stop in range(start, 13):
-            assert ends[start:stop].tolist() == flat[start:stop]
+            assert list(map(str, ends[start:stop].tolist())) == flat[start:stop]
 
 
 def test_images_of_records(table: PackedStore, records: dict[str, TokenStore]) -> None:

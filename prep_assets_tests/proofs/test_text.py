@@ -242,6 +242,7 @@ WRONG = [
 def test_other_texts(blind: Any, monkeypatch: pytest.MonkeyPatch, size: int, several: int, text: str, stored: str, what: str) -> None:
     """By the decoder or by the bytes of each id, of all documents at once or of a long one in parts."""
     monkeypatch.setattr(module, "DECODED", several)
+    monkeypatch.setattr(module, "TOGETHER", 4 * several)
     texts = blind(made("First document", "Second", text, "Last", at=2, ids=list(stored.encode())))
     numbers = {"documents_decoded": 2, "documents_compared": 4}
     assert verdict_of(texts, Bytes(size=size)) == Verdict(False, f"2: {what}", numbers, Worst("2", what, tuple(stored.encode())))
@@ -250,6 +251,7 @@ def test_other_texts(blind: Any, monkeypatch: pytest.MonkeyPatch, size: int, sev
 @pytest.mark.parametrize("several", [1 << 18, 4, 1], ids=["at once", "in parts", "one by one"])
 def test_bytes_that_only_decode_alike(blind: Any, monkeypatch: pytest.MonkeyPatch, several: int) -> None:
     monkeypatch.setattr(module, "DECODED", several)
+    monkeypatch.setattr(module, "TOGETHER", 4 * several)
     texts = blind(made("First document", "\ufffd", "Second", "\ufffdA", at=3, ids=[255, 65]))
     what = "its ids stand for other bytes, which only look like its text"
     numbers = {"documents_decoded": 2, "documents_compared": 4}
@@ -293,12 +295,13 @@ def test_the_space_in_front(
     blind: Any, monkeypatch: pytest.MonkeyPatch, size: int, several: int, prefix: str, text: str, stored: str, passes: bool
 ) -> None:
     monkeypatch.setattr(module, "DECODED", several)
+    monkeypatch.setattr(module, "TOGETHER", 4 * several)
     texts = blind(made("The first one", text, at=1, ids=list(stored.encode())))
     assert verdict_of(texts, Bytes(prefix, size)).passed == passes
 
 
 def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module.BATCH_CHARACTERS == 1 << 20 and module.DECODED == 1 << 18
+    assert module.BATCH_CHARACTERS == 1 << 20 and module.TOGETHER == 1 << 20
     monkeypatch.setattr(module, "BATCH_CHARACTERS", 10)
 
     def sizes(*lengths: int) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,6 +49,11 @@ def derived(*turns: Turn, image: str = "", eos: str = "<|end|>", **options: Any)
 )
 def test_what_is_trained(turns: list[Turn], options: dict[str, Any], shown: str) -> None:
     assert marked(derived(*turns, **options)) == shown
+
+
+def test_a_tokenizer_without_an_end_of_text_token() -> None:
+    found = untemplated(chat(says("One.", role=DOCUMENT)), TEXTS, replace(template(), special={}))
+    assert marked(found) == "⟦One.⟧…"
 
 
 def test_roles_of_what_may_be_shortened() -> None:

@@ -45,3 +45,7 @@ def test_the_first_token_that_is_wrong(runs: list[tuple[int, int]], expected: li
 def test_what_truncation_leaves_of_a_character_is_not_wrong() -> None:
     ids = np.array([TOKENS.index(token) for token in ("\ufffd", "Hel", "user", "lo")])
     assert first_wrong(ids, [(0, 2), (3, 4)], ["\ufffdHel", "lo"], ["Hel", "."], WORDS) == 3
+
+
+def test_white_space_at_the_ends_is_text() -> None:
+    assert first_wrong(np.array([7]), [(0, 1)], [" there"], [" there"], WORDS) == -1

@@ -48,8 +48,11 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def difference(self, mutant: str) -> tuple[str, str]:
         """The first line that a change takes away, and the first that it writes instead."""
         lines, spans = self.made.code.splitlines(), self.made.line_span_by_function_name
-        both = [spans[name] for name in (f"{mutant.rpartition('__mutmut_')[0]}__mutmut_orig", mutant)]
-        true, changed = ([line.strip() for line in lines[span.start - 1 : span.end] if "def x" not in line] for span in both)
+        function = mutant.rpartition("__mutmut_")[0]
+        true, changed = (
+            [line.strip().replace(name, function) for line in lines[spans[name].start - 1 : spans[name].end]]
+            for name in (f"{function}__mutmut_orig", mutant)
+        )
         # a change stands in one place, and lines may be lost there
-        same = next((at for at, (one, other) in enumerate(zip(true, changed, strict=False)) if one != other), len(changed))
+        same = next(at for at, (one, other) in enumerate(zip(true, [*changed, ""], strict=False)) if one != other)
         return true[same], changed[same] if len(true) == len(changed) else ""

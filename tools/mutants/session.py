@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import pytest
+from _pytest.tmpdir import tmppath_result_key
 from mutmut.mutation import trampoline
 
 Fate = Literal["killed", "survived", "no tests", "timeout"]
@@ -75,6 +76,7 @@ def _fails(items: Sequence[pytest.Item], at: int) -> bool:
     hook: Any = item.ihook
     if hasattr(item, "_request") and not item._request:
         item._initrequest()  # type: ignore[attr-defined]
+    item.stash[tmppath_result_key] = {}
     try:
         hook.pytest_runtest_setup(item=item)
         hook.pytest_runtest_call(item=item)

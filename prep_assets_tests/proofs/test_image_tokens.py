@@ -1,0 +1,131 @@
+"""What must stand for an image: the first derivation, which is compared with transformers' processors, over sides around every border of the rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from prep_assets.config.image_rules import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL
+from prep_assets.errors import CheckFailed, Refused
+from prep_assets.proofs.image_tokens import counted_again, expected_text
+from prep_assets.samples import IMAGE, TEXT, USER, Region, Sample, Turn
+from prep_assets.templates.placeholders import placeholder_of
+
+SIDES = (
+    1,
+    2,
+    9,
+    10,
+    13,
+    14,
+    15,
+    20,
+    27,
+    28,
+    29,
+    41,
+    42,
+    55,
+    56,
+    57,
+    70,
+    98,
+    99,
+    100,
+    101,
+    200,
+    201,
+    280,
+    333,
+    400,
+    420,
+    640,
+    1000,
+    2000,
+    2800,
+    4096,
+    5000,
+)
+LLAVA: dict[str, Any] = {"rule": "llava_next", "image_size": 28, "patch_size": 7, "num_additional_image_tokens": 1}
+INTERN: dict[str, Any] = {"rule": "internvl", "image_seq_length": 2, "tile_height": 20, "tile_width": 30}
+IDEFICS: dict[str, Any] = {"rule": "idefics3", "image_seq_len": 2}
+RULES: list[ImageRule] = [
+    Fixed(rule="fixed", tokens=3, begin="<b>", end="<e>"),
+    Qwen2VL(rule="qwen2_vl", patch_size=14, merge_size=2, min_pixels=3136, max_pixels=100_000),
+    Qwen2VL(rule="qwen2_vl", patch_size=7, merge_size=3, min_pixels=1, max_pixels=2000),
+    Qwen2VL(rule="qwen2_vl", patch_size=5, merge_size=1, min_pixels=10_000, max_pixels=10_000),
+    LlavaNext(**LLAVA, image_grid_pinpoints=((28, 56), (56, 28), (56, 56)), vision_feature_select_strategy="default"),
+    LlavaNext(**LLAVA, image_grid_pinpoints=((84, 28), (28, 84), (56, 56), (56, 28), (28, 56)), vision_feature_select_strategy="full"),
+    InternVL(**INTERN, min_patches=1, max_patches=6, begin="<b>", end="<e>"),
+    InternVL(**INTERN, min_patches=2, max_patches=2),
+    InternVL(**INTERN, min_patches=3, max_patches=12),
+    InternVL(**INTERN, min_patches=1, max_patches=1),
+    InternVL(**{**INTERN, "tile_height": 10, "tile_width": 20}, min_patches=1, max_patches=4),
+    Idefics3(**IDEFICS, longest_edge=400, tile=100),
+    Idefics3(**IDEFICS, longest_edge=5000, tile=500),
+    Idefics3(**IDEFICS, longest_edge=333, tile=50, do_image_splitting=False),
+    Idefics3(**IDEFICS, longest_edge=57, tile=14),
+    Idefics3(**IDEFICS, longest_edge=100, tile=100),
+    Idefics3(**IDEFICS, longest_edge=8, tile=1),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.rule}")
+def test_two_derivations_agree(rule: ImageRule) -> None:
+    for width, height in product(SIDES, SIDES):
+        try:
+            wanted = placeholder_of(rule, "\0", width, height)
+        except Refused:
+            with pytest.raises(CheckFailed, match=f"^{width} x {height} pixels are refused by the processor$"):
+                expected_text(rule, "\0", (width, height))
+        else:
+            assert expected_text(rule, "\0", (width, height)) == wanted, (width, height)
+
+
+def test_the_longest_shape_that_is_not_refused() -> None:
+    rule = RULES[1]
+    assert expected_text(rule, "\0", (200, 1)) and expected_text(rule, "\0", (1, 200))
+    with pytest.raises(CheckFailed):
+        expected_text(rule, "\0", (201, 1))
+
+
+PICTURE = Region(IMAGE, "a.png")
+QWEN = RULES[1]
+
+
+def chat(*regions: Region) -> Sample:
+    return Sample((Turn(USER, regions), Turn(USER, regions[::-1])), label=True)
+
+
+def test_each_image_that_is_shown_is_counted() -> None:
+    text, dropped, other = Region(TEXT, "a.png"), replace(PICTURE, drop=True), Region(IMAGE, "b.png", size=(28, 56))
+    sizes = {"a.png": (280, 280), "b.png": None}
+    found = counted_again(chat(text, PICTURE, dropped, other), QWEN, "<i>", sizes.get)  # type: ignore[arg-type]
+    first = replace(PICTURE, size=(280, 280), placeholder="<i>" * 100)
+    second = replace(other, placeholder="<i>" * 6)
+    assert found == chat(text, first, dropped, second)
+    sample = chat(PICTURE)
+    assert counted_again(sample, None, "<i>", sizes.get) is sample  # type: ignore[arg-type]
+
+
+def test_a_fixed_number_asks_for_no_resolution() -> None:
+    def never(path: str) -> None:
+        raise AssertionError(path)
+
+    placed = replace(PICTURE, placeholder="<b><i><i><i><e>")
+    assert counted_again(chat(PICTURE), RULES[0], "<i>", never) == chat(placed)
+    sized = replace(PICTURE, size=(3, 4))
+    assert counted_again(chat(sized), RULES[0], "<i>", never) == chat(replace(placed, size=None))
+
+
+def test_resolutions_that_are_unknown_or_differ() -> None:
+    path = "long/" * 60
+    with pytest.raises(CheckFailed) as raised:
+        counted_again(chat(replace(PICTURE, text=path)), QWEN, "<i>", lambda _: None)
+    assert str(raised.value) == f"nothing says the resolution of {path[:200]!r}"
+    with pytest.raises(CheckFailed) as raised:
+        counted_again(chat(replace(PICTURE, text=path, size=(28, 28))), QWEN, "<i>", lambda _: (28, 56))
+    assert str(raised.value) == f"{path[:200]!r} has (28, 56) pixels, its row says (28, 28)"

@@ -1,0 +1,106 @@
+"""Which samples are one text a turn with nothing beside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching, searching_bytes
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, TEXT, THINKING, USER, Region, Sample, Tokenized, Turn, turn
+
+CHAT = Sample((turn(USER, "Why?"), turn(ASSISTANT, "So.")))
+ROLES = (USER, ASSISTANT)
+
+
+def test_plain_chats() -> None:
+    assert roles_and_texts(CHAT) == (ROLES, ["Why?", "So."])
+    assert roles_and_texts(Sample(())) == ((), [])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tools": ({"name": "x"},)},
+        {"documents": ({"text": "x"},)},
+        {"template_options": {"x": 1}},
+        {"label": False},
+        {"tokenized": Tokenized((1,), (1.0,))},
+    ],
+)
+def test_something_beside_the_turns(changed: dict[str, Any]) -> None:
+    assert roles_and_texts(replace(CHAT, **changed)) is None
+    assert roles_and_answer(replace(answered(), **changed)) is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Turn(USER, ()),
+        turn(USER, ""),
+        turn(USER, " \n"),
+        Turn(USER, (Region(TEXT, "a"), Region(TEXT, "b"))),
+        Turn(USER, (Region(THINKING, "a"),)),
+        turn(USER, "a", loss_weight=1.0),
+        Turn(USER, (Region(TEXT, "a", drop=True),)),
+        Turn(USER, (Region(TEXT, "a", attend=False),)),
+        Turn(USER, (Region(TEXT, "a"),), name="Ada"),
+        Turn(USER, (Region(TEXT, "a"),), tool_call_id="1"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_turn_that_is_more_than_a_text(odd: Turn, at: int) -> None:
+    turns = list(CHAT.turns)
+    turns[at] = odd
+    assert roles_and_texts(Sample(tuple(turns))) is None
+
+
+def answered(first: float | None = 0.0, last: float | None = 1.0, role: str = ASSISTANT) -> Sample:
+    return Sample((turn(USER, "Why?", loss_weight=first), turn(role, "So.", loss_weight=last)))
+
+
+def test_a_trained_answer() -> None:
+    assert roles_and_answer(answered()) == (ROLES, ["Why?", "So."])
+    assert roles_and_answer(answered(role=COMPLETION)) == ((USER, COMPLETION), ["Why?", "So."])
+    assert roles_and_answer(Sample((turn(ASSISTANT, "So.", loss_weight=1.0),))) == ((ASSISTANT,), ["So."])
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        CHAT,
+        answered(first=1.0),
+        answered(first=None),
+        answered(last=0.0),
+        answered(last=None),
+        answered(last=0.5),
+        answered(role=USER),
+        answered(role=PROMPT),
+        Sample((turn(USER, "a", loss_weight=0.0), Turn(ASSISTANT, (Region(TEXT, "b", 1.0), Region(TEXT, "c", 1.0))))),
+        Sample((turn(USER, "a", loss_weight=0.0), Turn(ASSISTANT, (Region(TEXT, "b", 1.0), Region(TEXT, "c", 0.0))))),
+        Sample((turn(USER, " ", loss_weight=0.0), turn(ASSISTANT, "b", loss_weight=1.0))),
+        Sample((Turn(USER, (Region(TEXT, "a", 0.0),), name="Ada"), turn(ASSISTANT, "b", loss_weight=1.0))),
+    ],
+)
+def test_other_weights_and_roles(sample: Sample) -> None:
+    assert roles_and_answer(sample) is None
+
+
+def half(found: str) -> bytes:
+    """Of half a pair the first two of its three bytes tell."""
+    return found.encode("utf-8", "surrogatepass")[:2] if found > "\x7f" else found.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("a <e> b", "<e>"), ("<e>>", "<e>"), ("a.c", "a.c"), ("abc", None), ("", None), ("x\ud800", "\ud800"), ("\udfff", "\udfff")],
+)
+def test_strings_and_halves_of_pairs(text: str, found: str | None) -> None:
+    for patterns, data, wanted in (
+        (searching(["<e>>", "a.c", "<e>"]), text, found),
+        (searching_bytes(["<e>>", "a.c", "<e>"]), text.encode("utf-8", "surrogatepass"), found and half(found)),
+    ):
+        match = patterns.search(data)  # type: ignore[attr-defined]
+        assert (match and match[0]) == wanted
+    assert searching([]).search("\ue000 \ud7ff") is None and searching_bytes([]).search("\ue000 \ud7ff é".encode()) is None
