@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
 from typing import Any
 
 from prep_assets.disk.digests import Digests
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.held_out import fingerprint
+from prep_assets.proofs.verdict import Verdict, Worst, shown
 
 Rows = Iterable[Mapping[str, Any]]
 SIDES = ("positives", "negatives")
@@ -25,7 +24,7 @@ def check_contrasts(train: Rows, test: Rows) -> Verdict:
     for name, rows in (("train", train), ("test", test)):
         for number, row in enumerate(rows, 1):
             fault = _fault(row)
-            digest = blake2b(str(row.get("query")).encode(), digest_size=16).digest()
+            digest = fingerprint(row.get("query"))
             if fault is None and name == "test" and digest in queries:
                 fault = "its query is in the training file as well"
             if fault is None and "id" in row and row["id"] in ids:
@@ -35,7 +34,7 @@ def check_contrasts(train: Rows, test: Rows) -> Verdict:
             numbers["rows_checked"] += 1
             if fault is not None:
                 numbers["rows_failed"] += 1
-                worst = worst or Worst(f"{name} line {number:,}", f"{fault}: {json.dumps(row, ensure_ascii=False)[:400]}")
+                worst = worst or Worst(f"{name} line {number:,}", f"{fault}: {shown(row)}")
             elif "id" in row:
                 ids.add(row["id"])
             else:
@@ -62,7 +61,7 @@ def _fault(row: Mapping[str, Any]) -> str | None:
             if not isinstance(text, str) or not text.strip():
                 return f"{side} hold an empty text"
             if text.strip() in seen:
-                return f"{side} hold {text[:80]!r}, which is one of {seen[text.strip()]} as well"
+                return f"{side} hold {text!r}, which is one of {seen[text.strip()]} as well"
             seen[text.strip()] = side
         scores = row.get(f"{side[:-1]}_scores")
         if scores is not None and len(scores) != len(row[side]):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.proofs.reference_ids import reference_ids
+from prep_assets.proofs.reference_ids import interleaved, reference_ids
 from prep_assets.tokenization.engines import Engines
 from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -43,18 +43,18 @@ class IdsAgain:
         if engines is None:
             self.by_reference += len(texts)
             return reference_ids(self._vocabulary).encode(texts, first)
-        sample = np.array([self._in_sample(text) for text in texts], bool)
+        sample = np.fromiter(map(self._in_sample, texts), bool)
         self.by_reference += int(sample.sum())
-        whole = _interleaved(
+        whole = interleaved(
             engines.reference.encode(_of(texts, sample & first)), engines.first.encode(_of(texts, ~sample & first)), sample[first]
         )
         if first.all():
             return whole
         rest = ~first
-        parts = _interleaved(
+        parts = interleaved(
             engines.rest_reference.encode(_of(texts, sample & rest)), engines.rest.encode(_of(texts, ~sample & rest)), sample[rest]
         )
-        return _interleaved(whole, parts, first)
+        return interleaved(whole, parts, first)
 
     def _in_sample(self, text: str) -> bool:
         self._characters += len(text)
@@ -63,15 +63,3 @@ class IdsAgain:
 
 def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
     return list(compress(texts, chosen))
-
-
-def _interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
-    """Two results as one, in the order of the texts; `chosen` says which are of the first."""
-    if not len(yes.ids) and not chosen.any():
-        return no
-    counts = np.empty(len(chosen), np.int64)
-    counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids, of_first = np.empty(int(offsets[-1]), np.uint32), np.repeat(chosen, counts)
-    ids[of_first], ids[~of_first] = yes.ids, no.ids
-    return Flat(ids, offsets)

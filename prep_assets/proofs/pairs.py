@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
 from typing import Any
 
 from prep_assets.disk.digests import Digests
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.held_out import fingerprint
+from prep_assets.proofs.verdict import Verdict, Worst, shown
 
 Rows = Iterable[Mapping[str, Any]]
 FIELDS = ["prompt", "chosen", "rejected"]
@@ -27,7 +26,7 @@ def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Row
         for number, row in enumerate(rows):
             fault = _unpaired_fault(row) if labelled else _fault(row)
             numbers["labelled_checked" if labelled else "pairs_checked"] += 1
-            digest = blake2b(json.dumps(row.get("prompt"), sort_keys=True).encode(), digest_size=16).digest()
+            digest = fingerprint(row.get("prompt"))
             if fault is None and name.endswith("test") and digest in prompts:
                 fault = "its prompt is in the training file as well"
                 numbers["prompts_in_both"] += 1
@@ -35,7 +34,7 @@ def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Row
                 prompts.add(digest)
             if fault is not None:
                 numbers["pairs_failed"] += 1
-                worst = worst or Worst(f"{name} line {number + 1:,}", f"{fault}: {json.dumps(row, ensure_ascii=False)[:400]}")
+                worst = worst or Worst(f"{name} line {number + 1:,}", f"{fault}: {shown(row)}")
             elif labelled:
                 numbers["desirable"] += row["label"]
             else:

@@ -68,7 +68,7 @@ class ReferenceIds:
         if self._first is self._rest:
             begins = np.zeros(len(texts), bool)
         if not self.cuts:
-            return _interleaved(self._first.encode(_of(texts, begins)), self._rest.encode(_of(texts, ~begins)), begins)
+            return interleaved(self._first.encode(_of(texts, begins)), self._rest.encode(_of(texts, ~begins)), begins)
         # only the first word of a document is not what it would be elsewhere
         at = [_word_end(text) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
         heads = self._first.encode([text[:end] for text, end in zip(texts, at, strict=True) if end])
@@ -103,16 +103,15 @@ class ReferenceIds:
         """Ids of all parts known, and for each given part where its own begin among them and how many they are. New ones are tokenized."""
         if len(self._known) > MOST_HELD:
             self._known, self._held = {}, NO_TEXTS
-        numbers = np.fromiter((self._known.get(part, -1) for part in distinct), np.int64, len(distinct))
-        new = np.flatnonzero(numbers < 0)
-        is_long = np.fromiter((len(distinct[at]) > LONGEST_HELD for at in new.tolist()), bool, len(new))
+        new = [part for part in distinct if part not in self._known]
         # long ones stand last, so that they can be forgotten
-        new = np.concatenate([new[~is_long], new[is_long]])
-        listed, lasting = [distinct[at] for at in new.tolist()], len(new) - int(is_long.sum())
-        known = len(self._held.offsets) - 1
-        numbers[new] = known + np.arange(len(new))
+        listed = sorted(new, key=_is_long)
+        lasting, known = len(listed) - sum(map(_is_long, listed)), len(self._held.offsets) - 1
         every = _joint(self._held, self._tokenized(listed))
-        self._known |= zip(listed[:lasting], range(known, known + lasting), strict=True)
+        self._known |= zip(listed, range(known, known + len(listed)), strict=True)
+        numbers = np.fromiter((self._known[part] for part in distinct), np.int64)
+        for part in listed[lasting:]:
+            del self._known[part]
         self._held = Flat(every.ids[: every.offsets[known + lasting]], every.offsets[: known + lasting + 1])
         return every.ids, every.offsets[numbers], np.diff(every.offsets)[numbers]
 
@@ -122,7 +121,7 @@ class ReferenceIds:
         together = self._all_at_once(list(compress(parts, joinable)))
         if together is None:
             return self._one_by_one(parts)
-        return _interleaved(together, self._one_by_one(list(compress(parts, ~joinable))), joinable)
+        return interleaved(together, self._one_by_one(list(compress(parts, ~joinable))), joinable)
 
     def _one_by_one(self, parts: list[bytes]) -> Flat:
         return self._rest.encode([part.decode() for part in parts])
@@ -135,7 +134,7 @@ class ReferenceIds:
         runs = [parts[at : at + RUN] for at in range(0, len(parts), RUN)]
         ids = self._rest.encode([b"".join(run).decode() for run in runs]).ids
         ends = np.cumsum(self._lengths[ids])
-        wanted = np.cumsum(np.fromiter(map(self._normalized_length, parts), np.int64, len(parts)))
+        wanted = np.cumsum(np.fromiter(map(self._normalized_length, parts), np.int64))
         last = np.searchsorted(ends, wanted)
         if last[-1] != len(ends) - 1 or not np.array_equal(ends[last], wanted):
             return None
@@ -158,6 +157,10 @@ def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
 _LAST: dict[str, ReferenceIds] = {}
 
 
+def _is_long(part: bytes) -> bool:
+    return len(part) > LONGEST_HELD
+
+
 def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
     """How many bytes each id stands for."""
     lengths, spelled = np.zeros(vocabulary.size, np.int64), vocabulary.spec["model"].get("byte_fallback")
@@ -172,7 +175,7 @@ def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
 def _joined(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
     """All texts as UTF-8, one after the other, and where each ends."""
     encoded = [text.encode() for text in texts]
-    return b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    return b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64))
 
 
 def _cuts(data: bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -208,12 +211,12 @@ def _word_end(text: str) -> int:
     return found.end() if found else len(text)
 
 
-def _interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
+def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
     """Two results as one, in the order of the texts; `chosen` says which are of the first."""
-    counts = np.empty(len(chosen), np.int64)
+    counts = np.empty_like(yes.offsets, shape=len(chosen))
     counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids, of_first = np.empty(int(offsets[-1]), np.uint32), np.repeat(chosen, counts)
+    ids, of_first = np.empty_like(yes.ids, shape=offsets[-1]), np.repeat(chosen, counts)
     ids[of_first], ids[~of_first] = yes.ids, no.ids
     return Flat(ids, offsets)
 
@@ -223,7 +226,7 @@ def _one_after_the_other(heads: Flat, tails: Flat, headed: npt.NDArray[np.bool_]
     pieces = np.zeros((len(headed), 2), bool)
     pieces[:, 0] = True
     shown = np.stack([headed, np.ones(len(headed), bool)], axis=1)
-    both = _interleaved(heads, tails, pieces[shown])
+    both = interleaved(heads, tails, pieces[shown])
     return Flat(both.ids, both.offsets[np.concatenate([[0], np.cumsum(shown.sum(axis=1))])])
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from prep_assets.proofs.rewards import Scores
 
+NAN, INFINITY = np.float32("nan"), np.float32("inf")
+
 
 @dataclass(frozen=True, slots=True)
 class RewardMutation:
@@ -19,11 +21,11 @@ class RewardMutation:
 
 
 def _no_number(group: Scores) -> Scores:
-    return replace(group, rewards=np.append(group.rewards[:-1], np.float32("nan")))
+    return replace(group, rewards=np.append(group.rewards[:-1], NAN))
 
 
 def _infinite(group: Scores) -> Scores:
-    return replace(group, rewards=np.append(np.float32("inf"), group.rewards[1:]))
+    return replace(group, rewards=np.append(INFINITY, group.rewards[1:]))
 
 
 def _lost(group: Scores) -> Scores:

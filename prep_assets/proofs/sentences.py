@@ -35,27 +35,27 @@ class CutDocument:
 def check_sentences(documents: Iterable[CutDocument], vocabulary: Vocabulary) -> Verdict:
     """Compare every document. What stands before its text belongs to the first sentence, what stands after it to the last."""
     lengths = vocabulary.byte_lengths
-    assert lengths is not None, "only tokenizers whose ids stand for bytes are cut into sentences"
+    assert lengths is not None  # only tokenizers whose ids stand for bytes are cut into sentences
     count = sentences = 0
     for document in documents:
         found = np.flatnonzero(document.starts)
         sizes = [len(vocabulary.normalized(sentence).encode()) for sentence in document.sentences]
         wanted = np.cumsum([0, *sizes[:-1]])
         borders = np.concatenate([[0], np.cumsum(lengths[document.ids.astype(np.int64)])])
-        problem = ""
         if not np.isin(document.starts, (0, 1)).all() or not len(found) or found[0] != 0:
             problem = "its first token does not begin a sentence"
         elif len(found) != len(wanted):
             problem = f"{len(found)} sentences are marked, Punkt cuts it into {len(wanted)}"
         else:
-            places = borders[np.clip(found - document.before, 0, len(borders) - 1)]
-            if (wrong := np.flatnonzero(places != wanted)).size:
-                at = int(wrong[0])
-                problem = f"sentence {at} begins at byte {int(places[at]):,} of the text, Punkt says {int(wanted[at]):,}"
-        if problem:
-            worst = Worst(document.id, problem, tuple(document.ids.tolist()))
-            return Verdict(False, f"{document.id}: {problem}", {"documents_cut": count}, worst)
-        count, sentences = count + 1, sentences + len(wanted)
+            places = borders.take(found - document.before, mode="clip")
+            wrong = np.flatnonzero(places != wanted)
+            if not wrong.size:
+                count, sentences = count + 1, sentences + len(wanted)
+                continue
+            at = int(wrong[0])
+            problem = f"sentence {at} begins at byte {int(places[at]):,} of the text, Punkt says {int(wanted[at]):,}"
+        worst = Worst(document.id, problem, tuple(document.ids.tolist()))
+        return Verdict(False, f"{document.id}: {problem}", {"documents_cut": count}, worst)
     return Verdict(
         True, f"{count:,} documents have their {sentences:,} sentences", {"documents_in_sentences": count, "sentences": sentences}
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from prep_assets.proofs.contrasts import check_contrasts
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict, Worst
 
 RIGHT: dict[str, Any] = {"query": "q", "positives": ["a", "b"], "negatives": ["c"]}
 
@@ -29,7 +30,10 @@ def test_sound_rows() -> None:
     [
         ({**RIGHT, "query": " "}, "the query is empty"),
         ({**RIGHT, "query": 3}, "the query is empty"),
-        ({"query": "q", "positives": ["a"]}, "fields ['query', 'positives'], needs query, positives and negatives"),
+        (
+            {"query": "q", "positives": ["a"]},
+            "fields ['query', 'positives'], needs query, positives and negatives, and may have instruction, negative_scores, positive_scores: ",
+        ),
         ({**RIGHT, "more": 1}, "fields ['query', 'positives', 'negatives', 'more'], needs"),
         ({**RIGHT, "positives": []}, "there is no positive text"),
         ({**RIGHT, "positives": ["a", " "]}, "positives hold an empty text"),
@@ -61,3 +65,17 @@ def test_a_query_on_both_sides_and_an_id_given_twice() -> None:
     twice = check_contrasts([{"query": "a", "id": 1}], [{"query": "b", "id": 1}])
     assert twice.worst is not None and twice.worst.note.startswith("the id 1 was given to another text before")
     assert check_contrasts([RIGHT, RIGHT], []).passed
+
+
+def test_what_is_said_of_rows_that_fail() -> None:
+    wrong = {**RIGHT, "negatives": ["é"], "instruction": "", "positive_scores": [1, 2], "negative_scores": []}
+    note = "0 scores for 1 negatives: " + json.dumps(wrong, ensure_ascii=False)
+    numbers = {"rows_checked": 1503, "rows_failed": 1500, "positives": 6, "negatives": 0, "rows_without_negatives": 3}
+    rows = [{**RIGHT, "negatives": []}] * 3 + [wrong] * 1500
+    worst = Worst("train line 4", note)
+    assert check_contrasts(rows, []) == Verdict(False, f"1,500 of 1,503 rows fail; first train line 4: {note}", numbers, worst)
+    late = check_contrasts([RIGHT] * 1000 + [{"query": ""}], [])
+    assert late.worst is not None and late.worst.where == "train line 1,001"
+    assert check_contrasts([RIGHT] * 2000, []).summary == "2,000 rows are sound: 4,000 positive and 2,000 negative texts"
+    every = {**RIGHT, "instruction": "", "positive_scores": [1, 2], "negative_scores": [1]}
+    assert check_contrasts([every], []).passed

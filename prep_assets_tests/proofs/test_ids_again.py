@@ -42,7 +42,8 @@ def test_ids_are_the_references_whoever_makes_them(loaded: Loaded, monkeypatch: 
     assert 5 < again.by_reference < 2 * len(TEXTS) / 4
 
 
-def test_without_a_fast_engine_the_reference_encodes_all(loaded: Loaded) -> None:
+def test_without_a_fast_engine_the_reference_encodes_all(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids_again, "FIRST", 0)
     first = np.array([i % 3 != 0 for i in range(len(TEXTS))])
     alone = replace(loaded.engines, first=loaded.engines.reference)
     for engines in (None, alone):
@@ -51,6 +52,10 @@ def test_without_a_fast_engine_the_reference_encodes_all(loaded: Loaded) -> None
         assert found.ids.tolist() == expected.ids.tolist() and found.offsets.tolist() == expected.offsets.tolist()
         again.encode(TEXTS[:7], first[:7])
         assert again.by_reference == len(TEXTS) + 7
+    asked: list[Any] = []
+    monkeypatch.setattr(ids_again, "reference_ids", lambda _: SimpleNamespace(encode=lambda *given: asked.append(given)))
+    IdsAgain(loaded.vocabulary, None).encode(TEXTS, first)
+    assert asked == [(TEXTS, first)], "a text that begins a document may have other ids"
 
 
 class Noting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.reference_ids import ReferenceIds, cuts_before_spaces
 from prep_assets.proofs.text import Text, prove_texts
@@ -159,3 +161,239 @@ def test_a_tokenizer_whose_words_join_after_all_is_found_out() -> None:
     flat = again.encode(["the cat"])
     assert not again.cuts
     assert flat.ids.tolist() == choose_engine(vocabulary, reference_only=True).reference.encode(["the cat"]).ids.tolist()
+
+
+# -- with words that are counted by hand ------------------------------------------------------------------------------------------------
+
+
+SHIPPED = load(CONFIGS / "tokenizer").vocabulary
+TALE = [
+    "The cat sat on the mat, and the dog did not.",
+    "",
+    "cat",
+    " the  cat's 12345 e\u0301 caf\u00e9 (x) \u732b .",
+    "the cat sat",
+    "Supercalifragilisticexpialidocious the cat \U0001f408\U0001f408 \ufffd.",
+]
+
+
+class Noting:
+    """An engine that notes the texts that it encodes, and gives the ids of another."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.texts = engine, list[list[str]]()
+
+    def encode(self, texts: list[str]) -> Flat:
+        self.texts.append(list(texts))
+        return self.engine.encode(texts)  # type: ignore[no-any-return]
+
+    def char_spans(self, text: str) -> Any:
+        return self.engine.char_spans(text)
+
+
+def noting(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary = SHIPPED) -> tuple[ReferenceIds, Noting]:
+    """A `ReferenceIds`, and its engine."""
+    again = ReferenceIds(vocabulary)
+    rest = Noting(again._rest)
+    monkeypatch.setattr(again, "_rest", rest)
+    monkeypatch.setattr(again, "_first", rest)
+    return again, rest
+
+
+def rows(flat: Flat) -> list[list[int]]:
+    assert flat.ids.dtype == np.uint32 and flat.offsets.dtype == np.int64
+    return [flat.ids[start:end].tolist() for start, end in pairwise(flat.offsets.tolist())]
+
+
+def whole(texts: list[str], vocabulary: Vocabulary = SHIPPED) -> list[list[int]]:
+    return [vocabulary.backend.encode(text, add_special_tokens=False).ids if text else [] for text in texts]
+
+
+@pytest.mark.parametrize("held", [1 << 18, 3])
+@pytest.mark.parametrize("longest", [64, 4, 0])
+@pytest.mark.parametrize("run", [4096, 2, 1])
+def test_whatever_is_remembered_ids_are_the_same(monkeypatch: pytest.MonkeyPatch, held: int, longest: int, run: int) -> None:
+    for name, value in {"MOST_HELD": held, "LONGEST_HELD": longest, "RUN": run, "WHOLE_EVERY": 3}.items():
+        monkeypatch.setattr(module, name, value)
+    again, _ = noting(monkeypatch)
+    for texts in (TALE, TALE[::-1], [*TALE, *TALE], [], [""]):
+        assert rows(again.encode(texts)) == whole(texts)
+        assert all(len(part) <= longest for part in again._known)
+        assert (
+            again._known == {part: number for number, part in enumerate(again._known)} and len(again._held.offsets) == len(again._known) + 1
+        )
+    assert again.cuts
+
+
+def test_what_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New words in one text where they may be cut on either side, all others each for itself; every so many texts whole as well."""
+    monkeypatch.setattr(module, "LONGEST_HELD", 6)
+    monkeypatch.setattr(module, "WHOLE_EVERY", 2)
+    again, rest = noting(monkeypatch)
+    again.encode(["the cat sat", "a cat", "dog", "verylong cat"])
+    assert rest.texts == [[], [" cat sat"], ["the", "a", "dog", "verylong"], ["the cat sat", "dog"]]
+    assert list(again._known) == [b"the", b" cat", b" sat", b"a", b"dog"]
+    rest.texts.clear()
+    again.encode(["the cat sat", "a  b\x7f (x)", "x\u00e9 ~ verylong"])
+    assert rest.texts == [[], ["  b\x7f (x) verylong"], ["x\u00e9 ~"], ["the cat sat", "x\u00e9 ~ verylong"]]
+    rest.texts.clear()
+    again.encode(["dog cat"])
+    assert rest.texts == [[], [], ["dog cat"]], "nothing is new"
+
+
+def test_after_so_many_words_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_HELD", 2)
+    again, _ = noting(monkeypatch)
+    again.encode(["a b"])
+    again.encode(["a c"])
+    assert list(again._known) == [b"a", b" b", b" c"], "two are not too many"
+    again.encode(["a"])
+    assert list(again._known) == [b"a"] and len(again._held.offsets) == 2
+
+
+def test_a_run_whose_bytes_do_not_add_up_is_tokenized_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["the cat sat on the mat"]
+    for wrong in (SHIPPED.backend.encode(" mat").ids[-1], SHIPPED.backend.encode(" cat").ids[0]):
+        for change in (1, -1):
+            again, rest = noting(monkeypatch)
+            again._lengths[wrong] += change
+            assert rows(again.encode(texts)) == whole(texts) and again.cuts
+            assert rest.texts[2] == ["the", " cat", " sat", " on", " the", " mat"]
+
+
+def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a tokenizer begins a document otherwise: here with one id more."""
+
+    class First(Noting):
+        def encode(self, texts: list[str]) -> Flat:
+            flat = super().encode(texts)
+            more = np.insert(flat.ids, flat.offsets[:-1], 7)
+            return Flat(more.astype(np.uint32), flat.offsets + np.arange(len(flat.offsets)))
+
+    again, rest = noting(monkeypatch)
+    first = First(again._rest.engine)  # type: ignore[attr-defined]
+    monkeypatch.setattr(again, "_first", first)
+    texts = ["the cat sat", "the cat", "cat", "cat sat"]
+    wanted = [[7, *ids] if begins else ids for ids, begins in zip(whole(texts), (True, False, True, True), strict=True)]
+    assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted
+    assert first.texts == [["the", "cat", "cat"]] and again.cuts
+    assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
+    monkeypatch.setattr(again, "cuts", False)
+    assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted
+    assert (first.texts[-1], rest.texts[-1]) == (["the cat sat", "cat", "cat sat"], ["the cat"])
+
+
+def test_characters_of_tokens() -> None:
+    again = ReferenceIds(SHIPPED)
+    engines = choose_engine(SHIPPED, reference_only=True)
+    assert again.char_spans("the cat", first=True) == engines.reference.char_spans("the cat")[1]
+    assert again.char_spans("the cat", first=False) == engines.rest_reference.char_spans("the cat")[1]
+    again._first, again._rest = (SimpleNamespace(char_spans=lambda text, side=side: (text, side)) for side in "fr")  # type: ignore[assignment]
+    assert (again.char_spans("x", first=True), again.char_spans("x", first=False)) == ("f", "r")
+
+
+def test_the_last_tokenizer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LAST", {})
+    one = module.reference_ids(SHIPPED)
+    other = module.reference_ids(normalizing(SHIPPED))
+    assert one is not other and list(module._LAST.values()) == [other]
+    assert module.reference_ids(normalizing(SHIPPED)) is other
+
+
+def test_where_words_are_cut() -> None:
+    data, ends = module._joined(["ab c", "", "d\x7f e~ f", "\u00e9 g! h"])
+    assert (data.decode(), ends.tolist()) == ("ab cd\x7f e~ f\u00e9 g! h", [4, 4, 11, 18])
+    assert module._cuts(data, ends).tolist() == [0, 2, 4, 9, 11, 16, 18]
+    assert [module._word_end(text) for text in ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")] == [2, 3, 2, 3, 0, 1, 1, 1]
+
+
+def flat(*texts: list[int]) -> Flat:
+    return Flat(np.array([each for text in texts for each in text], np.uint32), np.cumsum([0, *map(len, texts)]))
+
+
+def test_results_put_together() -> None:
+    one, other = flat([1, 2], [], [3]), flat([4], [5, 6])
+    assert rows(module._joint(one, other)) == [[1, 2], [], [3], [4], [5, 6]]
+    assert rows(module.interleaved(one, other, np.array([False, True, True, False, True]))) == [[4], [1, 2], [], [5, 6], [3]]
+    assert rows(module._one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
+
+
+@pytest.mark.parametrize(("sample", "same"), [([[1], [4, 5]], True), ([[1], [4, 6]], False), ([[2], [4, 5]], False), ([[1], [4]], False)])
+def test_texts_that_are_tokenized_whole_as_well(monkeypatch: pytest.MonkeyPatch, sample: list[list[int]], same: bool) -> None:
+    monkeypatch.setattr(module, "WHOLE_EVERY", 2)
+    assert module._same_whole(flat([1], [2, 3], [4, 5], [6]), flat(*sample)) is same
+
+
+def test_bytes_of_ids() -> None:
+    added = [{"id": 4, "content": "<\u00e9>"}]
+
+    def lengths(**model: Any) -> list[int]:
+        vocabulary: Any = SimpleNamespace(size=5, spec={"model": model, "added_tokens": added})
+        return module._byte_lengths(vocabulary).tolist()
+
+    assert lengths(vocab={"ab": 0, "\u0120c": 2}) == [2, 0, 2, 0, 4]
+    assert lengths(vocab={"\u2581b": 0, "<0xC3>": 1, "\u00e9": 2, "x<0xC3>": 3}, byte_fallback=True) == [2, 1, 2, 7, 4]
+
+
+TOKEN = {"content": "<e>", "rstrip": False}
+BYTES = {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}
+META = {"type": "Metaspace", "replacement": "\u2581"}
+CL100K = next(pattern for pattern in module._SPLITS if "{1,3}" in pattern)
+
+
+def split(pattern: str, **more: Any) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False, **more}
+
+
+def of_words(*steps: dict[str, Any], normalizer: Any = None, tokens: Any = (TOKEN,), **model: Any) -> dict[str, Any]:
+    model = {"type": "BPE", "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2}, **model}
+    return {"model": model, "added_tokens": tokens, "normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cuts"),
+    [
+        (of_words(BYTES), True),
+        ({**of_words(), "pre_tokenizer": BYTES}, True),
+        ({**of_words(), "pre_tokenizer": None}, False),
+        (of_words(BYTES, type="Unigram"), False),
+        (of_words(BYTES, dropout=0.1), False),
+        (of_words(BYTES, dropout=None), True),
+        (of_words(BYTES, tokens=[TOKEN, {**TOKEN, "rstrip": True}]), False),
+        (of_words(BYTES, tokens=[TOKEN, {**TOKEN, "content": "x y"}]), False),
+        (of_words(BYTES, tokens=[TOKEN, {**TOKEN, "content": "\u00e9 y"}]), True),
+        (of_words(BYTES, normalizer={"type": "NFC"}), True),
+        (of_words(BYTES, normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}]}), True),
+        (of_words(BYTES, normalizer={"type": "NFD"}), False),
+        (of_words(BYTES, normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Strip"}]}), False),
+        (of_words({**BYTES, "use_regex": False}), False),
+        (of_words({**BYTES, "add_prefix_space": True}), False),
+        (of_words({"type": "ByteLevel", "use_regex": True}), True),
+        (of_words({"type": "ByteLevel"}), False),
+        (of_words(split(CL100K), {**BYTES, "use_regex": False}), True),
+        (of_words(split(CL100K), {**BYTES, "use_regex": False, "add_prefix_space": True}), False),
+        (of_words(split(CL100K, invert=True)), False),
+        (of_words(split(CL100K, behavior="Removed")), False),
+        (of_words({**split(CL100K), "pattern": {"String": CL100K}}), False),
+        (of_words({**split(CL100K), "type": "Other"}), False),
+        (of_words(split("x")), False),
+        (of_words(split(CL100K), split("x")), False),
+        (of_words(split(CL100K), split(r"\p{N}")), True),
+        (of_words(split(r"\p{N}")), False),
+        (of_words({"type": "Digits"}, BYTES), True),
+        (of_words({"type": "Digits"}), False),
+        (of_words({"type": "Punctuation"}, BYTES), False),
+        (of_words(META), True),
+        (of_words({**META, "split": False}), True),
+        (of_words({**META, "split": False}, vocab={"\u2581": 0, "a\u2581": 1}), False),
+        (of_words({**META, "split": False}, vocab={"\u2581": 0, "\u00e9\u2581": 1}), True),
+        (of_words({**META, "split": True}, vocab={"\u2581": 0, "a\u2581": 1}), True),
+        (of_words(META, vocab={"\u2581": 0, "a\u2581": 1}), True),
+        (of_words({**META, "replacement": "_"}, vocab={"_": 0}), False),
+        (of_words(META, vocab={"a": 0}), False),
+        (of_words(META, ignore_merges=True), False),
+        (of_words(META, BYTES), False),
+    ],
+)
+def test_tokenizers_that_cut_before_spaces(spec: dict[str, Any], cuts: bool) -> None:
+    assert cuts_before_spaces(spec) is cuts

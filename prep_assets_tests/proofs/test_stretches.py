@@ -63,6 +63,7 @@ def test_only_the_last_trained_turn(turns: list[list[float]], left: list[list[fl
     [("turn", [0.0, 0.5, 0.0, 1.0, 0.0]), ("last", [0.0, 0.0, 0.0, 1.0, 0.0]), ("none", [0.0] * 5), ("all", [1.0, 0.5, 1.0, 1.0, 1.0])],
 )
 def test_the_weight_of_what_ends_a_turn(train_on_eos: str, weights: list[float]) -> None:
+    assert stop_weights([parts(1.0), parts(1.0), parts(1.0)], "last") == [0.0, 0.0, 1.0]
     turns = [parts(0.0), parts(1.0, 0.5), parts(1.0, 0.0), [*parts(1.0), *parts(0.0, kind=IMAGE)], []]
     assert stop_weights(turns, train_on_eos) == weights
 
@@ -83,6 +84,7 @@ TEXTS = "Hello, you<e>\nBye<e>"
         ([(0, 6, 1.0), (6, 10, 0.5)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected(" you", 0.5, "", 6, 10)]),
         ([(0, 6, 1.0), (7, 10, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected("you", 1.0, "", 7, 10)]),
         ([(0, 6, 1.0), (6, 6, 1.0), (9, 7, 1.0), (14, 17, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected("Bye", 1.0, "", 14, 17)]),
+        ([(0, 6, 1.0), (8, 8, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6)]),
         ([(0, 3, 1.0), (3, 6, 1.0), (6, 10, 1.0)], [(17, 20)], [Expected("Hello, you", 1.0, "", 0, 10)]),
     ],
 )

@@ -40,7 +40,7 @@ def main() -> int:
             noticed, tried, more = pool.submit(module, name).result()
         found[name] = Figure(noticed, tried, states[name])
         unlisted += more
-        if os.environ.get("PREP_ASSETS_WRITE_DOCS"):
+        if noticed and os.environ.get("PREP_ASSETS_WRITE_DOCS"):
             PAGE.write_text(written({key: figure for key, figure in (figures() | {name: found[name]}).items() if key in sources}), "utf-8")
     noticed, tried = (sum(getattr(figure, field) for figure in found.values()) for field in ("noticed", "tried"))
     print(f"{noticed:,} of {tried:,} changes are noticed; {unlisted:,} of the others are not listed in {PAGE.relative_to(ROOT)}")
