@@ -2,6 +2,7 @@
 
 The library can leave special tokens unmatched. But a model that looks words up in its vocabulary finds ``</s>`` there all the same: Unigram (T5,
 XLM-R, ALBERT), WordPiece and WordLevel. SentencePiece itself never finds control pieces in a text. So these entries get a name that no text has.
+A Unigram model with byte fallback finds its bytes there too: a typed ``<0x0A>`` became a line break. Texts are cut after such a ``<``.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from typing import Any
 
 _HIDDEN = "\ufdd0"
 """A noncharacter, which no text may hold."""
+_NO_BYTES = {"type": "Split", "pattern": {"Regex": "(?<=<)(?=0x[0-9A-F]{2}>)"}, "behavior": "Isolated", "invert": False}
 
 
 def ordinary(spec: Mapping[str, Any]) -> dict[str, Any]:
     """A ``tokenizer.json`` with the same ids for ordinary text, in which nothing that is typed is a special token."""
     model = spec["model"]
+    if model["type"] == "Unigram" and model.get("byte_fallback"):
+        before = [spec["pre_tokenizer"]] if spec.get("pre_tokenizer") else []
+        spec = {**spec, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*before, _NO_BYTES]}}
     special = {token["content"] for token in spec["added_tokens"] if token["special"]}
     if model["type"] == "BPE" or special.isdisjoint(text for text, _ in _entries(model)):
         return dict(spec)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -547,6 +547,19 @@ def invented_quarantine_line(published: Published) -> None:
     corruption.quarantine_file(published).write_text(json.dumps(line) + "\n")
 
 
+def duplicate_in_the_books(published: Published) -> None:
+    """Manifest and quarantine agree that one row more was read, and was a duplicate."""
+    path = corruption.quarantine_file(published)
+    line = {"id": "x:0", "stage": "deduplicate", "reason": "duplicate", "detail": "d", "payload": "{}", "payload_length": 2}
+    path.write_text(f"{path.read_text() if path.exists() else ''}{json.dumps(line)}\n")
+    corruption.counts(published, read=lambda read: read + 1, refused=lambda refused: {**refused, "deduplicate/duplicate": 1})
+
+
+def field_in_the_books(published: Published) -> None:
+    manifest = published.manifest
+    replace(manifest, counts={**manifest.counts, "fields_passed_over": {"chats": {"id": 1, "source": 1}}}).write(published.directory)
+
+
 BOOKS = {
     "kept count wrong": one_more_kept,
     "read count wrong": one_more_read,
@@ -659,6 +672,18 @@ MUTATIONS = [
         for key in ("tokens_left_out", "tokens_in_untrained_rows", "dev_tokens_left_out")
     ),
     Mutation("last row lost", "sft_packed", "accounting", last_row_lost),
+    *(
+        Mutation(f"{key} wrong", asset, "accounting", lambda p, key=key: corruption.counts(p, **{key: lambda value: value + 1}), partition)
+        for asset, partition, keys in (
+            ("sft_tokens", "chats", ("tokens", "trained_tokens", "kept_dev")),
+            ("pretrain_tokens", "docs", ("tokens",)),
+            ("preference_tokens_by_domain", "", ("tokens", "trained_tokens")),
+            ("rl_tokens_by_domain", "", ("tokens",)),
+        )
+        for key in keys
+    ),
+    Mutation("a duplicate that is none, in the books alone", "sft_tokens", "selection", duplicate_in_the_books, "chats"),
+    Mutation("a field that no row has", "sft_tokens", "selection", field_in_the_books, "chats"),
     *(
         Mutation(f"{key} wrong", "sft_packed", "accounting", lambda p, key=key: corruption.counts(p, **{key: lambda value: value + 1}))
         for key in ("rows", "tokens", "trained_tokens", "tokens_left_out", "dev_rows", "dev_tokens_left_out")

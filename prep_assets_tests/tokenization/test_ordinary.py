@@ -71,6 +71,26 @@ def test_other_text_keeps_its_ids(spec: dict[str, Any]) -> None:
     assert unknown_id(spec) == IDS["<unk>"]
 
 
+BYTES = {
+    **UNIGRAM,
+    "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, METASPACE]},
+    "model": {
+        **UNIGRAM["model"],
+        "byte_fallback": True,
+        "vocab": [*UNIGRAM["model"]["vocab"], *([f"<0x{byte:02X}>", -20.0] for byte in range(256)), *([char, -5.0] for char in "0A")],
+    },
+}
+
+
+@pytest.mark.parametrize("text", ["a <0x0A> a", "<0x0A>", "<<0x00><0xA0>>", "<0x0a> Ω\n<0x0A", "é<0xFF"])
+def test_a_typed_byte_is_text(text: str) -> None:
+    """`<0x0A>` in a text became a line break, which every check passed: the library finds the piece for a byte in the vocabulary."""
+    vocabulary = vocabulary_of(BYTES)
+    ids = choose_engine(vocabulary).first.encode([text]).ids.tolist()
+    assert vocabulary.decode(ids) == f" {text}"
+    assert "<0x0A>" not in text or vocabulary.decode(vocabulary.backend.encode(text, add_special_tokens=False).ids) != f" {text}"
+
+
 def test_what_needs_no_change_has_none() -> None:
     spec = spec_of({"type": "BPE", "vocab": IDS, "merges": [], "unk_token": None}, METASPACE, None)
     assert ordinary(spec) == spec and unknown_id(spec) is None

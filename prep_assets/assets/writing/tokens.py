@@ -28,8 +28,9 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     loader = "file" if family.tokenizer_loader == "auto" else family.tokenizer_loader
     vocabulary = workspace.vocabulary(family)
     padded = {} if family.pad_vocab_to is None else {"pad_vocab_to": vocabulary_size(family, vocabulary)}
-    # models of words and pieces: a typed control token is text, and what they do not know refuses its record
-    pieces = {"pieces": 1} if vocabulary.spec["model"]["type"] != "BPE" else {}
+    # models of words and pieces: a typed control token, or 2, byte, is text, and what they do not know refuses its record
+    model = vocabulary.spec["model"]
+    pieces = {"pieces": 2 if model.get("byte_fallback") else 1} if model["type"] != "BPE" else {}
     return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": version("tokenizers"), "engine": family.engine, **padded, **pieces}
 
 
