@@ -16,7 +16,7 @@ def encode_shard(task: Any, folder: Path, *, encode: Any, dtypes: Any, marks: Pa
     """Encode a shard. The first execution of number `at` is ``killed`` or ``late``; every one is slower where the whole is to take its time."""
     number = int(folder.name[1:6])
     first = not any(marks.glob(f"{number}-*"))
-    (marks / f"{number}-{uuid.uuid4().hex}").touch()
+    (marks / f"{number}-{os.getpid()}-{uuid.uuid4().hex}").touch()
     if how == "slow":
         time.sleep(0.3)
     if how == "killed" and first and number == at:

@@ -116,7 +116,8 @@ def test_every_cell_has_the_same_bytes(
     [made] = build(workspace, ASSET, tell=build_is)
     assert stores.identity(made.published) == expected
 
-    executions = Counter(int(path.name.partition("-")[0]) for path in marks.iterdir())
+    begun = [path.name.split("-") for path in marks.iterdir()]
+    executions = Counter(int(number) for number, *_ in begun)
     redone = executions.total() - len(executions)
     if workers == 1:
         assert not executions  # no shards
@@ -132,6 +133,7 @@ def test_every_cell_has_the_same_bytes(
         assert all(executions[number] == 1 for number in range(SEEN))
     elif what == "nothing":
         assert redone == 0
+        assert len({process for _, process, _ in begun}) <= count + 1, "workers are kept from one shard to the next"
     if where == "bucket":
         assert not [entry.key for entry in Bucket(kept).entries("") if ".shards-" in entry.key]
     assert len(nodes) == count + {"node added": 1, "node removed": -1 if count > 1 else 0}.get(what, 0) or who == "local"
