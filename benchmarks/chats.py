@@ -1,11 +1,12 @@
 """One way to make a packed table of chats, timed; `run.py` calls it.
 
-    python benchmarks/chats.py {ours,checks,tlfs,trl} FILE.jsonl TOKENIZER [TEMPLATE]
+    python benchmarks/chats.py {ours,workers,checks,tlfs,trl} FILE.jsonl TOKENIZER [TEMPLATE]
 
 FILE has rows ``{"messages": [{"role", "content"}, …]}``. Prints seconds, processor seconds and tokens as JSON. Ours is `sft_raw`, `sft_tokens` and
-`sft_packed` with their audits; `checks` are all checks of the three. train-llm-from-scratch's way encodes each message with tiktoken, builds ids and
-mask as lists, and packs them in order; it has no checks. TRL renders and tokenizes with `apply_chat_template` in `datasets.map`, with the mask of the
-template's ``{% generation %}`` tags where it has them. Every run is on one core, where the system can pin one; opening the tokenizer is not timed.
+`sft_packed` with their audits; `workers` is the same by two workers, their start included; `checks` are all checks of the three.
+train-llm-from-scratch's way encodes each message with tiktoken, builds ids and mask as lists, and packs them in order; it has no checks. TRL renders
+and tokenizes with `apply_chat_template` in `datasets.map`, with the mask of the template's ``{% generation %}`` tags where it has them. Every run but
+`workers` is on one core, where the system can pin one; opening the tokenizer is not timed, but for workers, who open it themselves.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Sft
 from prep_assets.engine.checking import verdicts
 from prep_assets.stores.published import Published
+from prep_assets.workers.pool import Pool
 
 ROW_LEN = 2048
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -49,10 +52,10 @@ def workspace_for(source: Path, tokenizer: Path, template: str, folder: Path) ->
 
 
 def timed(work: Callable[[], int]) -> Row:
-    """Seconds of wall and processor time that some work takes, and how many tokens it gives."""
-    wall, processor = time.perf_counter(), time.process_time()
+    """Seconds of wall and processor time that some work takes, with that of processes that end in it, and how many tokens it gives."""
+    wall, processor = time.perf_counter(), sum(os.times()[:4])
     tokens = work()
-    return {"seconds": time.perf_counter() - wall, "processor": time.process_time() - processor, "tokens": tokens}
+    return {"seconds": time.perf_counter() - wall, "processor": sum(os.times()[:4]) - processor, "tokens": tokens}
 
 
 STEPS = (("sft_raw", "chats"), ("sft_tokens", "chats"), ("sft_packed", ""))
@@ -87,6 +90,19 @@ def ours(source: Path, tokenizer: Path, template: str) -> Row:
     with tempfile.TemporaryDirectory() as name:
         workspace = workspace_for(source, tokenizer, template, Path(name))
         return timed(lambda: int(accepted(workspace, STEPS)["sft_tokens"].manifest.counts["tokens"]))
+
+
+def workers(source: Path, tokenizer: Path, template: str) -> Row:
+    """The three stores, by two workers; `driver` is the processor time of the process that started them."""
+    with tempfile.TemporaryDirectory() as name:
+        workspace = workspace_for(source, tokenizer, template, Path(name))
+
+        def work() -> int:
+            with Pool() as pool:
+                return int(accepted(replace(workspace, workers=2, pool=pool), STEPS)["sft_tokens"].manifest.counts["tokens"])
+
+        before = time.process_time()
+        return timed(work) | {"driver": time.process_time() - before}
 
 
 def checks(source: Path, tokenizer: Path, template: str) -> Row:
@@ -159,10 +175,10 @@ def trl(source: Path, tokenizer: Path, template: str) -> Row:
     return timed(work)
 
 
-WAYS = {"ours": ours, "checks": checks, "tlfs": tlfs, "trl": trl}
+WAYS = {"ours": ours, "workers": workers, "checks": checks, "tlfs": tlfs, "trl": trl}
 
 if __name__ == "__main__":
     way, file, directory, *rest = sys.argv[1:]
-    if hasattr(os, "sched_setaffinity"):
+    if hasattr(os, "sched_setaffinity") and way != "workers":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     print(json.dumps(WAYS[way](Path(file).resolve(), Path(directory).resolve(), rest[0] if rest else "plain")))

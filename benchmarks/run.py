@@ -68,7 +68,7 @@ def pretrain(options: Options) -> Iterator[Table]:
 
 
 def chats(options: Options) -> Iterator[Table]:
-    """Chats to a packed table, the checks, and peers, on one core; one table for each tokenizer and size."""
+    """Chats to a packed table, on one core and by two workers, the checks, and peers on one core; one table for each tokenizer and size."""
     script = str(Path(__file__).with_name("chats.py"))
     for tokenizer in options.tokenizers:
         for size in options.sizes:
@@ -76,6 +76,7 @@ def chats(options: Options) -> Iterator[Table]:
             common = [str(source), str(tokenizer)]
             cases = [
                 Case("prep-assets", [sys.executable, script, "ours", *common]),
+                Case("prep-assets, 2 workers", [sys.executable, script, "workers", *common]),
                 Case("its checks", [sys.executable, script, "checks", *common]),
                 Case("train-llm-from-scratch's way", [sys.executable, script, "tlfs", *common]),
             ]

@@ -101,7 +101,7 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     ordered = [stores[name] for name in mixture.domains]
     starts = _record_starts(mixture, ordered)
     loss = _end_to_end(ordered, "loss_mask")
-    plan, untrained = _without_untrained_rows(plan, loss, starts)
+    plan, untrained = _without_untrained_rows(plan, loss, starts, mixture.lengths)
     if not plan.rows and (split == "train" or len(mixture.lengths)):
         raise PrepAssetsError(
             f"no row of {table} is left of {len(mixture.lengths):,} {split} records with {int(mixture.lengths.sum()):,} tokens: {untrained:,} "
@@ -156,11 +156,15 @@ def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np
     return made(len(mixture.record), begins)
 
 
-def _without_untrained_rows(plan: PackPlan, loss: Segmented, starts: npt.NDArray[np.int64]) -> tuple[PackPlan, int]:
+def _without_untrained_rows(
+    plan: PackPlan, loss: Segmented, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> tuple[PackPlan, int]:
     """The plan without rows that carry no loss (a long prompt can fill one), and how many tokens those held. They are in `dropped`."""
     keep = np.zeros(plan.rows, bool)
+    keep[plan.row[plan.length == lengths[plan.record]]] = True  # a whole record has a trained token
     for rows in _blocks(plan):
-        keep[rows] = (gather_rows(loss, starts, plan, rows, fill=0) != 0).any(axis=1)
+        if not keep[rows].all():
+            keep[rows] = (gather_rows(loss, starts, plan, rows, fill=0) != 0).any(axis=1)
     if keep.all():
         return plan, 0
     member = made(len(plan.row), lambda part: keep[plan.row[part]], bool)
@@ -201,7 +205,8 @@ def _write_rows(
         for rows in _blocks(plan):
             mask = gather_rows(loss, starts, plan, rows, fill=0)
             ids = gather_rows(tokens, starts, plan, rows, fill=pad)
-            writer.append({"tokens": ids, "loss_mask": mask, "position_ids": position_ids(plan, rows, "doc_reset")})
+            positions = {"position_ids": position_ids(plan, rows, "doc_reset")} if output.storage_format == "bin" else {}
+            writer.append({"tokens": ids, "loss_mask": mask, **positions})
             trained += int((mask != 0).sum())
             workspace.progress(f"pack {table}", rows.stop, plan.rows)
     return trained

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
 from prep_assets.proofs.stretches import Derived, Expected, MaskOptions
 from prep_assets.proofs.trained_texts import derive
 from prep_assets.samples import PlainChat, Sample
+from prep_assets.templates.environment import chat_template_utils
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
@@ -77,13 +79,13 @@ class PlainForms:
 
     @cached_property
     def written(self) -> tuple[str, ...]:
-        """The strings of the template's sources that a text may be compared with or searched for."""
+        """The strings of the template's sources that a text may be compared with or searched for: all but those that are only shown."""
         from jinja2 import nodes
-        from transformers.utils.chat_template_utils import _compile_jinja_template
 
         sources = filter(None, (self.template.source, self.template.training))
-        trees = [_compile_jinja_template(source).environment.parse(source) for source in sources]
-        found = {each.value for tree in trees for each in tree.find_all(nodes.Const) if isinstance(each.value, str)}
+        trees = [chat_template_utils()._compile_jinja_template(source).environment.parse(source) for source in sources]
+        shown = {id(each) for tree in trees for each in _only_shown(tree)}
+        found = {each.value for tree in trees for each in tree.find_all(nodes.Const) if isinstance(each.value, str) and id(each) not in shown}
         return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
 
     def of(self, roles: tuple[str, ...]) -> PlainForm | None:
@@ -111,6 +113,31 @@ class PlainForms:
         except CheckFailed:
             return form
         return _with_edges(form, spaced, names)
+
+
+def _only_shown(node: Any) -> Iterator[Any]:
+    """The constants of which a template does nothing but write them into its render, alone or joined with others. What a block catches to use it
+    otherwise is not of the render."""
+    from jinja2 import nodes
+
+    if isinstance(node, nodes.Const):
+        yield node
+    elif isinstance(node, nodes.Output | nodes.Concat | nodes.Add):
+        yield from chain.from_iterable(map(_only_shown, node.iter_child_nodes()))
+    elif isinstance(node, nodes.CondExpr):
+        yield from chain.from_iterable(map(_only_shown, (node.expr1, *([node.expr2] if node.expr2 else []))))
+    elif isinstance(node, nodes.Template | nodes.For | nodes.If):
+        for part in (part for name in ("body", "elif_", "else_") for part in getattr(node, name, ())):
+            if isinstance(part, nodes.Stmt):
+                yield from _only_shown(part)
+
+
+_FORMS: dict[str, PlainForms] = {}
+
+
+def forms_of(template: ChatTemplate, options: MaskOptions) -> PlainForms:
+    """The forms of a template under a policy, which are found once in a process."""
+    return _FORMS.setdefault(repr((template.hash, template.training, template.control, options)), PlainForms(template, options))
 
 
 def _taken(derived: Derived, names: Sequence[str], turns: Sequence[int]) -> PlainForm:
@@ -186,7 +213,7 @@ class PlainDerivation:
             forms: the policy of what `read` gives, where samples carry weights of their own that say the same.
         """
         self._options, self._typed_controls, self._read = options, typed_controls, read
-        self._forms = PlainForms(template, forms or options)
+        self._forms = forms_of(template, forms or options)
         self.looked_for = (*self._forms.written, *template.control)
         self._suspect = searching(self.looked_for)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.slots import Slotted, slotted
 from prep_assets.samples import THINKING, Sample
-from prep_assets.templates.clock import FROZEN_CLOCK
+from prep_assets.templates.environment import FROZEN_CLOCK, chat_template_utils
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
@@ -111,14 +111,13 @@ class _Chat:
             CheckFailed: the template refuses these messages.
         """
         from jinja2 import TemplateError
-        from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
 
-        template, sample = self.template, self.sample
+        template, sample, transformers = self.template, self.sample, chat_template_utils()
         source = variant or template.source
         variables = {**template.special, **template.options, **sample.template_options, "strftime_now": FROZEN_CLOCK.strftime}
         try:
-            text, tagged = _render_with_assistant_indices(
-                _compile_jinja_template(source),
+            text, tagged = transformers._render_with_assistant_indices(
+                transformers._compile_jinja_template(source),
                 list(messages),
                 list(sample.tools) or None,
                 list(sample.documents) or None,

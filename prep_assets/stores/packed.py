@@ -83,7 +83,7 @@ class PackedWriter:
         return self
 
     def append(self, block: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and ``position_ids``."""
+        """Write a block of rows: arrays (R, row_len) for ``tokens``, ``loss_mask`` and, in `bin`, ``position_ids``."""
         count, first = len(block["tokens"]), 0
         while self._storage == "bin" and (fits := self._rows_per_shard - (self._at - self._begin)) < count - first:
             self._write(block, first, first + fits)

@@ -15,7 +15,8 @@ class Segmented:
     """Several arrays read as one, without copying them together. Only slices are supported."""
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        self._arrays = list(arrays)
+        # slices of a memmap as a plain array are several times cheaper
+        self._arrays = [np.asarray(array) if isinstance(array, np.ndarray) else array for array in arrays]
         self._bounds = [0, *accumulate(len(array) for array in arrays)]
         self.dtype = self._arrays[0].dtype
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.limits import limited
 from prep_assets.templates.borders import Borders
-from prep_assets.templates.clock import FROZEN_CLOCK
+from prep_assets.templates.environment import FROZEN_CLOCK
 from prep_assets.templates.form import MessageForm, find_form
 from prep_assets.templates.questions import Questions
 from prep_assets.templates.sizes import compiled, environment

@@ -15,6 +15,9 @@ from prep_assets.templates.written import marks
 from prep_assets.tokenization.beside import read_text
 from prep_assets.tokenization.vocabulary import Vocabulary
 
+_LOADED: dict[tuple[str, str, str, tuple[str, ...]], ChatTemplate] = {}
+"""One of each kind in a process: what was found out about it stays known."""
+
 
 def named_templates() -> dict[str, str]:
     """The shipped templates: name → Jinja source, sorted by name."""
@@ -61,7 +64,8 @@ def load_template(
         raise TemplateError(f"template_options: {unread}")
     if training is not None:
         template = _with_training(template, training, _file(training, base))
-    return replace(template, control=tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))})))
+    control = tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))}))
+    return _LOADED.setdefault((name, template.hash, template.training, control), replace(template, control=control))
 
 
 def _file(name: str, base: Path | None) -> str:

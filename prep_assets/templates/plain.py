@@ -32,7 +32,7 @@ class Search:
         listed = sorted(set(needles), key=len)
         # who holds a string holds all that stand in it
         shortest = [needle for number, needle in enumerate(listed) if not any(short in needle for short in listed[:number])]
-        self._pattern = re.compile(b"|".join([*(re.escape(needle.encode()) for needle in shortest), _NONCHARACTER]))
+        self._needles = [needle.encode() for needle in shortest]
         self._between = next(chr(code) for code in range(32) if not any(chr(code) in needle for needle in shortest)).encode()
 
     def suspects(self, chats: Sequence[PlainChat | None]) -> set[int]:
@@ -43,14 +43,16 @@ class Search:
         except UnicodeEncodeError:  # half of a surrogate pair
             encodable = [chat if chat is not None and _is_encodable(chat) else None for chat in chats]
             return {number for number, _ in listed if encodable[number] is None} | self.suspects(encodable)
-        found = [match.start() for match in self._pattern.finditer(data)]
-        if not found:
+        hits = [needle for needle in self._needles if needle in data]
+        if not hits and _MAYBE_NONCHARACTER not in data:
             return set()
         ends = list(accumulate(sum(len(text.encode()) + 1 for text in chat.texts) for _, chat in listed))
-        return {listed[bisect_right(ends, at)][0] for at in found}
+        pattern = re.compile(b"|".join([*map(re.escape, hits), _NONCHARACTER]))
+        return {listed[bisect_right(ends, match.start())][0] for match in pattern.finditer(data)}
 
 
-_NONCHARACTER = b"\xef\xb7[\x90-\xaf]"
+_MAYBE_NONCHARACTER = b"\xef\xb7"
+_NONCHARACTER = _MAYBE_NONCHARACTER + b"[\x90-\xaf]"
 """U+FDD0 to U+FDEF, of which marks are made, in UTF-8."""
 
 

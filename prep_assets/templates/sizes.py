@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import cache, lru_cache, wraps
 from typing import Any
 
+from prep_assets.templates.environment import chat_template_utils
+
 LARGEST = 1 << 26
 """Characters or elements that one operation makes."""
 _WIDTH = re.compile(r"\d{8}")
@@ -31,10 +33,8 @@ def compiled(source: str) -> Any:
 
 @cache
 def environment() -> Any:
-    """That of transformers, bounded. Its first use imports transformers."""
-    from transformers.utils.chat_template_utils import _compile_jinja_template
-
-    plain = _compile_jinja_template("").environment
+    """That of transformers, bounded."""
+    plain = chat_template_utils()._compile_jinja_template("").environment
     bounded = plain.overlay()
     bounded.intercepted_binops = frozenset(("*", "**", "%"))
     bounded.call_binop = _operate(plain)

@@ -103,8 +103,8 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
     assert [found for found in IMPORTS if found.package in HEAVY and found.top and found.here != "training"] == []
 
 
-FACTS = {"templates.form", "templates.clock", "tokenization.vocabulary", "tokenization.engines", "tokenization.flat"}
-"""What proofs may know of the rooms that made what they prove: what a template's messages look like, its clock, and the reference tokenizer."""
+FACTS = {"templates.form", "templates.environment", "tokenization.vocabulary", "tokenization.engines", "tokenization.flat"}
+"""What proofs may know of the rooms that made what they prove: what a template's messages look like, what it runs in, and the reference tokenizer."""
 MADE_IT = {"templates", "tokenization", "schemas", "assets", "packing", "exports"}
 
 

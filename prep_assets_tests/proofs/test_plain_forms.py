@@ -92,6 +92,37 @@ def test_what_becomes_of_white_space(shown: str, strips: tuple[bool, bool], keep
     assert form.shown([" a ", " b ", " c "]) == [f"{'' if lead else ' '}{x}{'' if trail else ' '}" for x in "abc"]
 
 
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("{{ '<<a>>' + m.content }}", ()),
+        ("{{ '<<a>>' ~ m.content ~ '<<b>>' }}", ()),
+        ("{% for m in ms if '<<b>>' in m %}{{ '<<a>>' }}{% endfor %}", ("<<b>>",)),
+        ("{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% else %}{{ '<<c>>' }}{% endif %}", ("<<b>>",)),
+        ("{{ '<<a>>' if '<<b>>' in m.content else '<<c>>' }}", ("<<b>>",)),
+        ("{{ '<<a>>' }}{% if m.content.startswith('<<a>>') %}{% endif %}", ("<<a>>",)),
+        ("{{ m.content.replace('<<a>>', '<<b>>') }}", ("<<a>>", "<<b>>")),
+        ("{{ ('<<a>>' ~ m.content) | replace('<<b>>', '') }}", ("<<a>>", "<<b>>")),
+        ("{{ '<<a>>' * 2 }}", ("<<a>>",)),
+        ("{% set x = '<<a>>' %}", ("<<a>>",)),
+        ("{% set x %}{{ '<<a>>' }}{% endset %}{{ x in m.content }}", ("<<a>>",)),
+        ("{% macro x() %}{{ '<<a>>' }}{% endmacro %}{{ x() in m.content }}", ("<<a>>",)),
+    ],
+)
+def test_strings_that_a_template_only_writes_are_not_looked_for(source: str, written: tuple[str, ...]) -> None:
+    assert PlainForms(template(source), MaskOptions()).written == written
+
+
+def test_a_text_that_a_template_writes_is_derived_by_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "{%- for m in messages -%}{{- '<|s|>' + m.role + '>>' + m.content + '<|e|>' -}}{%- endfor -%}"
+    derivation = PlainDerivation(MaskOptions(), template(source), typed_controls=False)
+    sample = Sample((turn(USER, "1 << 3 >> 2?"), turn(ASSISTANT, "It is 2, assistant>> and all.")))
+    expected = derivation._alone(sample)
+    monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(derivation, "_alone", Mock(side_effect=AssertionError))
+    assert derivation(sample) == expected
+
+
 def test_texts_in_the_order_of_the_render() -> None:
     """A template that writes the answer before its question."""
     source = "{%- for m in messages | reverse -%}{{- '<|s|>' + m.role + ':' + m.content + '<|e|>' -}}{%- endfor -%}"

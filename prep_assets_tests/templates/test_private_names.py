@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
+from prep_assets.templates.environment import chat_template_utils
 from prep_assets_tests.conftest import ROOT
 
-KNOWN = {
-    ("transformers.utils.chat_template_utils", "_compile_jinja_template"),
-    ("transformers.utils.chat_template_utils", "_render_with_assistant_indices"),
-    ("transformers.utils", "sentencepiece_model_pb2_new"),
-}
+KNOWN = {("transformers.utils", "sentencepiece_model_pb2_new")}
+ALONE = """
+import sys
+from prep_assets.templates.environment import chat_template_utils
+found = chat_template_utils()
+assert not any(name.partition(".")[0] == "transformers" for name in sys.modules), "half of transformers is left"
+import transformers
+import transformers.utils.chat_template_utils as whole
+assert whole is not found and transformers.__version__ and chat_template_utils() is found
+print(found._compile_jinja_template("{{ [1, 'a'] | tojson }}").render(), found.__file__ == whole.__file__)
+"""
 
 
 def imported(path: Path) -> set[tuple[str, str]]:
@@ -27,15 +36,18 @@ def test_private_names_are_the_known_ones() -> None:
 
 
 def test_the_installed_version_has_them() -> None:
-    for module, name in sorted(KNOWN - {("transformers.utils", "sentencepiece_model_pb2_new")}):
-        assert callable(getattr(import_module(module), name))
     assert import_module("transformers.utils").__spec__.submodule_search_locations  # type: ignore[union-attr]
 
 
 def test_a_chat_template_is_compiled_and_rendered_with_them() -> None:
-    module = import_module("transformers.utils.chat_template_utils")
+    module = chat_template_utils()
     template = module._compile_jinja_template("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}")
     text, spans = module._render_with_assistant_indices(
         template, messages=[{"content": "a"}, {"content": "bc"}], tools=None, documents=None, add_generation_prompt=False
     )
     assert (text, spans) == ("abc", [(0, 1), (1, 3)])
+
+
+def test_templates_are_compiled_without_the_rest_of_transformers() -> None:
+    said = subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, text=True).stdout
+    assert said.split("\n")[0] == '[1, "a"] True'

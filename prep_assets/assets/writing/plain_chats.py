@@ -10,7 +10,7 @@ import xxhash
 
 from prep_assets.errors import Refused, TemplateError
 from prep_assets.proofs.agreement import disagreement
-from prep_assets.proofs.plain_forms import PlainForm, PlainForms, derived_of
+from prep_assets.proofs.plain_forms import PlainForm, PlainForms, derived_of, forms_of
 from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import PlainChat
 from prep_assets.templates.chat_template import ChatTemplate
@@ -95,7 +95,7 @@ class PlainChats:
 
     @cached_property
     def _plain_forms(self) -> PlainForms:
-        return PlainForms(self.template, self.options)
+        return forms_of(self.template, self.options)
 
     def _search(self) -> Search:
         return Search((*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written))
