@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,23 +13,38 @@ from prep_assets.assets.checks.accounting import RAW_ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.columns import SOURCES as COLUMNS
 from prep_assets.assets.commands import build_command
-from prep_assets.assets.reading.pinned import BLOCKS, SOURCES, benchmarks_pinned, domain_of, identities, images_pinned, proven, read_sources
+from prep_assets.assets.reading.pinned import (
+    BLOCKS,
+    SOURCES,
+    Pinned,
+    benchmarks_pinned,
+    domain_of,
+    identities,
+    images_pinned,
+    proven,
+    read_sources,
+)
 from prep_assets.assets.reading.routing import Router, router_of
+from prep_assets.assets.reading.stretches import Stretch, shards_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.versions import RAW as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import FAMILIES, Domain
+from prep_assets.assets.writing.in_shards import FEWEST, QUARANTINE, take_quarantine, told
+from prep_assets.config.models import FAMILIES, Domain, Family
 from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.records import cuts
-from prep_assets.records.cuts import LineCuts, table_cuts
+from prep_assets.records.blocks import Block
+from prep_assets.records.cuts import Cut, LineCuts, table_cuts
 from prep_assets.records.files import SourceFile
-from prep_assets.records.pin import Pin
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
+from prep_assets.records.remote import is_remote
+from prep_assets.records.stream import stream_of
 from prep_assets.stores.published import Draft
 
 _LINES = {"jsonl", "csv", "tsv", "txt"}
+_CHUNK = 1 << 20
 
 
 def _depends(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
@@ -56,16 +74,15 @@ def _write(family: str, workspace: Workspace, name: str, payload: Path, quaranti
     pins = {which: workspace.pins(found) for which, found in files.items()}
     blocks = {which: {pin.name: pin.blocks for pin in each} for which, each in pins.items()}
     remedy = build_command(f"{family}_raw", name)
+    ready = {which: proven(found, blocks[which], remedy) for which, found in files.items()}
     with Quarantine(quarantine_path) as quarantine:
-        listed = {
-            which: [
-                _count(workspace, domain, router, file, pin, quarantine)
-                for file, pin in zip(proven(found, blocks[which], remedy), pins[which], strict=True)
-            ]
-            for which, found in files.items()
-        }
+        counted = _by_workers(workspace, options, name, router, ready, payload, quarantine) or [
+            _count(workspace, domain, router, file, quarantine) for file in (*ready["files"], *ready["test_files"])
+        ]
         refused = quarantine.counts
     router.check()
+    entries = iter(counted)
+    listed = {which: [{**pin.identity, **next(entries)} for pin in each] for which, each in pins.items()}
     content = {**listed, **images_pinned(workspace, domain), **benchmarks_pinned(workspace, options)}
     write_json(payload / SOURCES, content, indent=1, ensure_ascii=False)
     write_json(payload / BLOCKS, blocks, indent=1, ensure_ascii=False)
@@ -97,16 +114,74 @@ def _why_empty(workspace: Workspace, domain: Domain) -> str:
     return "the list is empty" if formats == {"json"} else "only blank lines" if formats <= _LINES else "no rows"
 
 
-def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, pin: Pin, quarantine: Quarantine) -> dict[str, Any]:
+def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, quarantine: Quarantine) -> dict[str, Any]:
+    """How many rows a file has, and where it can be cut."""
     rows, lines = 0, LineCuts(cuts.SHARD_BYTES)
-    for read in read_blocks(file, 0, txt=domain.txt, watch=lines if file.format in cuts.LINES and domain.txt == "line" else None):
-        block = router.pick(file, read)
-        rows += len(block.records) + len(block.unreadable)
-        for bad in block.unreadable:
-            quarantine.add_unreadable(file, bad)
-        workspace.progress(f"read {file.name}", block.bytes_read, file.size)
-    found = table_cuts(file, cuts.SHARD_BYTES) if file.format in cuts.TABLES else lines.cuts
-    return {**pin.identity, "rows": rows, **({"cuts": found} if found else {})}
+    for read in read_blocks(file, 0, txt=domain.txt, watch=lines if _has_lines(file, domain) else None):
+        rows += _taken(router, file, read, quarantine)
+        workspace.progress(f"read {file.name}", read.bytes_read, file.size)
+    return _counted(rows, table_cuts(file, cuts.SHARD_BYTES) if file.format in cuts.TABLES else lines.cuts)
+
+
+def _has_lines(file: SourceFile, domain: Domain) -> bool:
+    return file.format in cuts.LINES and domain.txt == "line"
+
+
+def _taken(router: Router, file: SourceFile, read: Block, quarantine: Quarantine) -> int:
+    """Rows of a block that are the domain's."""
+    block = router.pick(file, read)
+    for bad in block.unreadable:
+        quarantine.add_unreadable(file, bad)
+    return len(block.records) + len(block.unreadable)
+
+
+def _counted(rows: int, found: list[Cut]) -> dict[str, Any]:
+    return {"rows": rows, **({"cuts": found} if found else {})}
+
+
+def _by_workers(
+    workspace: Workspace,
+    options: Family,
+    name: str,
+    router: Router,
+    ready: Mapping[str, tuple[SourceFile, ...]],
+    payload: Path,
+    quarantine: Quarantine,
+) -> list[dict[str, Any]]:
+    """What `_count` gives of each file, by the workers; nothing where there are none, or files are cut only while they are read."""
+    domain, files = options.domains[name], (*ready["files"], *ready["test_files"])
+    runner = workspace.runner(options)
+    lines = [_has_lines(file, domain) and file.compression is None and not is_remote(file.url) for file in files]
+    if runner is None or not all(lines) or sum(file.size for file in files) < FEWEST * cuts.SHARD_BYTES:
+        return []
+    found = list(map(_line_cuts, files))
+    shards = shards_of(Pinned(ready["files"], ready["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
+    rows = Counter[int]()
+    work = partial(_read_shard, files=files, router=router)
+    for result in told(workspace, f"read {name}", runner, shards, work, payload):
+        take_quarantine(result, quarantine)
+        rows.update({int(number): count for number, count in result.counts["rows"].items()})
+        router.others.update(result.counts["others"])
+    runner.effort.shards += len(shards)
+    return [_counted(rows[number], each) for number, each in enumerate(found)]
+
+
+def _line_cuts(file: SourceFile) -> list[Cut]:
+    lines = LineCuts(cuts.SHARD_BYTES)
+    with stream_of(file, watch=lines) as stream:
+        while stream.read(_CHUNK):
+            pass
+    return lines.cuts
+
+
+def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[SourceFile], router: Router) -> dict[str, Any]:
+    """The work of one shard: its rows by the number of their file, those of no domain, and those that cannot be read."""
+    mine, rows = replace(router, others=Counter()), Counter[str]()
+    with Quarantine(folder / QUARANTINE) as quarantine:
+        for stretch in stretches:
+            for read in read_blocks(files[stretch.file], stretch.file, part=stretch.part):
+                rows[str(stretch.file)] += _taken(mine, files[stretch.file], read, quarantine)
+        return {"rows": dict(rows), "others": dict(mine.others), "refused": quarantine.counts}
 
 
 ASSETS = tuple(

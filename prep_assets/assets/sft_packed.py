@@ -161,8 +161,10 @@ def _without_untrained_rows(
 ) -> tuple[PackPlan, int]:
     """The plan without rows that carry no loss (a long prompt can fill one), and how many tokens those held. They are in `dropped`."""
     keep = np.zeros(plan.rows, bool)
-    keep[plan.row[plan.length == lengths[plan.record]]] = True  # a whole record has a trained token
     for rows in _blocks(plan):
+        members = plan.members(rows)
+        whole = plan.length[members] == lengths[plan.record[members]]
+        keep[plan.row[members][whole]] = True  # a whole record has a trained token
         if not keep[rows].all():
             keep[rows] = (gather_rows(loss, starts, plan, rows, fill=0) != 0).any(axis=1)
     if keep.all():

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from prep_assets.assets import raw
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.stretches import shards_of
 from prep_assets.assets.workspace import Workspace
@@ -120,7 +121,7 @@ def pool() -> Iterator[Pool]:
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "SHARD_BYTES", 8000)
-    for module in (domain_in_shards, lines_in_shards):
+    for module in (domain_in_shards, lines_in_shards, raw):
         monkeypatch.setattr(module, "FEWEST", 2)
     monkeypatch.setattr(checking, "LARGE", 1)
 
@@ -155,6 +156,23 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     assert sum(refused.values()) > 20
     if asset == "sft_tokens":
         assert all(refused[reason] > 3 for reason in ("deduplicate/duplicate", "records/invalid_json", "tokenize/too_long"))
+
+
+def test_sources_are_read_by_workers(tmp_path: Path, pool: Pool, small_shards: None) -> None:
+    """Three files with lines that cannot be read, and rows of another domain, which are counted wherever they stand."""
+    workspace = workspace_in(tmp_path, chats(tmp_path / "data"))
+    found = {count: built_by(count, workspace, "sft_raw", pool) for count in (1, 2)}
+    assert found[1][0] == found[2][0] and found[1][0][1]["refused"]
+    assert [any("read chats: 1 of" in what for what in found[count][1]) for count in (1, 2)] == [False, True]
+    path = tmp_path / "data" / "a.jsonl"
+    rows = [{"messages": turns(n), "kind": "good" if n % 2 else "odd"} for n in range(900)]
+    said = minimal("sft", {"good": domain(jsonl(path, rows), "messages", domain_key="kind")})
+    messages = []
+    for count in (1, 2):
+        with pytest.raises(SourceError, match=r"no domain declares: 'odd' \(450 rows") as raised:
+            built_by(count, workspace_in(tmp_path / str(count), said), "sft_raw", pool)
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
 
 
 def test_bytes_do_not_depend_on_the_size_of_shards(tmp_path: Path, pool: Pool, small_shards: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,8 @@ from prep_assets.workers.staging import carried_out, key_of
 FEWEST = 4
 """What has no more than so many times the text between two cuts is done sooner than workers start."""
 _UNCUT = 1 << 62
-_QUARANTINE, _STREAMS = "quarantine.jsonl", "streams"
+QUARANTINE, _STREAMS = "quarantine.jsonl", "streams"
+"""Names in the folder of a shard."""
 
 
 class Encode(Protocol):
@@ -64,12 +65,17 @@ def joined(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Sh
         guards = Guards.of_work(result.folder, result.files)
         for name, writer in streams.writers.items():
             append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
-        if (refused := result.folder / _QUARANTINE).exists():
-            with guards.open(refused) as lines:
-                streams.quarantine.append(lines, result.counts["refused"])
+        take_quarantine(result, streams.quarantine)
         add(total, result.counts["encoded"])
     runner.effort.shards += len(shards)
     return total
+
+
+def take_quarantine(result: ShardResult, quarantine: Quarantine) -> None:
+    """Write what a shard has refused."""
+    if (refused := result.folder / QUARANTINE).exists():
+        with Guards.of_work(result.folder, result.files).open(refused) as lines:
+            quarantine.append(lines, result.counts["refused"])
 
 
 def _encode_shard(task: Any, folder: Path, *, encode: Encode, dtypes: Mapping[str, Mapping[str, str]]) -> Counts:
@@ -77,7 +83,7 @@ def _encode_shard(task: Any, folder: Path, *, encode: Encode, dtypes: Mapping[st
     place = folder / _STREAMS
     place.mkdir()
     with ExitStack() as stack:
-        quarantine = stack.enter_context(Quarantine(folder / _QUARANTINE))
+        quarantine = stack.enter_context(Quarantine(folder / QUARANTINE))
         writers = [
             stack.enter_context(record_writer("bin", place, name, each, max_tokens_per_shard=_UNCUT)) for name, each in dtypes.items()
         ]
