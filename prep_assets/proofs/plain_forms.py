@@ -85,7 +85,9 @@ class PlainForms:
         sources = filter(None, (self.template.source, self.template.training))
         trees = [chat_template_utils()._compile_jinja_template(source).environment.parse(source) for source in sources]
         shown = {id(each) for tree in trees for each in _only_shown(tree)}
-        found = {each.value for tree in trees for each in tree.find_all(nodes.Const) if isinstance(each.value, str) and id(each) not in shown}
+        found = {
+            each.value for tree in trees for each in tree.find_all(nodes.Const) if isinstance(each.value, str) and id(each) not in shown
+        }
         return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
 
     def of(self, roles: tuple[str, ...]) -> PlainForm | None:
@@ -137,7 +139,7 @@ _FORMS: dict[str, PlainForms] = {}
 
 def forms_of(template: ChatTemplate, options: MaskOptions) -> PlainForms:
     """The forms of a template under a policy, which are found once in a process."""
-    return _FORMS.setdefault(repr((template.hash, template.training, template.control, options)), PlainForms(template, options))
+    return _FORMS.setdefault(repr((template.hash, template.control, options)), PlainForms(template, options))
 
 
 def _taken(derived: Derived, names: Sequence[str], turns: Sequence[int]) -> PlainForm:

@@ -15,7 +15,7 @@ from prep_assets.templates.written import marks
 from prep_assets.tokenization.beside import read_text
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-_LOADED: dict[tuple[str, str, str, tuple[str, ...]], ChatTemplate] = {}
+_LOADED: dict[tuple[str, str, tuple[str, ...]], ChatTemplate] = {}
 """One of each kind in a process: what was found out about it stays known."""
 
 
@@ -65,7 +65,7 @@ def load_template(
     if training is not None:
         template = _with_training(template, training, _file(training, base))
     control = tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))}))
-    return _LOADED.setdefault((name, template.hash, template.training, control), replace(template, control=control))
+    return _LOADED.setdefault((name, template.hash, control), replace(template, control=control))
 
 
 def _file(name: str, base: Path | None) -> str:
