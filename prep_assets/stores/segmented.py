@@ -16,7 +16,7 @@ class Segmented:
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
         # slices of a memmap as a plain array are several times cheaper
-        self._arrays = [np.asarray(array) if isinstance(array, np.ndarray) else array for array in arrays]
+        self._arrays = [np.asarray(array) if isinstance(array, np.memmap) else array for array in arrays]
         self._bounds = [0, *accumulate(len(array) for array in arrays)]
         self.dtype = self._arrays[0].dtype
 
