@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.assets.reading import seen
+from prep_assets.assets.reading.duplicates import duplicates_of
 from prep_assets.assets.reading.seen import Seen
+from prep_assets.disk import columns
+from prep_assets_tests.peak import peak
 
 RECORDS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3), st.integers(0, 10**6)), max_size=200)
 
@@ -42,3 +49,42 @@ def test_a_record_takes_twenty_bytes_at_most() -> None:
     tracemalloc.stop()
     assert taken < 20.5 * count
     assert len(found._buckets) > 4 * seen._FULL
+
+
+def test_duplicates_over_shards_are_those_that_a_dictionary_finds(short_stretches: None) -> None:
+    chance = np.random.default_rng(3)
+    shards = [shard_of(chance.integers(0, 2**63 - 1, 2)[chance.integers(0, 2, size)], number) for number, size in enumerate((30, 0, 1, 25))]
+    shards[0]["low"][:20] = np.arange(20)
+    found = duplicates_of(shards)
+    first: dict[tuple[int, int], list[int]] = {}
+    for shard, mine in zip(shards, found, strict=True):
+        wanted = []
+        for high, low, *place in zip(*(shard[name].tolist() for name in ("high", "low", "file", "row")), strict=True):
+            if (earlier := first.setdefault((high, low), place)) is not place:
+                wanted.append([*place, *earlier])
+        assert mine.tolist() == wanted
+    assert sum(map(len, found)) > 20
+    assert duplicates_of([]) == []
+
+
+def test_duplicates_over_shards_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"STRETCH": 1 << 10, "BLOCK": 1 << 12, "DIGIT": 8}.items():
+        monkeypatch.setattr(columns, name, value)
+    halves = np.random.PCG64(0).random_raw(20_000) % 12_000
+
+    def over(count: int) -> int:
+        shards = [shard_of(each, number) for number, each in enumerate(np.split(halves[: 2_000 * count], count))]
+        return peak(lambda: duplicates_of(shards))
+
+    assert over(10) - over(2) < 2 * 16_000
+
+
+def shard_of(halves: npt.NDArray[Any], number: int) -> dict[str, npt.NDArray[Any]]:
+    """What a first pass notes of a shard."""
+    count = len(halves)
+    return {
+        "high": halves.astype(np.uint64),
+        "low": halves.astype(np.uint64) % np.uint64(7),
+        "file": np.full(count, number, np.int32),
+        "row": np.arange(count) + 5,
+    }

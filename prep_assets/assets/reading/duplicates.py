@@ -17,15 +17,15 @@ from prep_assets.assets.reading.examples import exact_digest
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out
 from prep_assets.disk.arrays import save_array
+from prep_assets.disk.columns import joined, stretches, together, zeros
 from prep_assets.errors import Refused
-from prep_assets.records.files import record_id
+from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.where import MISSED
 from prep_assets.samples import Record
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.workers.shards import Shard, ShardResult
 
 BLOCK_BYTES = 4 << 20
-DIGEST = 16
 FIELDS: Mapping[str, Any] = {"file": np.int32, "row": np.int64, "number": np.int64}
 """Beside the digest of a record: its file and row, and how many rows of its shard count towards a limit before it."""
 Ints = npt.NDArray[np.int64]
@@ -36,17 +36,29 @@ class Found:
     """What a first pass says to one shard.
 
     Attributes:
-        first: file and row of a duplicate → id of the record that it equals.
+        duplicates: int64[k, 4]: file and row of each of its records that came before, and of the record that it equals.
         limit: use at most so many of its records to train on.
     """
 
-    first: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    duplicates: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     limit: int | None = None
+
+
+class Elsewhere:
+    """Refuses the records of one shard that came before, there or elsewhere; see `Duplicates`.
+
+    Args:
+        files: of the domain.
+    """
+
+    def __init__(self, found: Found, files: Sequence[SourceFile]) -> None:
+        self._first = {(file, row): (of, at) for file, row, of, at in found.duplicates.tolist()}
+        self._files = files
 
     def check(self, record: Record, identity: str) -> None:
         """See `Duplicates`."""
-        if first := self.first.get((record.file, record.row)):
-            raise Refused("duplicate", f"equals {first}", stage="deduplicate")
+        if first := self._first.get((record.file, record.row)):
+            raise Refused("duplicate", f"equals {record_id(self._files[first[0]], first[1])}", stage="deduplicate")
 
 
 def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) -> dict[str, int]:
@@ -73,10 +85,12 @@ def without_duplicates(source: Source, noted: Sequence[ShardResult]) -> Iterator
     """The shards of which anything is used, with what each must know of the others: tasks become ``(stretches, Found)``."""
     limits = dict(_limits(source, noted))
     kept = [each for each in noted if limits[each.shard.number] != 0]
-    columns = [_columns(each, limits[each.shard.number]) for each in kept]
-    firsts = _firsts(source, columns) if source.family.preprocessing.deduplicate else [{} for _ in kept]
-    for number, (each, first) in enumerate(zip(kept, firsts, strict=True)):
-        yield replace(each.shard, number=number, task=(each.shard.task, Found(first, limits[each.shard.number])))
+    if source.family.preprocessing.deduplicate:
+        duplicates = duplicates_of([_columns(each, limits[each.shard.number]) for each in kept])
+    else:
+        duplicates = [Found().duplicates] * len(kept)
+    for number, (each, mine) in enumerate(zip(kept, duplicates, strict=True)):
+        yield replace(each.shard, number=number, task=(each.shard.task, Found(mine, limits[each.shard.number])))
 
 
 def _limits(source: Source, noted: Sequence[ShardResult]) -> Iterator[tuple[int, int | None]]:
@@ -91,40 +105,40 @@ def _limits(source: Source, noted: Sequence[ShardResult]) -> Iterator[tuple[int,
 
 
 def _columns(noted: ShardResult, limit: int | None) -> dict[str, npt.NDArray[Any]]:
-    """What a shard noted, up to its limit."""
+    """What a shard noted, up to its limit: both halves of each digest, file and row."""
     guards = Guards.of_work(noted.folder, noted.files)
-    columns = {name: load_array(noted.folder / f"{name}.npy", guards) for name in ("digests", *FIELDS)}
-    columns["digest"] = columns.pop("digests").reshape(-1, DIGEST)
-    return columns if limit is None else {name: column[columns["number"] < limit] for name, column in columns.items()}
+    digests, file, row, number = (load_array(noted.folder / f"{name}.npy", guards) for name in ("digests", *FIELDS))
+    halves = np.asarray(digests).view(np.uint64)
+    some = slice(None if limit is None else int(np.searchsorted(number, limit)))
+    return {"high": halves[::2][some], "low": halves[1::2][some], "file": file[some], "row": row[some]}
 
 
-def _firsts(source: Source, columns: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[dict[tuple[int, int], str]]:
-    """Of each shard, its duplicates and the id of the record that each equals."""
-    files = (*source.sources.files, *source.sources.test_files)
-    joined = {name: np.concatenate([each[name] for each in columns]) for name in ("digest", "file", "row")} if columns else {}
-    ends = np.cumsum([len(each["row"]) for each in columns], dtype=np.int64)
-    firsts: list[dict[tuple[int, int], str]] = [{} for _ in columns]
-    for later, first in first_equals(joined["digest"]) if columns else ():
-        shards = np.searchsorted(ends, later, "right")
-        for shard, at, equal in zip(shards.tolist(), later.tolist(), first.tolist(), strict=True):
-            place = int(joined["file"][at]), int(joined["row"][at])
-            firsts[shard][place] = record_id(files[int(joined["file"][equal])], int(joined["row"][equal]))
-    return firsts
+def duplicates_of(columns: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[Ints]:
+    """Of each shard, `Found.duplicates`. All of them wait on disk until their shard is sent to its worker."""
+    if not columns:
+        return []
+    high, low = (joined([each[half] for each in columns], np.uint64) for half in ("high", "low"))
+    file, row = joined([each["file"] for each in columns], np.int32), joined([each["row"] for each in columns])
+    equals = _first_equals(high, low)
+    counts = [int(np.count_nonzero(part)) for part in np.split(equals, np.cumsum([len(each["row"]) for each in columns]))[:-1]]
+    found, filled = zeros(4 * sum(counts)).reshape(-1, 4), 0
+    for part in stretches(len(equals)):
+        later = np.flatnonzero(equals[part])
+        first = equals[part][later] - 1
+        here = slice(filled, filled + len(later))
+        found[here] = np.stack([file[part][later], row[part][later], file[first], row[first]], axis=1)
+        filled = here.stop
+    return np.split(found, np.cumsum(counts)[:-1])
 
 
-def first_equals(digests: npt.NDArray[np.uint8]) -> Iterator[tuple[Ints, Ints]]:
-    """Digests that came before: their places, and the place of the first one that each equals, by the first byte of the digest.
-
-    Args:
-        digests: uint8[n, 16].
-    """
-    order = np.argsort(digests[:, 0], kind="stable")
-    for places in np.split(order, np.searchsorted(digests[order, 0], np.arange(1, 256))):
-        halves = np.ascontiguousarray(digests[places]).view(np.uint64)
-        by_value = np.lexsort((halves[:, 1], halves[:, 0]))  # stable, so that equal ones stay in order
-        sorted_halves = halves[by_value]
-        same = (sorted_halves[1:] == sorted_halves[:-1]).all(axis=1)
-        begins = np.concatenate([np.ones(min(1, len(places)), bool), ~same])
+def _first_equals(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> Ints:
+    """Of each digest that came before, 1 + the place of the first that it equals; 0 of all others."""
+    equals = zeros(len(high))
+    for places in together(high):
+        here = places[np.lexsort((low[places], high[places]))]  # stable, so that equal ones stay in order
+        same = (high[here[1:]] == high[here[:-1]]) & (low[here[1:]] == low[here[:-1]])
+        begins = np.append(np.ones(1, bool), ~same)
         first = np.flatnonzero(begins)[np.cumsum(begins) - 1]
         later = np.flatnonzero(~begins)
-        yield places[by_value[later]], places[by_value[first[later]]]
+        equals[here[later]] = here[first[later]] + 1
+    return equals

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from prep_assets.assets.reading.domain import Reading
-from prep_assets.assets.reading.duplicates import Found, note_records, without_duplicates
+from prep_assets.assets.reading.duplicates import Elsewhere, Found, note_records, without_duplicates
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out, shards_of
 from prep_assets.assets.workspace import Workspace
@@ -48,7 +48,8 @@ def _encode_part(
     task: tuple[Sequence[Stretch], Found], writers: Sequence[RecordWriter], quarantine: Quarantine, *, source: Source, encode: EncodeRows
 ) -> dict[str, Any]:
     stretches, found = task
-    return encode(source.workspace, source.part(stretches, found, found.limit), writers, quarantine)
+    elsewhere = Elsewhere(found, (*source.sources.files, *source.sources.test_files))
+    return encode(source.workspace, source.part(stretches, elsewhere, found.limit), writers, quarantine)
 
 
 def _looked_over(source: Source, runner: Runner, shards: Sequence[Shard], payload: Path) -> list[Shard]:
