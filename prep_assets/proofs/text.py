@@ -60,6 +60,7 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
             compared += 1
             if not np.array_equal(ids, text.ids):
                 return _failed(text, f"{len(text.ids):,} ids differ from the tokenizer's {len(ids):,}", decoded, compared)
+        del ids  # a long document has many
         tokens += sum(len(text.ids) for text in some)
         if vocabulary.token_bytes is not None:
             if table is None and tokens > vocabulary.size:

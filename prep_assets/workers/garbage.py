@@ -6,12 +6,17 @@ what is there already is left out, and a search comes after `BETWEEN` new object
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 BETWEEN = 50_000
+LARGE = 4 << 20
+"""Bytes from which on freed memory goes back to the system at once."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LOCK = threading.Lock()
 _inside = 0
 _before = (0, 0, 0)
@@ -21,6 +26,7 @@ _before = (0, 0, 0)
 def rare_collections() -> Iterator[None]:
     """Search for garbage less often. Uses may stand inside each other, or run in several threads: the last one to end restores what was."""
     global _inside, _before
+    _give_large_pieces_back()
     with _LOCK:
         if not _inside:
             _before = gc.get_threshold()
@@ -35,3 +41,11 @@ def rare_collections() -> Iterator[None]:
             if not _inside:
                 gc.set_threshold(*_before)
                 gc.unfreeze()
+
+
+@cache
+def _give_large_pieces_back() -> None:
+    """Else the C library (glibc) keeps what was freed for later, up to 32 MiB a piece once there was one of that size; a record may be as large."""
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+        set_option(_M_MMAP_THRESHOLD, LARGE)
+        set_option(_M_TRIM_THRESHOLD, 4 * LARGE)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.reading.domain import Reading
+from prep_assets.disk.columns import stretches
 from prep_assets.errors import Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine, Refusal, refusal, unreadable
@@ -186,10 +187,11 @@ def _unknown(flat: Flat, unknown: int) -> dict[int, Refused]:
 
 def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
     """The sum of each text's entries of a table by id."""
-    narrow = table.astype(np.int32)  # half of the memory that a block's lengths take otherwise
-    full = np.flatnonzero(np.diff(flat.offsets))
     totals = np.zeros(len(flat.offsets) - 1, np.int64)
-    if len(full):
-        # a text without ids has no place of its own among the others' starts
-        totals[full] = np.add.reduceat(narrow[flat.ids], flat.offsets[full], dtype=np.int64)
+    full = np.flatnonzero(np.diff(flat.offsets))  # a text without ids has no place of its own among the others' starts
+    starts = flat.offsets[full]
+    for part in stretches(len(flat.ids)):
+        first, stop = int(np.searchsorted(starts, part.start, "right")) - 1, int(np.searchsorted(starts, part.stop))
+        here = np.maximum(starts[first:stop] - part.start, 0)
+        totals[full[first:stop]] += np.add.reduceat(table[flat.ids[part]], here)
     return totals
