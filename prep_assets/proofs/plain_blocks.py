@@ -93,8 +93,7 @@ class PlainBlocks:
         laid = _laid([chat for chat in those.chats if chat is not None], fit)
         good = self._ids_agree(laid, those) & self._masks_agree(laid, those)
         if good.any():
-            rows = np.repeat(np.arange(len(good)), those.lengths)
-            trained = int(np.count_nonzero((those.mask != 0) & good[rows]))
+            trained = int(np.count_nonzero((those.mask != 0) & np.repeat(good, those.lengths)))
             held = [form for form, is_good in zip(fit, good.tolist(), strict=True) if is_good]
             stops = {stop for form in held for stop in form.stops}
             self._masks.proven(len(held), trained, stops, sum(form.form.tagged for form in held))
@@ -135,15 +134,18 @@ class PlainBlocks:
         counts = np.ones(len(token), np.int64)
         counts[ordinary] = np.diff(flat.offsets)
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        ids = np.empty(int(offsets[-1]), np.int64)
+        ids = np.empty(int(offsets[-1]), np.uint32)
         is_control = np.zeros(len(ids), bool)
         is_control[offsets[:-1][token >= 0]] = True
         ids[is_control], ids[~is_control] = token[token >= 0], flat.ids
         lengths = np.diff(offsets[np.searchsorted(starts, laid.base)])
         good: Bools = lengths == claims.lengths
-        wrong = ids[np.repeat(good, lengths)] != claims.ids[np.repeat(good, claims.lengths)]
-        rows = np.repeat(np.flatnonzero(good), lengths[good])
-        good[rows[wrong]] = False
+        if not good.all():
+            ids, stored = ids[np.repeat(good, lengths)], claims.ids[np.repeat(good, claims.lengths)]
+        else:
+            stored = claims.ids
+        wrong = np.searchsorted(np.cumsum(lengths[good]), np.flatnonzero(ids != stored), "right")
+        good[np.flatnonzero(good)[wrong]] = False
         return good
 
     def _masks_agree(self, laid: _Laid, claims: Claims) -> Bools:

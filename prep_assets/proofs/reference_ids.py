@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import stretches
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.flat import NO_TEXTS, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -93,11 +94,9 @@ class ReferenceIds:
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
         ids, starts, counts = self._ids_of(coded.dictionary.to_pylist())
-        which = coded.indices.to_numpy()
-        lengths = counts[which]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        at = np.repeat(starts[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Flat(ids[at], offsets[np.searchsorted(bounds, np.concatenate([[0], ends]))])
+        borders = np.searchsorted(bounds, np.concatenate([[0], ends]))
+        del parts, bounds, data
+        return _put_together(Flat(ids, starts), counts.astype(np.int32), coded.indices.to_numpy(), borders)
 
     def _ids_of(self, distinct: list[bytes]) -> tuple[npt.NDArray[np.uint32], Ints, Ints]:
         """Ids of all parts known, and for each given part where its own begin among them and how many they are. New ones are tokenized."""
@@ -181,12 +180,35 @@ def _joined(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
 def _cuts(data: bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Where parts begin, and the end of the last: at each text's start, and before each space that follows a visible ASCII character."""
     codes = np.frombuffer(data, np.uint8)
-    visible = (codes[:-1] > 32) & (codes[:-1] < 127)
     begins = np.zeros(len(codes) + 1, bool)
-    begins[1:-1] = visible & (codes[1:] == 32)
+    for part in stretches(len(codes) - 1):
+        before, after = codes[part], codes[part.start + 1 : part.stop + 1]
+        begins[part.start + 1 : part.stop + 1] = (before > 32) & (before < 127) & (after == 32)
     begins[0] = True
     begins[ends] = True
     return np.flatnonzero(begins)
+
+
+def _put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray[np.int32], borders: Ints) -> Flat:
+    """Ids of texts from those of their parts, a stretch at a time: a long text has many.
+
+    Args:
+        known: ids, and where those of each distinct part begin among them.
+        counts: how many each distinct part has.
+        which: the distinct part that each part is.
+        borders: the part with which each text begins, and the number of all.
+    """
+    filled = sum(int(counts[which[part]].sum(dtype=np.int64)) for part in stretches(len(which)))
+    ids, offsets, filled = np.empty(filled, np.uint32), np.zeros(len(borders), np.int64), 0
+    for part in stretches(len(which)):
+        lengths, starts = counts[which[part]], known.offsets[which[part]]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        total = int(ends[-1])
+        ids[filled : filled + total] = known.ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(total)]
+        low, high = np.searchsorted(borders, [part.start, part.stop], "right")
+        offsets[low:high] = filled + ends[borders[low:high] - part.start - 1]
+        filled += total
+    return Flat(ids, offsets)
 
 
 def _same_whole(flat: Flat, sample: Flat) -> bool:

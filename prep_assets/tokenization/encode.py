@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -207,5 +208,4 @@ class Encoder:
 
 def _sums(chosen: npt.NDArray[np.bool_], offsets: Ints) -> Ints:
     """How many are chosen between neighbouring offsets."""
-    found: Ints = np.diff(np.searchsorted(np.flatnonzero(chosen), offsets))
-    return found
+    return np.array([np.count_nonzero(chosen[start:end]) for start, end in pairwise(offsets.tolist())], np.int64)

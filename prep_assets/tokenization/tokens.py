@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,7 @@ def tokenize(cuts: Cuts, vocabulary: Vocabulary, engines: Engines) -> Tokens:
     at_control = per_item[:-1][is_control]
     # the tokens of segments are in order already; control tokens come in between
     ids = np.insert(flat.ids, at_control - np.arange(len(at_control)), cuts.items[is_control].astype(np.uint32))
+    del flat
     table, changed = vocabulary.byte_lengths, _changed(cuts, vocabulary)
     if table is not None and not changed:
         return _by_lengths(cuts, ids, table, counts, per_item, vocabulary)
@@ -94,8 +96,9 @@ def _segments(cuts: Cuts, engines: Engines) -> Flat:
 
 def _by_lengths(cuts: Cuts, ids: npt.NDArray[np.uint32], table: Ints, counts: Ints, per_item: Ints, vocabulary: Vocabulary) -> Tokens:
     """Counted from each item's start, so that one lossy item does not shift the next."""
-    lengths = table[ids]
-    running = np.cumsum(lengths)
+    # a long text has many tokens, so that types are narrow where they can be
+    lengths: npt.NDArray[np.signedinteger[Any]] = table.astype(np.int32)[ids]
+    running: Any = np.cumsum(lengths, dtype=np.int32 if int(lengths.sum(dtype=np.int64)) < 1 << 31 else np.int64)
     before = np.where(per_item[:-1] > 0, running[per_item[:-1] - 1], 0) if len(running) else np.zeros(len(counts), np.int64)
     item_starts = _item_starts(cuts)
     shift = item_starts - before - _prefix_bytes(cuts, vocabulary)

@@ -19,7 +19,7 @@ def weigh(cuts: Cuts, tokens: Tokens, offsets: Ints) -> tuple[npt.NDArray[np.flo
     total = len(tokens.ids)
     if tokens.is_exact and total:
         # where tokens stand end to end, few breaks are looked up among many tokens, not the other way round
-        at = np.searchsorted(tokens.ends, cuts.breaks, "right")
+        at = np.searchsorted(tokens.ends, cuts.breaks.astype(tokens.ends.dtype), "right")  # of one type, else it copies all ends
         amid = (at < total) & (tokens.ends[at - 1] * (at > 0) < cuts.breaks)
         loss = np.repeat(cuts.weights, np.diff(at + amid, append=total))
         across = np.unique(at[amid])
