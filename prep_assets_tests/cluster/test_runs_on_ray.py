@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_a_run_is_a_job_of_the_cluster(site: Path) -> None:
 
 
 def test_a_step_starts_a_job_of_the_cluster(site: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """An asset of one's own, as docs/deploy.md has it: what the job prints comes through, and a job that fails fails the step."""
+    """The asset of docs/deploy.md: what the job prints comes through, and a job that fails fails the step."""
     assert step(f"{program('prep-assets')} build pretrain_tokens")
     assert "pretrain_tokens[web]" in "".join(capfd.readouterr())
     assert Workspace.open().published("pretrain_tokens", "web") is not None
@@ -95,16 +96,17 @@ def test_a_step_starts_a_job_of_the_cluster(site: Path, capfd: pytest.CaptureFix
 
 
 def step(entrypoint: str) -> bool:
-    """Whether a step ends well that starts this as a job."""
-    import dagster as dg
-    from dagster_ray import PipesRayJobClient
-
-    names = ("PREP_ASSETS_CONFIG_DIR", "PREP_ASSETS_STORE_DIR", "PYTHONPATH")
-
-    @dg.asset(required_resource_keys={"ray"})
-    def web_tokens(context) -> Any:  # type: ignore[no-untyped-def]  # Dagster reads annotations, which are strings here
-        job: Any = {"entrypoint": entrypoint, "runtime_env": {"env_vars": {name: os.environ[name] for name in names}}}
-        return context.resources.ray.run(context=context, submit_job_params=job).get_materialize_result()
-
-    client = PipesRayJobClient(address=os.environ["RAY_DASHBOARD"])
-    return dg.materialize([web_tokens], resources={"ray": client}, raise_on_error=False).success
+    """Whether the step on the page ends well when it starts this as a job here."""
+    [block] = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "deploy.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    here = {
+        "prep-assets build pretrain_tokens": entrypoint,
+        "/data/configs": os.environ["PREP_ASSETS_CONFIG_DIR"],
+        "/data/stores": os.environ["PREP_ASSETS_STORE_DIR"],
+        "http://10.0.0.1:8265": os.environ["RAY_DASHBOARD"],
+    }
+    for there, replaced in here.items():
+        assert block.count(there) == 1
+        block = block.replace(there, replaced)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(block, "deploy.md", "exec", dont_inherit=True), names)
+    return bool(names["defs"].resolve_implicit_global_asset_job_def().execute_in_process(raise_on_error=False).success)
