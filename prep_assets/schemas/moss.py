@@ -103,7 +103,8 @@ def _calls(commands: str, where: str) -> list[str]:
             position = nothing.end()
             continue
         if call is None:
-            raise Refused("bad_tool_call", f"{where!r} has something other than {', '.join(PARAMETERS)} of one string: {commands[:60]!r}")
+            why = f"{where!r} has something other than {', '.join(PARAMETERS)} of one string: {commands[:60]!r}"
+            raise Refused("bad_tool_call", f"{why}. Write such calls, or None, or leave out the plugins of all rows with plugins: false")
         texts.append(call_text({"name": call[1], "arguments": {PARAMETERS[call[1]]: call[2]}}, where))
         position = call.end()
     return texts

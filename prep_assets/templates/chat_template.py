@@ -218,7 +218,8 @@ class ChatTemplate:
             with limited(self._over(self._compiled)):
                 rendered = self._compiled.render(**self._given(messages, tools, documents, generation_prompt))
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-            raise Refused("template_refuses", f"template {self.name}: {_line(error.__traceback__)}{error}", stage="render") from error
+            why = f"template {self.name}: {_line(error.__traceback__)}{error}; take a template that writes such a chat, or leave it out"
+            raise Refused("template_refuses", why, stage="render") from error
         except MemoryError as error:
             raise TemplateError(
                 f"chat template {self.name}: {_line(error.__traceback__)}one render needs more memory than there is"

@@ -159,6 +159,7 @@ def test_whatever_fails_inside_a_template_is_about_the_record(source: str) -> No
     with pytest.raises(Refused, match="template_refuses: template own: ") as caught:
         own(source).render(CHAT)
     assert caught.value.stage == "render"
+    assert str(caught.value).endswith("; take a template that writes such a chat, or leave it out")
 
 
 # what a model continues from, and where it stops

@@ -181,7 +181,8 @@ class Conversations:
         if not isinstance(example, Sample):
             raise Refused("not_a_sample", f"the schema gives {type(example).__name__}, SFT needs a Sample", stage="render")
         if example.label is False:
-            raise Refused("undesirable", "its label says that the answer is a bad one; SFT would teach it", stage="render")
+            why = "its label says that the answer is a bad one; SFT would teach it. Read such rows as preferences, or leave them out"
+            raise Refused("undesirable", why, stage="render")
         # without an image token rendering refuses the record, whatever its images are
         return self.reasoning.read(self.images.ready(example) if self.template.image else example)
 
