@@ -1,4 +1,8 @@
-"""What the first audit found wrong and silent, accepted and ignored, or not caught, and the test that failed on each of them then."""
+"""What the first audit found wrong and silent, accepted and ignored, or not caught, and the test that failed on each of them then; and what README and the
+page about masks claim, with the test that shows it.
+
+A place is a file of the tests and a text in it. Whoever changes a claim looks whether its tests still show it.
+"""
 
 from __future__ import annotations
 
@@ -78,13 +82,114 @@ LIVED: Mapping[str, tuple[str, ...]] = {
     "random tokens of prompts": (f"{SPOILED}::random ids",),
     "a gold as text": (f"{SPOILED}::gold as text",),
 }
+CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "docs/masks.md": {
+        "Marks are Unicode noncharacters": ("templates/test_rendering.py::noncharacter",),
+        "What a template writes after its generation prompt": (
+            "templates/test_matrix.py::def test_published_templates",
+            "templates/test_misled_borders.py::MISLED",
+        ),
+        "A template that leaves out tools, documents or names": (
+            "templates/test_matrix.py::def test_parts_out_of_order_are_refused_by_every_template",
+        ),
+        "A token that lies half inside": ("masks/test_policies.py::mask_border_inside_token",),
+        "A tokenizer that cannot represent a character": (
+            "tokenization/test_ordinary.py::lossy_tokenizer",
+            "tokenization/test_batches.py::def test_a_lossy_example",
+        ),
+        "weights in the data": ("masks/test_policies.py::def test_weights_of_regions_win_over_roles",),
+        "is refused before any data is read": ("masks/test_certificates.py::def test_it_is_refused_before_a_record_is_read",),
+        "Tokens of [images](images.md) are never trained": ("masks/test_images.py::def test_what_is_trained_around_an_image",),
+        "as many of the newest rounds as fit": (
+            "masks/test_truncation.py::def test_turns",
+            "masks/test_truncation.py::def test_what_is_left",
+        ),
+        "counts them again": ("assets/test_cut_chats.py::def test_what_is_cut_away_is_counted_and_proven",),
+        "can be said by role": ("masks/test_truncation.py::def test_prompt_by_role",),
+        "This is Cerebras'": ("masks/test_truncation.py::def test_prompts_are_shortened_as_cerebras_means_it",),
+        "An example in which nothing trained is left": ("masks/test_truncation.py::def test_nothing_to_train",),
+        "typed by a user, is plain text": ("masks/test_control_tokens.py::def test_it_is_text",),
+        "In roles, names and tool schemas": ("masks/test_control_tokens.py::def test_outside_of_content_it_is_refused_in_every_mode",),
+        "Words and white space that were\nadded": ("templates/test_written.py::Audit W8:",),
+        "whose flags": ("templates/test_written.py::def test_flags_that_change_the_ids_around_a_token",),
+        "compared with the text that must be trained": ("proofs/test_mask.py::def test_wrong_masks",),
+        "It shares no code with what makes masks": ("docs/test_imports.py::def test_proofs_share_no_code_with_what_they_prove",),
+        "that is a third derivation": (
+            "assets/test_training_template.py::def test_tags_are_compared",
+            "assets/test_training_template.py::def test_what_tags_contradict",
+        ),
+        "every record is tokenized again by the reference": (
+            "proofs/test_ids_again.py::def test_one_other_id_of_any_document_is_found",
+            f"{SPOILED}::same text in other tokens",
+        ),
+        "cannot be taken apart": ("proofs/test_trained_texts.py::def test_a_template_that_treats_a_text_otherwise_proves_nothing",),
+        "is proven by the part that is left": ("masks/test_truncation_proofs.py::Audit W2:",),
+        "`return_assistant_tokens_mask`": ("masks/test_differential.py::def test_ids_and_masks_are_those_of_transformers",),
+        "TRL also trains": ("masks/test_beside_trl.py::def test_the_page_says_how_our_labels_differ",),
+        "drops stop tokens and more": (
+            "proofs/test_selftest.py::def test_every_corruption_is_caught",
+            "proofs/test_mutations.py::def test_each_corruption",
+        ),
+    },
+    "README.md": {
+        "rebuilt byte for byte": ("assets/test_determinism.py::def test_whole_trees_are_equal_to_the_byte",),
+        "traced back to their source records": ("lineage/test_trace.py::def test_the_source_alone_gives_every_token",),
+        "prep-assets stops, or puts the record into quarantine": (
+            "assets/test_broken_input.py::def test_a_broken_line_is_quarantined_and_the_others_are_kept",
+            "proofs/test_integrity_and_quarantine.py::def test_a_quarantine_that_does_not_fit_the_counts",
+        ),
+        "a second run finds nothing to do": ("assets/test_determinism.py::def test_building_again_rewrites_nothing",),
+        "builds what is missing or stale upstream first": (
+            "defs/test_command_line.py::def test_what_is_upstream_was_built_and_recorded_by_the_same_run",
+        ),
+        "where a trainer's labels differ": ("cli/test_doctor.py::def test_labels_that_differ",),
+        "with card and Croissant": ("neighbours/test_read.py::def test_mlcroissant_finds_no_fault_and_loads_ten_records",),
+        "it becomes a partition": ("defs/test_building.py::def test_a_partition_brings_only_its_own_source_up_to_date",),
+        "says which schema fits a file": ("cli/test_sniff.py::def test_a_schema_that_fits_some_rows_says_why_not_all",),
+        "where they make a draft": ("engine/test_build.py::def test_a_draft_that_is_published",),
+        "a store that fails one is not published": ("engine/test_build.py::def test_a_store_that_fails_a_check_is_not_published",),
+        "shows that each is caught": ("proofs/test_selftest.py::def test_every_corruption_is_caught",),
+        "the trained tokens decode to exactly the texts": ("proofs/test_mask.py::def test_wrong_masks",),
+        "has the published tokenizer's ids": (
+            "tokenization/test_load.py::Audit W14:",
+            "proofs/test_ids_again.py::def test_one_other_id_of_any_document_is_found",
+        ),
+        "every row of the sources, read a second time": (f"{MISPLACED}::def test_a_misplaced_row_is_seen",),
+        "lengths, dtypes, ids, document borders": ("proofs/test_rows.py::def test_a_table_that_is_not_sound",),
+        "every field of a row was read": (
+            "assets/test_fields.py::Audit W11",
+            "proofs/test_accounting.py::def test_fields_are_counted_again",
+        ),
+        "every gold equals a second reading": ("proofs/test_gold.py::def test_golds_that_no_other_code_finds_are_counted_apart",),
+        "no prompt in both train and test": ("proofs/test_pairs.py::def test_a_prompt_on_both_sides",),
+        "every file is what its manifest says": ("proofs/test_integrity_and_quarantine.py::def test_harm_to_any_file_is_seen_and_named",),
+        "leaves nothing that can be read": ("stores/test_crashes.py::def test_a_killed_build_leaves_the_old_store",),
+        "whatever the worker, the folder, the hash seed": (
+            "assets/test_workers.py::def test_a_worker_that_is_killed_in_the_middle_changes_no_byte",
+            "make_samples/test_regeneration.py::def test_two_processes_with_other_hash_seeds",
+        ),
+        "which row of which file": ("lineage/test_trace.py::def test_a_token_is_found_in_the_raw_row",),
+        "with nothing written": ("lineage/test_impact.py::def test_what_is_predicted_is_what_a_rebuild_changes",),
+        "and proven to be gone": ("lineage/test_forget.py::def test_every_family_forgets",),
+    },
+}
+
+
+@pytest.mark.parametrize(("page", "claim"), [(page, claim) for page, claims in CLAIMS.items() for claim in claims])
+def test_what_is_claimed_has_a_test(page: str, claim: str) -> None:
+    assert claim in (TESTS.parent / page).read_text("utf-8")
+    _there(CLAIMS[page][claim])
+
+
+def _there(places: tuple[str, ...]) -> None:
+    for place in places:
+        file, _, text = place.partition("::")
+        assert text in (TESTS / file).read_text("utf-8"), place
 
 
 @pytest.mark.parametrize("found", [*SILENT, *IGNORED, *LIVED])
 def test_what_the_audit_found_has_a_test(found: str) -> None:
-    for place in {**SILENT, **IGNORED, **LIVED}[found]:
-        file, _, text = place.partition("::")
-        assert text in (TESTS / file).read_text("utf-8"), place
+    _there({**SILENT, **IGNORED, **LIVED}[found])
 
 
 def test_none_is_left_out() -> None:
