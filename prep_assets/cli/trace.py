@@ -41,8 +41,7 @@ def trace(
     The source rows are read again, and made into tokens once more. Exit code 1 where the store holds something else.
     """
     from prep_assets.assets.workspace import Workspace
-    from prep_assets.lineage.as_json import token_as_json, trace_as_json
-    from prep_assets.lineage.token import token_of
+    from prep_assets.lineage.token import token_as_json, token_of, trace_as_json
     from prep_assets.lineage.trace import trace as traced
 
     workspace = Workspace.open()

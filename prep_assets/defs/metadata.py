@@ -12,8 +12,7 @@ import numpy as np
 from prep_assets.assets.graph import EVERY, store_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
-from prep_assets.defs.pictures import diff_block, picture
-from prep_assets.defs.small_pictures import mixture_picture
+from prep_assets.defs.pictures import diff_block, mixture_picture, picture
 from prep_assets.errors import PrepAssetsError
 from prep_assets.stores.published import Published
 
@@ -103,7 +102,7 @@ def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:
     """A table of the domains, and a picture of the lengths of their documents. Masks are read for it, so not of the largest stores."""
     if published.manifest.asset not in EVERY or published.manifest.counts.get("tokens", 0) > MEASURED_TOKENS:
         return {}
-    from prep_assets.defs.small_pictures import lengths_picture
+    from prep_assets.defs.pictures import lengths_picture
     from prep_assets.reports.facts import measure
     from prep_assets.reports.opened import streams
 

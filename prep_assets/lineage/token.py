@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -147,3 +147,36 @@ def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         for number, each in enumerate(value):
             yield from _strings(each, f"{path}[{number}]")
+
+
+def trace_as_json(trace: Trace) -> dict[str, Any]:
+    """A traced row: what it is made of, in order, with the whole way to the source."""
+    row = trace.row
+    return {
+        **asdict(row.place),
+        "rows": row.count,
+        "tokens": len(row.ids),
+        "differs": list(trace.differs),
+        "pieces": [piece_as_json(each) for each in trace.pieces],
+        "stores": {label: dict(hashes) for label, hashes in trace.hashes.items()},
+    }
+
+
+def piece_as_json(traced: Traced) -> dict[str, Any]:
+    """A piece of a row."""
+    piece = traced.piece
+    return {
+        "start": piece.start,
+        "end": piece.end,
+        "first": piece.first,
+        "part": piece.part,
+        "path": [asdict(place) for place in piece.path],
+        "source": None if traced.source is None else asdict(traced.source),
+        "line": None if traced.line is None else dict(traced.line),
+        "text": None if traced.sequence is None else traced.sequence.text,
+    }
+
+
+def token_as_json(token: Token, traced: Traced | None) -> dict[str, Any]:
+    """One token, with the piece that it is in."""
+    return {**asdict(token), "piece": None if traced is None else piece_as_json(traced)}

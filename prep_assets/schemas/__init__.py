@@ -10,7 +10,6 @@ from prep_assets.schemas import (
     gsm8k,
     hh,
     interleaved,
-    kto,
     llama3_chat,
     llava,
     messages,

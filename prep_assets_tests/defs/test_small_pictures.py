@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.defs.metadata import store_metadata
-from prep_assets.defs.small_pictures import BAR, BINS, HEIGHT, lengths_picture, mixture_picture
+from prep_assets.defs.pictures import BAR, BINS, HEIGHT, lengths_picture, mixture_picture
 from prep_assets.stores.packed import open_packed
 from prep_assets_tests.assets.workspaces import build_all, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.effort import examples

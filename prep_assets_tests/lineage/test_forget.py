@@ -14,8 +14,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.tombstones import FILE, payload_digest, read_tombstones
 from prep_assets.engine import build
 from prep_assets.errors import ConfigError
-from prep_assets.lineage.forget import forget
-from prep_assets.lineage.needles import needles_of, records_with
+from prep_assets.lineage.forget import forget, needles_of, records_with
 from prep_assets.lineage.where import where
 from prep_assets_tests.assets.workspaces import domain, jsonl, verdicts
 from prep_assets_tests.lineage.conftest import Command, built_in
