@@ -53,6 +53,20 @@ def pytest_configure() -> None:
     without_fsync()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Two processes take room by room, in the order of their names, and more of them file by file: what a room's tests share is built once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByRoom(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file.rpartition("/")[0] if self.numnodes <= 2 else file
+
+    config.option.loadscopereorder = False
+    return ByRoom(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that are marked `soak` run in `make soak` alone."""
     if SOAK:

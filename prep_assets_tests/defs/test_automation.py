@@ -59,10 +59,6 @@ def daemon(built: Path, instance: dg.DagsterInstance) -> Daemon:
     return daemon
 
 
-def test_nothing_happens_without_a_change(daemon: Daemon) -> None:
-    assert daemon.tick() == {}
-
-
 def test_a_new_source_asks_for_its_tokens_and_these_for_the_packed_table(daemon: Daemon) -> None:
     assert run(daemon.instance, "sft_raw", partition="dolly").success
     assert daemon.tick() == {"sft_tokens": {"dolly"}}

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from prep_assets.cli.main import app
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, read
 
@@ -46,9 +48,10 @@ def run(command: str) -> str:
         return ""
     program, *rest = words.split()
     if program == "python":
-        start = [sys.executable, str(ROOT / rest[0]), *rest[1:]]
+        done = subprocess.run([sys.executable, str(ROOT / rest[0]), *rest[1:]], capture_output=True, text=True)
+        status, printed = done.returncode, done.stdout + done.stderr
     else:
-        start = [str(Path(sys.executable).with_name("prep-assets")), *rest]
-    done = subprocess.run(start, capture_output=True, text=True)
-    assert (done.returncode != 0) == (comment.strip() == "stops"), done.stderr
-    return "\n".join(" ".join(line.split()) for line in (done.stdout + done.stderr).splitlines())
+        result = CliRunner().invoke(app, rest)
+        status, printed = result.exit_code, result.output
+    assert (status != 0) == (comment.strip() == "stops"), printed
+    return "\n".join(" ".join(line.split()) for line in printed.splitlines())
