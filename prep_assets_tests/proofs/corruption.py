@@ -120,3 +120,25 @@ def quarantine(published: Published, change: Callable[[list[dict[str, Any]]], li
     for line in after:
         refused[f"{line['stage']}/{line['reason']}"] = refused.get(f"{line['stage']}/{line['reason']}", 0) + 1
     counts(published, refused=lambda _: refused, kept=lambda kept: kept + len(before) - len(after))
+
+
+DOMAINS = {
+    **dict.fromkeys(("preferences_by_domain", "preference_tokens_by_domain"), "hh"),
+    **dict.fromkeys(("rl_prompts_by_domain", "rl_tokens_by_domain"), "gsm8k"),
+    "rl_groups_by_domain": "scored",
+}
+"""Which store of an asset is spoiled."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A corruption and the check that must see it."""
+
+    name: str
+    asset: str
+    check: str
+    spoil: Spoil
+    partition: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partition", self.partition or DOMAINS.get(self.asset, ""))
