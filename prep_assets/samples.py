@@ -52,7 +52,7 @@ class Region:
         loss_weight: weight of its tokens in the loss; `None` leaves it to the mask policy of the turn's role.
         attend: whether its tokens are attended to.
         drop: whether it is left out before rendering (LLaVA's first phase drops the prompt's text).
-        size: width and height of an image in pixels, as its row or its file says; `None` where nobody does.
+        size: width and height of an image in pixels, as its row or its file says; `None` where neither does.
         placeholder: what stands for an image in the render, where that depends on its size; ``""`` where all images have the same.
     """
 
@@ -84,7 +84,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """The text of all regions that are not dropped, joined; of an image that is its path, which is no text to train on."""
+        """The text of all regions that are not dropped, joined; of an image that is its path, which is not text to train on."""
         return "".join(region.text for region in self.regions if not region.drop)
 
 
@@ -126,7 +126,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class PlainChat:
-    """A sample of which each turn is one text, with nothing beside: the form of most rows, in two columns.
+    """A sample whose turns are one text each, with nothing beside: the form of most rows, in two columns.
 
     Attributes:
         roles, texts: of each turn.

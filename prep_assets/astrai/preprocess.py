@@ -197,7 +197,7 @@ def load_tokenizer(directory: Path) -> Vocabulary:
     (``bos_token`` and so on beside each other). The chat template is its ``chat_template``, else the file ``chat_template.jinja``.
 
     Raises:
-        ConfigError: there is no such directory, no tokenizer in it, or one that is known to be wrong.
+        ConfigError: the directory is missing, holds no tokenizer, or holds one that is known to be wrong.
     """
     path = directory / "tokenizer.json"
     if not path.is_file():

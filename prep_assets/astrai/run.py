@@ -67,7 +67,7 @@ class Domains:
     _by_name: dict[str, str] = field(default_factory=dict)
 
     def folder(self, value: object) -> str:
-        """The folder of a record whose domain key holds `value`; what is no string has no domain.
+        """The folder of a record whose domain key holds `value`; only a string names a domain.
 
         Raises:
             PrepAssetsError: another value has a folder that some file systems take for the same (they ignore case, or compose accents).

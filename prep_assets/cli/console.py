@@ -33,7 +33,7 @@ def err() -> Console:
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    # what is printed comes from data sets and file names, in which [x] and :x: are no markup
+    # what is printed comes from data sets and file names, in which [x] and :x: are plain text
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH

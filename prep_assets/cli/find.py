@@ -108,7 +108,7 @@ def configured(workspace: Workspace, faults: list[str] | None = None) -> list[As
     """Every asset whose family has a configuration file, in the order of the graph.
 
     Args:
-        faults: is given what is wrong with a family, which is then left out; where there is no such list, it is raised.
+        faults: collects what is wrong with a family, which is then left out; without this list, the first fault is raised.
     """
     from prep_assets.assets.graph import family_assets
     from prep_assets.config.models import FAMILIES

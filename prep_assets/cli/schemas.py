@@ -135,7 +135,7 @@ def _first(files: tuple[SourceFile, ...], count: int) -> tuple[list[dict[str, An
     """The first readable rows, and what is wrong with the unreadable ones between them.
 
     Raises:
-        SourceError: there is no readable row.
+        SourceError: no row can be read.
     """
     from prep_assets.records.read import read_blocks
 

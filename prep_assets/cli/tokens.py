@@ -50,7 +50,7 @@ def flowing(tokens: Sequence[str], weights: Sequence[float], borders: Mapping[in
     """The tokens as running text.
 
     Args:
-        weights: loss weight of each token; empty where there is no mask, and then nothing is dim either.
+        weights: loss weight of each token; empty without a mask, and then nothing is dim either.
         borders: what to write where a document begins, by its first token.
         colour: whether colour marks what is trained, else brackets do.
     """

@@ -106,7 +106,7 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
 
 
 def _unreadable(refused: Refused) -> Verdict:
-    """A store of which not even the manifest can be read fails every check."""
+    """A store whose manifest cannot be read fails every check."""
     from prep_assets.assets.commands import build_command
     from prep_assets.proofs.verdict import Verdict, Worst
 
@@ -206,7 +206,7 @@ def scrub(
 
 def _bytes(text: str) -> int:
     """Raises:
-    ConfigError: it is no size.
+    ConfigError: `text` is not a size.
     """
     if text == "all":
         return 1 << 62

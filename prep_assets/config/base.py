@@ -13,7 +13,7 @@ MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_DOMAINS, MOST_SEED = 4096, 10_000,
 
 
 class Model(BaseModel):
-    """Frozen, and strict about keys; true and false are no numbers."""
+    """Frozen, and strict about keys and numbers: true and false are refused for a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

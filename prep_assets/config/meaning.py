@@ -172,7 +172,7 @@ def faults(family: Any) -> Iterator[str]:
 
 
 def _of_ids_and_weights(family: Any, domain: Any) -> Iterator[str]:
-    """What is wrong with a domain whose rows bring token ids, that says so of rows that bring none, or whose turns nobody weighs."""
+    """What is wrong with a domain about rows that bring token ids, and about turns without a weight."""
     sft, schema = hasattr(family, "mask"), domain.schema_name
     if schema == "tokenized" and not sft:
         yield "schema: tokenized brings token ids, which only sft takes"

@@ -50,7 +50,7 @@ def read_tombstones(folder: Path) -> tuple[Tombstone, ...]:
     """The tombstones of a configuration folder.
 
     Raises:
-        ConfigError: a line is none. Rows that must stay forgotten must not come back because of a typing error.
+        ConfigError: a line is not a tombstone. Rows that must stay forgotten must not come back because of a typing error.
     """
     path = folder / FILE
     if not path.is_file():

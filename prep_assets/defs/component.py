@@ -67,7 +67,7 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
         """The definitions of the family.
 
         Raises:
-            ConfigError: there is no such file, or `upstream` names a domain that there is not.
+            ConfigError: the file does not exist, or `upstream` names an unknown domain.
         """
         root = Path(context.project_root)
         stores = located(self.store_dir, root)

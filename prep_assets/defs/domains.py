@@ -37,7 +37,7 @@ def register(instance: dg.DagsterInstance, site: Site, workspace: Workspace, fam
         return
     now = workspace.family(FAMILIES[family])
     if now.finds_domains:
-        return  # nobody has looked yet
+        return  # not looked up yet
     name = found_domains(site, family).name
     assert name is not None
     there = instance.get_dynamic_partitions(name)

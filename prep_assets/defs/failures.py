@@ -56,7 +56,7 @@ def tell(address: str, subject: str, text: str) -> None:
 
     Raises:
         ConfigError: the address is of another kind, or there is no mail server for it.
-        OSError: nobody took the message.
+        OSError: the message was not accepted.
     """
     scheme, _, rest = address.partition(":")
     if scheme in ("https", "http"):

@@ -21,7 +21,7 @@ SHOWN_REFUSED, SHOWN_CHARACTERS = 10, 160
 SHARE = "share_"
 SHOWN_DOMAINS = 200
 MEASURED_TOKENS = 200_000_000
-"""Tokens of a store of which lengths and trained tokens are counted by domain each time."""
+"""Most tokens of a store whose lengths and trained tokens are counted by domain each time."""
 
 
 def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]:

@@ -27,7 +27,7 @@ LOST, FOUND = ":lost", ":found"
 
 
 def silent(note: str) -> None:
-    """Notes that nobody wants to read."""
+    """Notes that are dropped."""
 
 
 def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:

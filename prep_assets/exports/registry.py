@@ -141,7 +141,7 @@ def export(
     Raises:
         ConfigError: no such format or option; a source that the format cannot hold; an `out_dir` that is not empty, that
             cannot be made, or that another export is writing.
-        StoreError: the source is no store.
+        StoreError: the source is not a store.
     """
     found = export_named(format)
     check_options(found, options)
@@ -203,7 +203,7 @@ def check_meaning(found: Export, kind: type, options: Mapping[str, Any]) -> None
 
 def check_options(found: Export, options: Mapping[str, Any]) -> None:
     """Raises:
-    ConfigError: an option that the format has not, one of the wrong type, or none where one is needed; the message names the nearest.
+    ConfigError: an option that the format does not have, one of the wrong type, or a missing one; the message names the nearest.
     """
     hints = found.types if options else {}
     for name, value in options.items():

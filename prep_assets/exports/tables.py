@@ -93,7 +93,7 @@ def refuse_weights(row: dict[str, Any], line: int, path: Path) -> None:
 
 
 def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], path: Path) -> None:
-    """Note of which kind a value and everything in it is, and in which line that kind first stood."""
+    """Note the kind of a value and of everything in it, and the line where each kind first stood."""
     if value is None:
         return
     kind = _kind(value) if not place.endswith("function.arguments") else _arguments(value)

@@ -47,7 +47,7 @@ class Description:
         hashes: of the content, the build, the configuration, and of every tokenizer and template on the way.
         made_from: store → content hash, of those that it is made from directly or not; `upstream` are the assets that it is directly made from.
         sources: files of the sources, by domain.
-        addresses: domain → where these are on the net; folders of this machine are nobody's business.
+        addresses: domain → where these are on the net; folders of this machine are left out.
         licences: domain → licence, empty where it is unknown.
         licence: those of the whole; empty where that of a part of it is unknown.
         counts, metrics: as its manifest has them.

@@ -49,7 +49,7 @@ def push(release: Release, repository: str, *, private: bool = False, api: Any =
     """Make a repository hold a release, and nothing that an earlier push put there.
 
     Args:
-        repository: ``owner/name`` of a data set; it is made where there is none.
+        repository: ``owner/name`` of a data set; it is created if missing.
         api: a `huggingface_hub.HfApi`; by default one with the token that its command line stored, or of ``HF_TOKEN``.
 
     Raises:
@@ -180,7 +180,7 @@ def release_in(folder: Path) -> Release:
     """The release in a folder that `write_release` wrote. Its card may have been edited since; everything else is as it was.
 
     Raises:
-        StoreError: the folder is none, or a file is missing, altered or foreign.
+        StoreError: the folder is not a release, or a file is missing, altered or foreign.
     """
     manifest = Manifest.read(folder)
     missing = [f"{name}: missing" for name in BESIDE if not (folder / name).is_file()]

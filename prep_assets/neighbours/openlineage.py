@@ -29,7 +29,7 @@ def facet(hashes: Mapping[str, str], counts: Mapping[str, int], refused: Mapping
 
 
 def facets_of(manifest: Manifest) -> dict[str, Any]:
-    """The facets of a store of which no more is known than its manifest: its content as version, and ours."""
+    """The facets of a store known by its manifest alone: its content as version, and ours."""
     counts = {name: count for name, count in manifest.counts.items() if isinstance(count, int)}
     ours = facet(hashes_of(manifest, [manifest.recipe]), counts, manifest.counts.get("refused", {}), manifest.partition)
     return {**version(manifest.content_hash), FACET: ours}

@@ -14,7 +14,7 @@ SHARD_BYTES = 4 << 20
 """Bytes between two cuts, about: decompressed ones of lines, those of the columns of a table. Cuts are pinned with a source, so that another
 number makes raw stores stale."""
 LINES = ("jsonl", "txt")
-"""Formats of which a line is a row."""
+"""Formats with one row a line."""
 TABLES = ("parquet", "arrow")
 _MOST_OF_ONE = 16
 """Most pieces of one row group or batch, because each piece is read from the beginning of the group."""

@@ -15,7 +15,7 @@ _REMEDY = "Mend the file, or convert it to JSON lines"
 
 
 def read_delimited(stream: Stream, index: int, delimiter: str, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
-    """Payloads `{column: string}`. `Record.row` counts the rows after the header, zero-based; blank lines are no rows.
+    """Payloads `{column: string}`. `Record.row` counts the rows after the header, zero-based; blank lines are skipped.
 
     Raises:
         SourceError: no header, or one that names a column twice; a row that is longer than the limit or whose quote is never closed (where

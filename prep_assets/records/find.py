@@ -15,7 +15,7 @@ from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError, SourceError, nearest
 from prep_assets.records.remote import Listed, file_name, list_remote
 
-# Descriptions of data sets, written beside the data by `datasets`; they are no data.
+# Descriptions of data sets, which `datasets` writes beside the data.
 _METADATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _UNFINISHED = (".part", ".tmp", ".crdownload", ".incomplete")
 

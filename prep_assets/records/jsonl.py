@@ -25,7 +25,7 @@ _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-
 
 
 def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
-    """The objects of a JSON lines file. `Record.row` is the zero-based number of the line; blank lines are no rows."""
+    """The objects of a JSON lines file. `Record.row` is the zero-based number of the line; blank lines are skipped."""
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
         decode, keep, too_long, first = _decode, records.append, lines.too_long, len(records)
@@ -101,7 +101,7 @@ def no_object(file: int, row: int, raw: bytes, value: Any) -> Unreadable:
 
 
 def refuse_long(file: int, row: int, start: bytes, length: int, limit: int) -> Unreadable:
-    """The refusal of a row over the size limit, of which only the start is at hand."""
+    """The refusal of a row over the size limit; only its start is at hand."""
     return Unreadable(file, row, "too_long", f"{length:,} bytes; the limit is {limit:,} (max_record_bytes)", shown(start), length)
 
 

@@ -89,5 +89,5 @@ def _pin(file: SourceFile, known: Pin | None) -> Pin:
         raise SourceError(
             f"{file.name}: the file changes while it is read ({file_name(file.url)}). Wait until it is written, then build again"
         )
-    # The query of an address may hold a signature, which is nobody else's business.
+    # The query of an address may hold a signature, which must stay private.
     return Pin(file.name, *found, before, file_name(file.url) if is_remote(file.url) else None)

@@ -135,10 +135,10 @@ def _encodable(text: str) -> str:
 
 
 def read_quarantine(path: Path) -> Iterator[Refusal]:
-    """The refusals in a quarantine file; none where there is no file, because then nothing was refused.
+    """The refusals in a quarantine file; without a file there are none, because nothing was refused.
 
     Raises:
-        StoreError: a line that is no refusal, e.g. the last one of a killed run.
+        StoreError: a line is not a refusal, e.g. the last one of a killed run.
     """
     if not path.is_file():
         return

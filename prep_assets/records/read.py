@@ -39,7 +39,7 @@ def read_blocks(
         txt: whether a line or the whole file is a record, for the format `txt`.
         where: only rows that satisfy these conditions are records, see `conditions`; the others are refused as `filtered_by_where`.
         part: only the rows of this stretch, of a format that can be cut (see `prep_assets.records.cuts`).
-        watch: is shown the decompressed bytes of a file that is no table as they go by.
+        watch: is given the decompressed bytes of any file but tables, as they are read.
 
     Raises:
         SourceError: while iterating, where the file is cut short, damaged, or is not of its format at all.

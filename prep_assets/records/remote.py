@@ -140,7 +140,7 @@ def _exists(system: Any, path: str, url: str) -> bool:
     fsspec's `exists` says no whatever went wrong on the way: a certificate, a refused connection, a broken server.
 
     Raises:
-        Exception: nobody can say, because the server does not answer properly.
+        Exception: unknown, because the server does not answer properly.
     """
     try:
         system.info(path)

@@ -12,7 +12,7 @@ from prep_assets.errors import ConfigError, Refused
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 FAULTS = (OSError, ValueError, SyntaxError, LookupError, TypeError, ArithmeticError, EOFError, struct.error, zlib.error)
-"""What Pillow raises over bytes that are no picture."""
+"""What Pillow raises for bytes that are not a picture."""
 ORIENTATION = 0x0112
 """The EXIF tag that says how a camera was held; from 5 on width and height change places."""
 

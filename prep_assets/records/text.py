@@ -14,7 +14,7 @@ _SKIPPED = 1 << 20
 
 
 def read_text_lines(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
-    """Payloads `{"text": line}` without `\\n` or `\\r\\n`. `Record.row` is the line's number; blank lines are no rows."""
+    """Payloads `{"text": line}` without `\\n` or `\\r\\n`. `Record.row` is the line's number; blank lines are skipped."""
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
         for i, line in enumerate(lines.lines):

@@ -51,7 +51,7 @@ class Proof:
 def proofs(
     workspace: Workspace, published: Published, origins: Iterable[Origin], vocabulary: Vocabulary
 ) -> tuple[dict[Origin, Proof], list[str]]:
-    """The proofs of records, and why there are none of some: a source changed, say. Sources are read again for them."""
+    """The proofs of records, and why some have none: a source changed, say. Sources are read again for them."""
     found: dict[Origin, Proof] = {}
     missing: list[str] = []
     for (domain, stream), records in sorted(_grouped(origins).items()):

@@ -24,7 +24,7 @@ SIGNS = {
     ord("\n"): NEWLINE,
     ord("\t"): "⇥",
 }
-"""Code point → what is shown: control characters, marks of direction, what has no width, what is no character."""
+"""Code point → what is shown: control characters, marks of direction, zero width, code points that are not characters."""
 _ONE_LINE = {**SIGNS, ord("\n"): "⏎"}
 
 

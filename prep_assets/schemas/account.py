@@ -26,7 +26,7 @@ class Account:
         ignore: paths that the configuration lists: a schema never sees these fields.
         used: paths that decide elsewhere which rows are read.
         counts: path → rows in which it held something and was passed over.
-        unknown: path → rows in which it held something and nobody knows what it means.
+        unknown: path → rows in which it held something that no option accounts for.
         examples: a value of each of these.
     """
 
@@ -91,7 +91,7 @@ class Account:
                 self.examples.setdefault(path, value)
 
     def check(self, where: str, remedy: Callable[[Account], str] | None = None) -> None:
-        """Stop where there is a field of which nobody knows what it means.
+        """Stop at a field that is neither read nor listed as ignored.
 
         Args:
             remedy: what to do if nothing is lost without them; without it, the line to write in the domain.

@@ -90,7 +90,7 @@ def _tool_calls(message: Mapping[str, Any], where: str, weight: float | None) ->
 
 
 def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
-    """An answer is text, a call or an image; thoughts alone are none, and only an assistant thinks or calls."""
+    """An answer is text, a call or an image; thoughts alone are not enough, and only an assistant thinks or calls."""
     if role == ASSISTANT:
         if not any(region.kind != THINKING and region.text.strip() for region in regions):
             raise Refused("empty_answer", f"{where!r} has no text and no tool call")

@@ -67,7 +67,7 @@ def with_system(turns: Sequence[Turn], system: str) -> tuple[Turn, ...]:
 
 
 def with_system_of(row: Mapping[str, Any], turns: Sequence[Turn], key: str | None = SYSTEM_PROMPT) -> tuple[Turn, ...]:
-    """`turns` after the system prompt that stands in a column of the row; absent, null and blank are none."""
+    """`turns` after the system prompt that stands in a column of the row; an absent, null or blank column adds none."""
     return with_system(turns, "" if key is None else text_of(row, key, required=False))
 
 

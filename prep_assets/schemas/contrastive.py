@@ -62,7 +62,7 @@ def contrastive(
 
 
 def _one(row: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, Any]:
-    """The field of a row, of several names that it may have. Two of them are refused: which of them is meant nobody says."""
+    """The field of a row, of several names that it may have. A row that has two of them is refused, because it does not say which is meant."""
     found = [key for key in keys if key in row and row[key] is not None]
     if len(found) > 1:
         raise Refused("conflicting_fields", f"both {found[0]!r} and {found[1]!r} are there; name one of them in the options")

@@ -57,7 +57,7 @@ def read_dataset_info(text: str, where: str) -> Mapping[str, Entry]:
     """The entries of a file by name.
 
     Raises:
-        ConfigError: it is no such file; the message names the entry and the key.
+        ConfigError: it is not such a file; the message names the entry and the key.
     """
     try:
         loads(text)  # pydantic keeps the last of two equal keys

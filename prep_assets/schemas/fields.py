@@ -44,12 +44,12 @@ def as_list(value: object, where: str) -> Sequence[Any]:
 
 
 def as_integer(value: object, where: str) -> int:
-    """`value` as an integer. A boolean is none."""
+    """`value` as an integer. Booleans are refused."""
     return value if isinstance(value, int) and not isinstance(value, bool) else wrong_type(value, where, "an integer")
 
 
 def as_number(value: object, where: str) -> float:
-    """`value` as a finite float. A boolean is no number."""
+    """`value` as a finite float. Booleans are refused."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         wrong_type(value, where, "a number")
     try:
@@ -62,7 +62,7 @@ def as_number(value: object, where: str) -> float:
 
 
 def text_of(row: Mapping[str, Any], key: str, *, required: bool = True) -> str:
-    """The string under `key`. Refuses a missing key, null, or a value that is no string; an optional one gives ``""``."""
+    """The string under `key`. Refuses a missing key, null, or a value that is not a string; an optional one gives ``""``."""
     return "" if not required and row.get(key) is None else as_text(value_at(row, key), key)
 
 

@@ -69,7 +69,7 @@ def gold_as_json_number(gold: str) -> float:
     """`gold` as the float that train-llm-from-scratch writes into its ``rl_prompts*.jsonl``.
 
     Raises:
-        Refused: ``bad_gold`` where `gold` is no number, or where a reader of the written float would get another number.
+        Refused: ``bad_gold`` where `gold` is not a number, or where a reader of the written float would get another number.
     """
     number = float(plain_number(gold))
     if not math.isfinite(number) or Decimal(repr(number)) != Decimal(gold):

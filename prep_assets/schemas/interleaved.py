@@ -20,7 +20,7 @@ EXAMPLE = {"images": [None, "https://example.org/cat.jpg", None], "texts": ["Thi
 
 @schema("interleaved", gives=Sample, example=EXAMPLE)
 def interleaved(*, images_key: str = "images", texts_key: str = "texts", image_dir: str | None = None) -> Convert:
-    """One document, in the order of two parallel arrays of which exactly one has a value at each position.
+    """One document, in the order of two parallel arrays; at each position exactly one of them has a value.
 
     Options:
         images_key: array with paths or URLs of images, null where the text stands.

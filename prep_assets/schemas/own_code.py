@@ -22,7 +22,7 @@ NOT_OWN = ("prep_assets",)
 def own_code_hash(name: str) -> str | None:
     """sha256 of the source files of a user's schema ``package.module:function``: of the file itself where it imports nothing of the project.
 
-    `None` for a shipped schema, whose version is ours, and for a module without a source file, of which loading it speaks.
+    `None` for a shipped schema, whose version is ours, and for a module without a source file, which is refused when it is loaded.
     """
     if ":" not in name:
         return None

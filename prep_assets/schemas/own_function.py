@@ -27,13 +27,13 @@ def own_code(path: str) -> Any:
 
 
 def own_function(key: str, path: str) -> Callable[..., Any]:
-    """The function at `path`, each call of which is limited in time and memory.
+    """The function at `path`, with each call limited in time and memory.
 
     Args:
         key: what names it in the configuration, for errors.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it does not exist.
     """
     try:
         function = within_limits(key, path, own_code)(path)
@@ -48,7 +48,7 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
 
 
 def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of somebody's code, each call of which is limited in time and memory.
+    """A function of somebody's code, with each call limited in time and memory.
 
     Args:
         key, path: what names it in the configuration, and where it stands, for errors.

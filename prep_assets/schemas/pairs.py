@@ -53,7 +53,7 @@ def common_prompt(chosen: Sequence[Turn], rejected: Sequence[Turn]) -> tuple[Seq
 
 
 def turns_of(texts: Iterable[tuple[str, str]]) -> tuple[Turn, ...]:
-    """One turn for each ``(role, text)``, none of which may be empty."""
+    """One turn for each ``(role, text)``; an empty text is refused."""
     return tuple(turn(role, needed(text, "empty_answer" if role == ASSISTANT else "empty_turn", f"{role} turn")) for role, text in texts)
 
 

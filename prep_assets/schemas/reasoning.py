@@ -29,7 +29,7 @@ def reasoning_regions(message: Mapping[str, Any], where: str, weight: float | No
 
 
 def _details(value: object, where: str) -> str:
-    """OpenRouter's array of parts, joined. What is encrypted is refused: nobody can read it."""
+    """OpenRouter's array of parts, joined. Encrypted parts are refused: they cannot be read."""
     texts = []
     for number, part in enumerate(as_list(value, where)):
         place = f"{where}[{number}]"

@@ -118,7 +118,7 @@ def chat_turns(value: object, where: str, action: str) -> tuple[Turn, ...]:
 
 
 def plain_text(value: object, where: str) -> str:
-    """Text, or a number as JSON writes it; null is no text."""
+    """Text, or a number as JSON writes it; null is not text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return "" if value is None else as_text(value, where)

@@ -170,7 +170,7 @@ def _mask(turn: Mapping[str, Any], key: str, where: str, regions: int) -> Sequen
 
 
 def _weight(value: Any, where: str, name: str) -> float | None:
-    """An image is a path, not tokens to predict, so it weighs 0 where nobody says otherwise."""
+    """An image is a path, not tokens to predict, so it weighs 0 by default."""
     if value is None:
         return 0.0 if name == IMAGE else None
     return as_weight(value, f"{where} loss weight")

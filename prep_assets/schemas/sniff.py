@@ -19,7 +19,7 @@ class Fit:
         schema: its name.
         fitting: how many of the rows it converts.
         rows: how many rows there were.
-        unread: fields of the converted rows that it does not read, and of which nobody knows what they mean, in the order of their first
+        unread: fields of the converted rows that it does not read and that are not known to be safe to ignore, in the order of their first
             appearance.
         passed_over: fields that it does not read, and whose names say that nothing is lost without them.
         refusal: the first refusal as ``reason: detail``; ``""`` where every row fits.

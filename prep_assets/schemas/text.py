@@ -31,7 +31,7 @@ class TextField:
         return document(content.strip() if self.strip else content)
 
     def plain(self, row: Mapping[str, Any]) -> str | None:
-        """The document's text without the forms around it, for rows of which this schema certainly makes a document; `None` for others."""
+        """The document's text without the forms around it, for rows that certainly become a document; `None` for others."""
         content = row.get(self.key)
         if not isinstance(content, str) or not content or content.isspace():
             return None

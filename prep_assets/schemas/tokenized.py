@@ -45,7 +45,7 @@ def tokenized(
 ) -> Convert:
     """Token ids with labels or masks, stored as they are after they were proven.
 
-    Ids are one array with labels or masks of its length, or a prompt and a completion, of which the completion is trained.
+    Ids are one array with labels or masks of its length, or a prompt and a completion that is trained.
 
     Options:
         ids_key: array of the token ids of a whole example.

@@ -139,7 +139,7 @@ def _rated(completion: Mapping[str, Any], where: str) -> Rated:
 
 
 def _ratings(completion: Mapping[str, Any], where: str) -> list[float]:
-    """The ratings of the aspects, numbers as text; ``N/A`` is none."""
+    """The ratings of the aspects, numbers as text; ``N/A`` is left out."""
     found = []
     aspects = completion.get("annotations")
     for name, annotation in as_mapping(aspects, f"{where}.annotations").items() if aspects is not None else ():

@@ -35,7 +35,7 @@ class View(dict[str, Any]):
     """One object of a row.
 
     Attributes:
-        left: keys that nobody has taken.
+        left: keys not taken yet.
         path: where the object stands, dotted, without positions in arrays: ``messages.tool_calls``; ``""`` for the row itself.
         book: what is known of the row.
         listed: whether its keys were listed, so that whoever asks for a field by its name may be going through all of them.
@@ -171,9 +171,9 @@ def has_content(value: object) -> bool:
 
 
 def unread(row: View) -> list[tuple[str, Any]]:
-    """Path and value of each field with content that nobody took.
+    """Path and value of each field with content that was not taken.
 
-    An object of which no field was taken is one unread value, under the name of the field that holds it.
+    An object without any taken field is one unread value, under the name of the field that holds it.
     """
     found: list[tuple[str, Any]] = []
     for view in row.book.views:

@@ -19,7 +19,7 @@ def weighed_by(path: str, convert: Convert) -> Convert:
     It returns one entry a turn: a weight for all of it, `None` to leave the turn as it is, or one of these for each of its regions.
 
     Raises:
-        ConfigError: there is no such function.
+        ConfigError: the function does not exist.
     """
     function = own_function("weigh:", path)
 

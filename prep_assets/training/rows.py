@@ -35,7 +35,7 @@ class RowDataset(Dataset[dict[str, Any]]):
         name: which file of the store, without its ending; the one that is not held out where it is not given.
 
     Raises:
-        StoreError: there is no such file, or it has no row.
+        StoreError: the file does not exist, or has no row.
     """
 
     def __init__(self, path: Path | str, name: str | None = None) -> None:

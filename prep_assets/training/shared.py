@@ -48,7 +48,7 @@ def share_memory(store: Store) -> Store:
     """The store with all its arrays copied into shared memory.
 
     Raises:
-        ConfigError: it has values that are no arrays (text), which cannot be shared.
+        ConfigError: it has values other than arrays (text), which cannot be shared.
     """
     if store.data.objects:
         raise ConfigError(f"{store.path}: {', '.join(store.data.objects)} are no arrays and cannot be in shared memory; open with keys=[…]")

@@ -52,7 +52,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
         """Where window `i` begins, and where its inputs end.
 
         Raises:
-            IndexError: there is no such window.
+            IndexError: the window does not exist.
         """
         return self.windows[i]
 

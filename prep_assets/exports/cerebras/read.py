@@ -46,7 +46,7 @@ def _cerebras_images(file: Any, at: int, sample: Ints) -> tuple[tuple[str, tuple
 
 
 def _inputs_and_next(inputs: Ints, mask: Ints, labels: Ints, pad_id: int) -> Tokens:
-    """A sequence of which the inputs lack the last token and the labels the first."""
+    """A sequence whose inputs lack the last token and whose labels lack the first."""
     differ = np.flatnonzero(inputs[1:] != labels[:-1])
     if len(differ) > 1 or (inputs[1:][differ] != pad_id).any():
         raise StoreError(f"labels are not the inputs moved by one: they differ at {differ[:5].tolist()}")

@@ -97,7 +97,7 @@ def _form(
 
 
 def _write(file: Any, name: str, values: npt.NDArray[Any]) -> None:
-    """A data set of which each sample is a chunk of its own; objects are UTF-8 strings."""
+    """A data set with one chunk for each sample; objects are UTF-8 strings."""
     import h5py
 
     dtype = h5py.string_dtype() if values.dtype == object else values.dtype
@@ -143,7 +143,7 @@ def pair_side(block: Block, width: int, pad_id: int) -> Table:
 
 
 def _spans(block: Block) -> npt.NDArray[np.int64]:
-    """How many later tokens may attend to this one: down to 0 at the end of each document, one less in a row's last, whose end is no input."""
+    """How many later tokens may attend to this one: down to 0 at the end of each document, one less in a row's last, whose end is not an input."""
     lengths = block.document_lengths.copy()
     last = np.cumsum(block.row_documents) - 1
     spans = np.repeat(lengths, lengths) - 1 - block.position_ids
@@ -193,7 +193,7 @@ def multimodal_samples(source: TokenStore | PackedStore, layout: Layout, pad_id:
     """Blocks of R samples: int32[R, 5, S], and the arrays ``img_path``, ``has_img``, ``img_data_loc``.
 
     Raises:
-        ConfigError: an image at the very end of a row, whose last token is no input.
+        ConfigError: an image at the very end of a row, whose last token is not an input.
     """
     for block in rows(source):
         count = len(block.row_lengths)

@@ -14,7 +14,7 @@ from prep_assets.exports.groups import GroupBlock
 from prep_assets.stores.images import Images
 
 NO_MEDIA = 1 << 32
-"""What LLaMA-Factory puts into a list of media positions when there is none."""
+"""What LLaMA-Factory puts into an empty list of media positions."""
 
 
 def trl(block: Block) -> dict[str, Any]:

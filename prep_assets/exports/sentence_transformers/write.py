@@ -58,7 +58,7 @@ def _count(source: Lines, asked: int | None, leave_out: list[str]) -> int:
     """How many negatives every row has.
 
     Raises:
-        ConfigError: a line that is no contrastive row, has too few negatives, or says what no column holds.
+        ConfigError: a line is not a contrastive row, has too few negatives, or has a field without a column.
     """
     count = asked
     for line, row in enumerate(source, 1):
