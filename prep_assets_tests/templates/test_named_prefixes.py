@@ -11,14 +11,11 @@ from prep_assets.errors import Refused
 from prep_assets.templates.load import named_templates
 from prep_assets_tests.templates.goldens import REASONED, SQUARE, SYSTEM, TOOL_ROUND, TWO_ROUNDS, Golden, Message, Model
 from prep_assets_tests.templates.test_named_deepseek_r1 import DEEPSEEK_R1
-from prep_assets_tests.templates.test_named_gemma import GEMMA
 from prep_assets_tests.templates.test_named_glm4 import GLM4
-from prep_assets_tests.templates.test_named_llama2 import LLAMA2
 from prep_assets_tests.templates.test_named_llama3 import LLAMA3
 from prep_assets_tests.templates.test_named_mistral import MISTRAL
-from prep_assets_tests.templates.test_named_phi import PHI
-from prep_assets_tests.templates.test_named_plain_text import ALPACA, DEFAULT, VICUNA
 from prep_assets_tests.templates.test_named_qwen import QWEN, QWEN3
+from prep_assets_tests.templates.test_named_without_tools import ALPACA, DEFAULT, GEMMA, LLAMA2, PHI, VICUNA
 
 CONVERSATIONS: dict[str, tuple[tuple[Message, ...], tuple[dict[str, Any], ...]]] = {
     "rounds": (TWO_ROUNDS, ()),
