@@ -238,3 +238,23 @@ def test_memory_does_not_grow_with_the_number_of_refusals() -> None:
         assert found.reason(count - 1) == "schema/x"
 
     assert peak(lambda: listed(30_000)) < 1_500_000
+
+
+def test_it_is_told_of_each_row_that_its_schema_read() -> None:
+    rows = [block(0, range(6), ["good", "good", "good", "duplicate", "unreadable", "good"])]
+    refused = [
+        *(
+            ("a.jsonl:0", "render/x"),
+            ("a.jsonl:1", "schema/x"),
+            ("a.jsonl:3", "deduplicate/duplicate"),
+            ("a.jsonl:4", "records/invalid_json"),
+        ),
+    ]
+    seen: list[Any] = []
+
+    def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+        return [{0: "render/x", 1: "schema/x"}[row] for row in rows]
+
+    ledger = Ledger(Refusals(refused), 0.0)
+    ledger.domain(rows, stored((0, 2, False, 0), (0, 5, False, 0)), NAMES, (False, False), content, again, seen.append)
+    assert ledger.verdict().passed and seen == [rows[0].payloads[at] for at in (0, 2, 5)]

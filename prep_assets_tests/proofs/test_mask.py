@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from prep_assets.proofs.mask import Row, prove_masks
+from prep_assets.proofs.mask import MaskProof, Row, prove_masks
 from prep_assets.proofs.stretches import Expected
 from prep_assets.proofs.verdict import Verdict
 from prep_assets_tests.proofs.words import vocabulary
@@ -35,6 +36,21 @@ def test_right_masks() -> None:
     thousands = prove_masks([RIGHT] * 1000, WORDS, batch=300)
     assert thousands.summary == "4,000 trained tokens of 1,000 rows decode to exactly the trained texts and their stop token '<e>'"
     assert prove_masks([], WORDS).summary == "0 trained tokens of 0 rows decode to exactly the trained texts and no stop token"
+
+
+def test_rows_that_tags_prove_too_are_counted() -> None:
+    by_tags = replace(RIGHT, tagged=True)
+    found = prove_masks([RIGHT, by_tags, by_tags], WORDS)
+    assert found.summary.endswith("and their stop token '<e>'; tags in the template say the same of 2 rows")
+    assert found.numbers == {"rows_checked": 3, "rows_failed": 0, "trained_tokens": 12, "rows_by_tags_too": 2}
+    proof = MaskProof(WORDS)
+    proof.proven(5, 9, ["<e>"])
+    proof.proven(1200, 1, [], 1100)
+    proof.proven(1, 1, [], 1)
+    assert proof.verdict().summary.endswith("tags in the template say the same of 1,101 rows")
+    assert (proof.checked, proof.trained, proof.tagged) == (1206, 11, 1101)
+    worse = prove_masks([by_tags, row(range(9, 14), tagged=True)], WORDS)
+    assert not worse.passed and worse.numbers["rows_by_tags_too"] == 2 and "tags" not in worse.summary
 
 
 def test_several_stop_tokens() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,3 +167,29 @@ def test_a_text_that_is_shown_twice() -> None:
 def test_dropped_regions_are_not_shown() -> None:
     turn = Turn(USER, (Region(TEXT, "gone", drop=True), Region(TEXT, "Hi")))
     assert "gone" not in Rebuilder(template()).rebuild(Sample((turn,))).text
+
+
+MARKS = PLAIN.strip().replace(" + thought + m.content -}}", " -}}{%- generation -%}{{- thought + m.content -}}{%- endgeneration -%}")
+
+
+def test_what_a_variant_marks_counts_where_it_renders_the_same() -> None:
+    sample = chat(user("Hi"), says("Hello."))
+    plain = template()
+    for variant, tagged in (
+        (MARKS, ((10, 12), (33, 39))),
+        (MARKS.replace("'<|s|>'", "'<|s|> '"), None),
+        ("{{- raise_exception('no') -}}", None),
+        (PLAIN.strip(), None),
+    ):
+        bound = replace(plain, training=variant)
+        found = Rebuilder(bound).rebuild(sample)
+        assert (found.text, found.tagged) == (Rebuilder(plain).rebuild(sample).text, tagged)
+        assert Rebuilder(bound).rebuild(sample, rendered=found.text).tagged == tagged
+    prompted = Rebuilder(replace(plain, training=MARKS)).rebuild(sample, prompted=True)
+    assert prompted.text.endswith("<|s|>assistant\n") and prompted.tagged == ((10, 12), (33, 39))
+
+
+@pytest.mark.parametrize("dash", ["", "-", "+"])
+def test_tags_are_known_however_they_are_written(dash: str) -> None:
+    source = f"{{%{dash} generation {dash}%}}{{{{ messages[0].content }}}}{{%{dash} endgeneration {dash}%}}"
+    assert Rebuilder(template(source)).rebuild(chat(user("Hi")), rendered="Hi").tagged == ((0, 2),)

@@ -194,8 +194,8 @@ MARKS_WRONG = """
   {%- else -%}{{- m.content[:3] -}}{%- generation -%}{{- m.content[3:CUT] -}}{%- endgeneration -%}{{- m.content[CUT:] + '<|e|>' -}}{%- endif -%}
 {%- endfor -%}
 """.strip()
-LONG = "Hello. " + "x" * 60
-LONGER = "Hello. " + "x" * 70
+LONG = "Hello. " + "x" * 68
+LONGER = "Hello. " + "x" * 69
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ LONGER = "Hello. " + "x" * 70
             (turn(USER, "Hi"), turn(ASSISTANT, LONG)),
             0,
             60,
-            f"template own marks ['lo. {'x' * 53}'] of turn 1 as generated, which is 'Hello. {'x' * 60}<|e|>'",
+            f"template own marks ['lo. {'x' * 53}'] of turn 1 as generated, which is 'Hello. {'x' * 68}<|e|>'",
         ),
         (
             (turn(USER, "Hi"), turn(ASSISTANT, LONGER)),
