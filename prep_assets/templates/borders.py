@@ -178,7 +178,7 @@ class Borders:
         if THINKING in block.kinds or TOOL_CALL in block.kinds:
             detail = (
                 f"template {self.template.name}: what it writes before turn {block.turn} has nothing in common with what it writes before an "
-                "answer is generated"
+                "answer is generated; take another template"
             )
             raise Refused("generation_prompt_not_found", detail, stage="render")
         return block.start

@@ -161,7 +161,7 @@ def _check_apart(found: Sequence[Piece], bounds: Bounds, template: ChatTemplate)
 
 
 def _rewritten(detail: str) -> Refused:
-    return Refused("template_rewrites_content", detail, stage="render")
+    return Refused("template_rewrites_content", f"{detail}; take another template, or mend such rows", stage="render")
 
 
 def _run_before(text: str, at: int) -> int:

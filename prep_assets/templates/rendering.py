@@ -148,4 +148,5 @@ def _check_unmarked(sample: Sample, template: ChatTemplate) -> None:
 
 def _rewrite(template: ChatTemplate, plain: str, unmarked: str) -> str:
     at = next((i for i, (a, b) in enumerate(zip(plain, unmarked, strict=False)) if a != b), min(len(plain), len(unmarked)))
-    return f"template {template.name} depends on the content itself: near {plain[max(0, at - 30) : at + 30]!r} it cannot be followed"
+    near = plain[max(0, at - 30) : at + 30]
+    return f"template {template.name} depends on the content itself: near {near!r} it cannot be followed; take another template, or mend such rows"

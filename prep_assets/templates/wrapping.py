@@ -84,7 +84,9 @@ def _check_nothing_follows(chat: Chat, at: int) -> None:
 
 def _end_without_stop(chat: Chat, block: Block, after: Block | None) -> int:
     if after is not None:
-        detail = f"template {chat.template.name}: no control token ends turn {block.turn} after its {block.kinds[-1]}"
+        detail = (
+            f"template {chat.template.name}: no control token ends turn {block.turn} after its {block.kinds[-1]}; take another template"
+        )
         raise Refused("stop_token_not_found", detail, stage="render")
     return block.end + len(chat.text[block.end :].rstrip())
 

@@ -16,7 +16,7 @@ import re
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict
@@ -87,8 +87,7 @@ def run(real_data: Path, file: Path, rows: int, fewer: int, processes: int, seco
 
 
 def _line(found: Found) -> str:
-    listed = found["cells"].values()
-    read, kept, tagged = (sum(cell[key] for cell in listed) for key in ("read", "kept", "tagged"))
+    read, kept, tagged = _sums([found])
     faults = [f"\n  {data}: {fault}" for data, cell in found["cells"].items() for fault in cell["faults"]]
     return f"{found['seconds']:6.1f} s {' '.join(map(str, found['unit']))}: {read} read, {kept} kept, {tagged} by tags too{''.join(faults)}"
 
@@ -97,17 +96,27 @@ def _line(found: Found) -> str:
 
 
 def by_template(done: Sequence[Found]) -> str:
-    """A line for each template, over its tokenizers and data sets."""
+    """What all units found, and a line for each template, over its tokenizers and data sets."""
     lines = []
     for name, shipped in dict.fromkeys((found["unit"][0], found["unit"][1]) for found in sorted(done, key=lambda found: found["unit"][:2])):
-        listed = [cell for found in done if found["unit"][:2] == [name, shipped] for cell in found["cells"].values()]
-        reasons: dict[str, int] = defaultdict(int)
-        for _, reason, _ in (refusal for cell in listed for refusal in cell["refused"]):
-            reasons[reason.partition("/")[2]] += 1
-        read, kept, tagged = (sum(cell[key] for cell in listed) for key in ("read", "kept", "tagged"))
-        refused = ", ".join(f"`{reason}` {count:,}" for reason, count in sorted(reasons.items()))
+        mine = [found for found in done if found["unit"][:2] == [name, shipped]]
+        refused = ", ".join(f"`{reason}` {count:,}" for reason, count in sorted(_reasons(mine).items()))
+        read, kept, tagged = _sums(mine)
         lines.append(f"| {name}{' (shipped)' * shipped} | {read:,} | {kept:,} | {tagged:,} | {refused} |\n")
-    return "| template | read | kept | of them by tags too | refused |\n|---|---|---|---|---|\n" + "".join(lines)
+    read, kept, tagged = _sums(done)
+    faults = sum(len(cell["faults"]) for found in done for cell in found["cells"].values())
+    said = f"{len(done)} units: {read:,} rows read, {kept:,} kept, {tagged:,} of them by tags too, {faults} faults.\n\n"
+    return f"{said}| template | read | kept | of them by tags too | refused |\n|---|---|---|---|---|\n{''.join(lines)}"
+
+
+def _sums(done: Sequence[Found]) -> tuple[int, int, int]:
+    cells_of = [cell for found in done for cell in found["cells"].values()]
+    read, kept, tagged = (sum(cell[key] for cell in cells_of) for key in ("read", "kept", "tagged"))
+    return read, kept, tagged
+
+
+def _reasons(done: Sequence[Found]) -> Counter[str]:
+    return Counter(reason for found in done for cell in found["cells"].values() for _, reason, _ in cell["refused"])
 
 
 Refusal = tuple[Unit, str, int, str]
@@ -125,11 +134,11 @@ def by_reason(done: Sequence[Found]) -> dict[str, list[Refusal]]:
 
 
 def sampled(refusals: Sequence[Refusal], seed: int) -> list[Refusal]:
-    """Up to `SHOWN`: one of each template and data set first, so that a frequent cell hides no other."""
+    """Up to `SHOWN` different rows: one of each template and data set first, so that a frequent cell hides no other."""
     order = random.Random(seed).sample(refusals, len(refusals))
-    first = {(which[:2], data): (which, data, row, detail) for which, data, row, detail in reversed(order)}
-    chosen = random.Random(seed).sample(list(first.values()), len(first))
-    return [*chosen, *(each for each in order if each not in chosen)][:SHOWN]
+    rows = {(data, row): (which, data, row, detail) for which, data, row, detail in reversed(order)}
+    first = {(which[:2], data): (which, data, row, detail) for which, data, row, detail in reversed(list(rows.values()))}
+    return list(dict.fromkeys([*first.values(), *rows.values()]))[:SHOWN]
 
 
 def pages(real_data: Path, reasons: dict[str, list[Refusal]], seed: int) -> Iterator[str]:
