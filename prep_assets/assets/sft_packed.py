@@ -29,7 +29,7 @@ from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, posit
 from prep_assets.proofs.images import check_images
 from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
-from prep_assets.stores.segmented import Segmented
+from prep_assets.stores.shards import Segmented
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 TOKENS = "sft_tokens"

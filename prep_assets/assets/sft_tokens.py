@@ -30,10 +30,10 @@ from prep_assets.assets.sft_template import check_policy
 from prep_assets.assets.stage import Asset, Check, FromRows, Stream
 from prep_assets.assets.versions import SFT as VERSION
 from prep_assets.assets.workspace import Workspace
+from prep_assets.assets.writing.block import firsts
 from prep_assets.assets.writing.conversations import conversations_of, write_records
 from prep_assets.assets.writing.domain_in_shards import encode_domain
 from prep_assets.assets.writing.images import stored_image_id
-from prep_assets.assets.writing.in_order import firsts
 from prep_assets.assets.writing.in_shards import Streams
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Sft

@@ -11,8 +11,7 @@ from typing import BinaryIO
 
 from xxhash import xxh3_64_intdigest
 
-from prep_assets.disk.blocks import BLOCK, Sums, hashes, sums_of_stream
-from prep_assets.disk.proven import proven
+from prep_assets.disk.blocks import BLOCK, Sums, hashes, proven, sums_of_stream
 from prep_assets.errors import SourceError
 from prep_assets.records.find import SUFFIXES, Found, check_format, find, format_of, order, stable_names
 from prep_assets.records.hub import find_on_hub, is_hub

@@ -22,8 +22,8 @@ from prep_assets.stores.guards import UNGUARDED, Guard, Guards, load_json
 from prep_assets.stores.h5_layout import layout, readable
 from prep_assets.stores.mapped_h5 import Bytes, map_dataset, map_file
 from prep_assets.stores.read_bin import borders, row_ends
-from prep_assets.stores.segmented import Segmented
 from prep_assets.stores.segments import Int64s, Shard
+from prep_assets.stores.shards import Segmented
 
 Identity = tuple[int, int, int, int]
 """Device, inode, time of change and size: which file a path led to."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.segmented import Segmented
+from prep_assets.stores.shards import Segmented
 
 Int64s = npt.NDArray[np.int64]
 

@@ -1,9 +1,11 @@
-"""Writes AstrAI's shards: flat arrays by key, as raw files or as HDF5. `read_bin` and `read_h5` read them."""
+"""AstrAI's shards: flat arrays by key, written as raw files or as HDF5 and read as one. `read_bin` and `read_h5` open them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -78,3 +80,34 @@ def write_h5_shard(
                 at += len(block)
     if borders:
         write_text(path.with_name(f"{path.stem}.offsets.json"), json.dumps(borders))
+
+
+class Segmented:
+    """Several arrays read as one, without copying them together. Only slices are supported."""
+
+    def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        # slices of a memmap as a plain array are several times cheaper
+        self._arrays = [np.asarray(array) if isinstance(array, np.memmap) else array for array in arrays]
+        self._bounds = [0, *accumulate(len(array) for array in arrays)]
+        self.dtype = self._arrays[0].dtype
+
+    def __len__(self) -> int:
+        return self._bounds[-1]
+
+    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+        start, stop, step = part.indices(len(self))
+        if step != 1:
+            raise IndexError("a segmented array is read in steps of 1")
+        if start >= stop:
+            return np.zeros(0, self.dtype)
+        first = bisect_right(self._bounds, start) - 1
+        low = self._bounds[first]
+        if stop <= self._bounds[first + 1]:
+            return self._arrays[first][start - low : stop - low]
+        last = bisect_right(self._bounds, stop - 1) - 1
+        return np.concatenate(
+            [
+                array[max(0, start - low) : stop - low]
+                for array, low in zip(self._arrays[first : last + 1], self._bounds[first : last + 1], strict=True)
+            ]
+        )

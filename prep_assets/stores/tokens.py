@@ -28,8 +28,7 @@ from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
 from prep_assets.stores.read_bin import read_bin
 from prep_assets.stores.read_h5 import read_h5
-from prep_assets.stores.segmented import Segmented
-from prep_assets.stores.shards import BinShard
+from prep_assets.stores.shards import BinShard, Segmented
 
 StorageFormat = Literal["bin", "h5"]
 BIN_NAMES = {"tokens": "sequence"}

@@ -17,9 +17,8 @@ from prep_assets.tokenization.code_tokenizer import CodeEngine
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.fast_form import composes
 from prep_assets.tokenization.flat import Engine
-from prep_assets.tokenization.gigatoken_engine import GigatokenEngine
 from prep_assets.tokenization.reference_engine import ReferenceEngine
-from prep_assets.tokenization.routed import RoutedEngine
+from prep_assets.tokenization.routed import GigatokenEngine, RoutedEngine
 from prep_assets.tokenization.suspects import differing, suspect_table, unequal_texts
 from prep_assets.tokenization.verdicts import Finding
 from prep_assets.tokenization.vocabulary import Vocabulary

@@ -12,9 +12,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.assets.reading import seen
+from prep_assets.assets.reading import examples
 from prep_assets.assets.reading.duplicates import duplicates_of
-from prep_assets.assets.reading.seen import Seen
+from prep_assets.assets.reading.examples import Seen
 from prep_assets.disk import columns
 from prep_assets_tests.peak import peak
 
@@ -48,7 +48,7 @@ def test_a_record_takes_twenty_bytes_at_most() -> None:
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 20.5 * count
-    assert len(found._buckets) > 4 * seen._FULL
+    assert len(found._buckets) > 4 * examples._FULL
 
 
 def test_duplicates_over_shards_are_those_that_a_dictionary_finds(short_stretches: None) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, USER, PlainChat
 from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.layouts import Search, plain_chat
 from prep_assets.templates.load import load_template, named_templates
-from prep_assets.templates.plain import Search, plain_chat
 from prep_assets.templates.rendering import render
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source

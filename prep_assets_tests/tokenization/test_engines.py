@@ -18,9 +18,8 @@ from prep_assets.tokenization import engines, suspects
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.flat import Engine, Flat
-from prep_assets.tokenization.gigatoken_engine import GigatokenEngine
 from prep_assets.tokenization.reference_engine import ReferenceEngine
-from prep_assets.tokenization.routed import RoutedEngine
+from prep_assets.tokenization.routed import GigatokenEngine, RoutedEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import TEXT_WITH_CONTROL, Loaded, variant

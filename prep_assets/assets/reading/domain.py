@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +11,6 @@ from typing import Any
 from prep_assets.assets.reading.contamination import Benchmarks
 from prep_assets.assets.reading.examples import Duplicates, Item
 from prep_assets.assets.reading.forgotten import without_forgotten
-from prep_assets.assets.reading.pace import Pace
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, whole_files
@@ -24,6 +24,21 @@ from prep_assets.records.read import read_blocks
 from prep_assets.records.where import MISSED, conditions, filter_blocks
 from prep_assets.samples import Example, PlainChat, Record
 from prep_assets.schemas.registry import Reader, apply
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Measures from when it is made."""
+
+    began: float = field(default_factory=time.monotonic)
+
+    def said(self, done: int, total: int) -> str:
+        """``41.2 MB/s, 0:32 left``, of bytes; what is left is reckoned from what is done."""
+        took = time.monotonic() - self.began
+        if not done or not took:
+            return ""
+        left = round(took * max(0, total - done) / done)
+        return f"{done / took / 1e6:,.1f} MB/s, {left // 60}:{left % 60:02} left"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,9 @@ import numpy.typing as npt
 from prep_assets.assets.reading.examples import Item
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.block import Block
+from prep_assets.assets.writing.block import Block, in_order
 from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.images import ImageFiles, shown_images, stored_image_id
-from prep_assets.assets.writing.in_order import in_order
 from prep_assets.assets.writing.oldest_rounds import without_too_many
 from prep_assets.assets.writing.plain_chats import PlainChats
 from prep_assets.assets.writing.tokenized_rows import TokenizedRows
@@ -31,7 +30,7 @@ from prep_assets.stores.tokens import RecordWriter
 from prep_assets.templates.answers import left_out, one_per_answer
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import SpecialInContent, control_pattern, treat
-from prep_assets.templates.plain import plain_chat
+from prep_assets.templates.layouts import plain_chat
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
 from prep_assets.tokenization.encode import Encoded, Encoder

@@ -22,9 +22,9 @@ from prep_assets.schemas.registry import apply
 from prep_assets.schemas.text import TextField
 from prep_assets.templates.conversation import NONCHARACTER
 from prep_assets.templates.rendering import render
+from prep_assets.tokenization.encode import CANNOT_REPRESENT
 from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
-from prep_assets.tokenization.weighing import CANNOT_REPRESENT
 
 BLOCK_BYTES = 2 << 20
 """Bytes of source in a block. It changes nothing in a store."""

@@ -35,7 +35,8 @@ def encode_domain(source: Source, encode: EncodeRows, streams: Streams, *, busy:
         busy: how many processors `encode` keeps busy by itself.
     """
     workspace = source.workspace
-    runner, shards = workspace.runner(source.family, busy=busy), shards_of(source.sources, source.family.cluster.shards)
+    runner = workspace.runner(source.family, busy=busy)
+    shards = shards_of(source.sources, source.family.cluster.shards) if runner else []
     if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * cuts.SHARD_BYTES:
         return encode(workspace, source.reading(), list(streams.writers.values()), streams.quarantine)
     ready = _looked_over(source, runner, shards, streams.payload)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from prep_assets.assets.reading.pace import Pace
+from prep_assets.assets.reading.domain import Pace
 from prep_assets.assets.workspace import Workspace
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.depot import ShardDepot

@@ -20,10 +20,9 @@ from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered
-from prep_assets.tokenization.batch import Group, merged
 from prep_assets.tokenization.cuts import Cuts
 from prep_assets.tokenization.encode import Encoded, Encoder
-from prep_assets.tokenization.forms import FormCuts
+from prep_assets.tokenization.forms import FormCuts, Group, merged
 from prep_assets.tokenization.policy import MaskPolicy
 
 SIDES = ("chosen", "rejected")

@@ -14,7 +14,7 @@ from prep_assets.proofs.plain_forms import PlainForm, PlainForms, derived_of, fo
 from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import PlainChat
 from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.plain import Search
+from prep_assets.templates.layouts import Search
 from prep_assets.templates.rendering import render
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.forms import Form, FormCuts

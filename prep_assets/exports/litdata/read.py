@@ -10,7 +10,7 @@ import numpy as np
 from prep_assets.errors import StoreError
 from prep_assets.exports.readable import Options, Readable, cut
 from prep_assets.exports.source import Source
-from prep_assets.stores.segmented import Segmented
+from prep_assets.stores.shards import Segmented
 from prep_assets.stores.tokens import TokenStore
 
 
