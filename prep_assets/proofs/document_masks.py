@@ -54,7 +54,7 @@ def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabu
         elif document.ended and float(document.mask[-1]) != ending:
             problem = f"the end-of-text token weighs {float(document.mask[-1]):g}, the region before it {ending:g}"
         if problem:
-            worst = Worst(document.id, problem, tuple(document.ids.tolist()), tuple(document.mask.astype(float).tolist()))
+            worst = Worst(document.id, problem, tuple(document.ids.tolist()), tuple(map(float, document.mask.tolist())))
             return Verdict(False, f"{document.id}: {problem}", {"documents_masked": checked}, worst)
         checked += 1
         untrained += int((document.mask == 0).sum())

@@ -120,23 +120,23 @@ def expected_ids(rows: Sequence[Conversation], vocabulary: Vocabulary, reference
     """The reference's ids of each whole row: its control tokens, and what lies between them as ordinary text."""
     texts: list[str] = []
     begins: list[bool] = []
-    items: list[list[int]] = []  # of each row: ids of control tokens, and -1 for the next of `texts`
+    items: list[list[int | None]] = []  # of each row: ids of control tokens, and nothing for the next of `texts`
     for row in rows:
-        own: list[int] = []
+        own: list[int | None] = []
         last = 0
         for start, end in (*row.controls, (len(row.text),) * 2):
             if start > last:
                 texts.append(row.text[last:start])
                 begins.append(last == 0)
-                own.append(-1)
+                own.append(None)
             if end > start:
                 own.append(vocabulary.control[row.text[start:end]])
             last = end
         items.append(own)
-    flat = reference.encode(texts, np.asarray(begins, bool))
+    flat = reference.encode(texts, np.fromiter(begins, bool))
     segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
     for own in items:
-        parts = [next(segments) if item < 0 else [item] for item in own]
+        parts = [next(segments) if item is None else [item] for item in own]
         yield np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 

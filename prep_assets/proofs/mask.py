@@ -112,7 +112,7 @@ def _worst(row: Row, fault: str, runs: Sequence[tuple[int, int]], decoded: Seque
         row.id,
         fault,
         tuple(row.ids.tolist()),
-        tuple(row.mask.astype(float).tolist()),
+        tuple(map(float, row.mask.tolist())),
         first_wrong(row.ids, runs, decoded, expected, vocabulary),
         tuple(zip_longest(decoded, expected, fillvalue="")),
     )
@@ -136,10 +136,9 @@ def _batches(rows: Iterable[Row], size: int) -> Iterable[list[Row]]:
 
 def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
     """Start and end of each run of trained tokens of one weight."""
-    weights = mask.astype(np.float32)
-    edges = np.flatnonzero(np.diff(weights)) + 1
-    bounds = [0, *edges.tolist(), len(weights)] if len(weights) else []
-    return [(start, end) for start, end in pairwise(bounds) if weights[start]]
+    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
+    bounds = [0, *edges.tolist(), len(mask)] if len(mask) else []
+    return [(start, end) for start, end in pairwise(bounds) if mask[start]]
 
 
 Runs = list[tuple[int, int]]
@@ -151,15 +150,12 @@ def _decode_runs(rows: Sequence[tuple[Row, Runs, bool]], vocabulary: Vocabulary)
 
 def _exact(rows: Sequence[Row], runs_of: Sequence[Runs], table: ByteTable) -> list[bool]:
     """Of which rows every trained run stands for the very bytes of its expected text, with its weight: what `_compare` finds no fault with."""
-    lengths = [len(row.ids) for row in rows]
-    looked_at = table.take(sum(lengths), lambda: np.concatenate([row.ids for row in rows]))
+    ends = np.cumsum([0, *(len(row.ids) for row in rows)])
+    looked_at = table.take(int(ends[-1]), lambda: np.concatenate([row.ids for row in rows]))
     if looked_at is None:
         return [False] * len(rows)
     data, bounds = looked_at
-    firsts = np.concatenate([[0], np.cumsum(lengths)])[:-1].tolist()
-    return [
-        _is_exact(row, runs, data, bounds[first : first + len(row.ids) + 1]) for row, runs, first in zip(rows, runs_of, firsts, strict=True)
-    ]
+    return [_is_exact(row, runs, data, bounds[first:]) for row, runs, first in zip(rows, runs_of, ends[:-1], strict=True)]
 
 
 def _is_exact(row: Row, runs: Runs, data: memoryview, bounds: npt.NDArray[np.int64]) -> bool:

@@ -67,7 +67,7 @@ def _failed(packed: PackedStore, row: int, what: str, checked: int, at: int = -1
         f"row {row:,}",
         what,
         tuple(np.asarray(packed.tokens[row]).tolist()),
-        tuple(np.asarray(packed.loss_mask[row]).astype(float).tolist()),
+        tuple(map(float, np.asarray(packed.loss_mask[row]).tolist())),
         at,
     )
     return Verdict(False, f"row {row:,}: {what}", {"tokens_checked": checked}, worst)

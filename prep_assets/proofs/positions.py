@@ -27,7 +27,7 @@ def check_positions(positions: Any, documents: Mapping[str, npt.NDArray[Any]], r
         block = np.asarray(positions[first : first + step])
         low, high = np.searchsorted(row, [first, first + len(block)])
         begin = ((row[low:high] - first) * row_len + offset[low:high]).astype(np.int64)
-        wanted = np.zeros(block.size, np.int64)
+        wanted = np.zeros_like(block).ravel()
         for start, size in zip(begin.tolist(), length[low:high].tolist(), strict=True):
             wanted[start : start + size] = np.arange(size)
         wrong = block != wanted.reshape(block.shape)

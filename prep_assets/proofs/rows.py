@@ -78,7 +78,7 @@ def _record_of(starts: npt.NDArray[np.int64], at: int) -> int:
 
 def _failed(numbers: dict[str, int], record: int, what: str, store: TokenStore | None = None) -> Verdict:
     ids = tuple(store.record(record, "tokens").tolist()) if store is not None else ()
-    weights = tuple(store.record(record, "loss_mask").astype(float).tolist()) if store is not None and "loss_mask" in store.arrays else ()
+    weights = tuple(map(float, store.record(record, "loss_mask").tolist())) if store is not None and "loss_mask" in store.arrays else ()
     return Verdict(False, f"record {record:,}: {what}", numbers, Worst(f"record {record:,}", what, ids, weights))
 
 
@@ -104,7 +104,7 @@ def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Ve
         for what, rows in faults.items():
             if rows.any():
                 row = int(rows.argmax())
-                worst = Worst(f"row {first + row:,}", what, tuple(tokens[row].tolist()), tuple(mask[row].astype(float).tolist()))
+                worst = Worst(f"row {first + row:,}", what, tuple(tokens[row].tolist()), tuple(map(float, mask[row].tolist())))
                 return Verdict(False, f"{what}: row {first + row:,} and {int(rows.sum()) - 1:,} more in its block", numbers, worst)
     return Verdict(
         True,

@@ -118,6 +118,29 @@ class Noting:
         return Flat(np.arange(first, first + len(texts), dtype=np.uint32), np.arange(len(texts) + 1))
 
 
+def test_what_others_have_proven_is_counted(shipped: Vocabulary) -> None:
+    proof = identity.IdentityProof(shipped)
+    for rows in (3, 4):
+        proof.proven(rows)
+    proof.add([row(right(shipped), taken=5), row(right(shipped), taken=6)])
+    proof.add([row(right(shipped), taken=700)])
+    says = "10 rows have the reference tokenizer's ids of their render"
+    numbers = {"rows_tokenized_again": 10, "control_tokens_in_content": 0, "tokens_cut_away": 711}
+    assert proof.verdict() == Verdict(True, says, numbers)
+    proof.add([row([1])])
+    proof.proven(7)
+    proof.add([row(right(shipped), taken=1, typed=1)])
+    failed = proof.verdict()
+    assert not failed.passed and failed.numbers == {**numbers, "rows_tokenized_again": 11}
+
+
+def test_the_token_that_is_shown(shipped: Vocabulary) -> None:
+    ids = right(shipped)
+    for wrong, at in (([*ids[:-1], 0], len(ids) - 1), ([*ids, 0], len(ids)), (ids[:-2], len(ids) - 3), ([], -1)):
+        worst = prove_identity([row(np.array(wrong, np.int64))], shipped).worst
+        assert worst is not None and worst.at == at
+
+
 def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
     """What stands before the first control token begins it; the others follow one. Between two tokens there is no text."""
     reference: Any = Noting()
