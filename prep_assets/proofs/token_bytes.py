@@ -12,6 +12,7 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 
 _BEFORE = (b"", b"\xc3", b"\xe4", b"\xf1", b"\xe4\xb8", b"\xf1\x80", b"\xf1\x80\x80", b"\xe0", b"\xed", b"\xf0", b"\xf4")
 _RUN = 256
+"""Texts that are decoded as one."""
 _AFTER = (b"", b"\x80", b"\x80\x80", b"\x80\x80\x80", b"\xa0", b"\xa0\x80", b"\x90\x80", b"\x90\x80\x80")
 
 
@@ -28,16 +29,15 @@ def unproven_id(vocabulary: Vocabulary) -> int | None:
     # many in one text, each on a line of its own; those of a text that differs are decoded one by one
     line = [number for number, own in enumerate(table) if own == b"\n"][:1]
     runs = [cases[at : at + (_RUN if line else 1)] for at in range(0, len(cases), _RUN if line else 1)]
-    found = vocabulary.decode_batch([[token for ids, _ in run for token in (*ids, *line)] for run in runs])
+    found = vocabulary.decode_batch([[token for _, ids, _ in run for token in (*ids, *line)] for run in runs])
     doubtful = [
         case
         for run, decoded in zip(runs, found, strict=True)
-        if decoded != "".join(text + "\n" * len(line) for _, text in run)
+        if decoded != "".join(text + "\n" * len(line) for _, _, text in run)
         for case in run
     ]
-    alone = vocabulary.decode_batch([ids for ids, _ in doubtful])
-    wrong = [ids for (ids, text), decoded in zip(doubtful, alone, strict=True) if decoded != text]
-    return wrong[0][len(wrong[0]) // 2] if wrong else None
+    alone = vocabulary.decode_batch([ids for _, ids, _ in doubtful])
+    return next((number for (number, _, text), decoded in zip(doubtful, alone, strict=True) if decoded != text), None)
 
 
 def _is_proven(vocabulary: Vocabulary) -> bool:
@@ -74,17 +74,17 @@ class ByteTable:
         return memoryview(found.buffers()[2] or b"").cast("B"), np.frombuffer(found.buffers()[1], np.int64, count + 1)
 
 
-def _cases(table: tuple[bytes, ...]) -> Iterator[tuple[list[int], str]]:
-    """Ids and what they must decode to; each id stands in the middle of one."""
+def _cases(table: tuple[bytes, ...]) -> Iterator[tuple[int, list[int], str]]:
+    """An id, ids of which it is one, and what they must decode to."""
     single = {own: number for number, own in reversed(list(enumerate(table))) if len(own) == 1}
     for number, own in enumerate(table):
         if own.isascii():
-            yield [number], own.decode()
+            yield number, [number], own.decode()
             continue
         for before, after in ((a, b) for a in _BEFORE for b in _AFTER):
             parts = [bytes([byte]) for byte in before], [bytes([byte]) for byte in after]
             if all(part in single for side in parts for part in side) and (text := _text(before + own + after)) is not None:
-                yield [*(single[part] for part in parts[0]), number, *(single[part] for part in parts[1])], text
+                yield number, [*(single[part] for part in parts[0]), number, *(single[part] for part in parts[1])], text
                 break
 
 
