@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
 BLOCK = 1 << 20
+_before = partial(before, first=-1)  # no row and no record has this number
 
 
 def check_records(
@@ -52,7 +54,7 @@ def _ends_fault(
         if token is None:
             continue
         is_token = ids == token
-        in_place, count = is_token[places], np.add.reduceat(is_token.astype(np.int64), starts)
+        in_place, count = is_token[places], np.add.reduceat(is_token, starts, dtype=int)
         wrong = (count != int(token == bos) + int(ended and token == eos)) | (there & ~in_place)
         if wrong.any():
             record = int(wrong.argmax())
@@ -61,14 +63,13 @@ def _ends_fault(
 
 
 def _mask_fault(mask: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> tuple[int, str] | None:
-    values = mask.astype(np.float32)
-    wrong = ~((values >= 0) & np.isfinite(values))
+    wrong = ~((mask >= 0) & np.isfinite(mask))
     if wrong.any():
         at = int(wrong.argmax())
-        return _record_of(starts, at), f"loss weight {values[at]} of a token"
-    trained = np.add.reduceat((values > 0).astype(np.int64), starts)
-    if not trained.all():
-        return int((trained == 0).argmax()), "no token is trained"
+        return _record_of(starts, at), f"loss weight {mask[at]} of a token"
+    untrained = ~np.logical_or.reduceat(mask > 0, starts)
+    if untrained.any():
+        return int(untrained.argmax()), "no token is trained"
     return None
 
 
@@ -92,14 +93,14 @@ def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Ve
         return Verdict(False, borders, numbers, Worst("documents", borders))
     for first, tokens, mask in store.blocks():
         low, high = np.searchsorted(documents["row"], [first, first + len(tokens)])
-        used = np.bincount(documents["row"][low:high] - first, documents["length"][low:high], len(tokens)).astype(np.int64)
+        used = np.bincount(documents["row"][low:high] - first, documents["length"][low:high])
         padding = np.arange(store.row_len)[None, :] >= used[:, None]
         faults = {
             "an id is outside the vocabulary": ((tokens < 0) | (tokens >= vocabulary_size)).any(axis=1),
             "no token is trained": ~(mask != 0).any(axis=1),
             "padding is trained": ((mask != 0) & padding).any(axis=1),
             f"padding is not token {pad_id}": ((tokens != pad_id) & padding).any(axis=1),
-            "a loss weight is negative or no number": ~((mask >= 0) & np.isfinite(mask.astype(np.float32))).all(axis=1),
+            "a loss weight is negative or no number": ~((mask >= 0) & np.isfinite(mask)).all(axis=1),
         }
         for what, rows in faults.items():
             if rows.any():
@@ -118,21 +119,21 @@ def _border_fault(documents: dict[str, npt.NDArray[Any]], rows: int, row_len: in
     source, record, start = documents["source"], documents["record"], documents["start"]
     there = 0
     for part in stretches(len(row)):
-        steps = row[part] - before(row, part, -1)
+        steps = row[part] - _before(row, part)
         if (steps < 0).any():
             return f"pieces are not in the order of their rows: one of row {int(row[part.start + (steps < 0).argmax() - 1]):,} stands before a lower row"
         there += int(np.count_nonzero(steps))
     if there != rows or (len(row) and (row[0] < 0 or row[-1] >= rows)):
         return f"pieces lie in {there:,} rows, the table has {rows:,}"
     for part in stretches(len(row)):
-        first, end = row[part] != before(row, part, -1), offset[part] + length[part]
-        expected = np.where(first, 0, before(offset, part, 0) + before(length, part, 0))
+        first, end = row[part] != _before(row, part), offset[part] + length[part]
+        expected = np.where(first, 0, _before(offset, part) + _before(length, part))
         wrong = (offset[part] != expected) | (length[part] < 1) | (end > row_len)
         if wrong.any():
             at, place = part.start + int(wrong.argmax()), int(expected[wrong.argmax()])
             return f"row {int(row[at]):,}: a piece at {int(offset[at])} of {int(length[at])} tokens, where {place} was the next free place"
-        follows = ~first & (source[part] == before(source, part, -1)) & (record[part] == before(record, part, -1))
-        follows &= start[part] == before(start, part, 0) + before(length, part, 0)
+        follows = ~first & (source[part] == _before(source, part)) & (record[part] == _before(record, part))
+        follows &= start[part] == _before(start, part) + _before(length, part)
         if follows.any():
             at = part.start + int(follows.argmax())
             return f"row {int(row[at]):,}: a border at place {int(offset[at])}, inside record {int(record[at]):,} of its domain"

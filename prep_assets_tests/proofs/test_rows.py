@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from itertools import chain
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.disk import columns
 from prep_assets.proofs.packed_mask import check_pieces
 from prep_assets.proofs.rows import _border_fault, check_packed, check_records
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -259,7 +261,9 @@ SAME = [(0, 0, 2, 0, 4, 0), (0, 2, 1, 0, 4, 2), (0, 3, 2, 0, 7, 0), (1, 0, 1, 0,
         ([(0, 0, 5, 0, 1, 0), (1, 0, 6, 0, 2, 0)], "row 1: a piece at 0 of 6 tokens, where 0 was the next free place"),
     ],
 )
-def test_borders(pieces: list[tuple[int, ...]], says: str | None) -> None:
+@pytest.mark.parametrize("stretch", [1 << 16, 1, 2])
+def test_borders(monkeypatch: pytest.MonkeyPatch, stretch: int, pieces: list[tuple[int, ...]], says: str | None) -> None:
+    monkeypatch.setattr(columns, "STRETCH", stretch)
     names = ("row", "row_offset", "length", "source", "record", "start")
     documents = {name: np.array(values) for name, values in zip(names, zip(*pieces, strict=True), strict=True)}
     assert _border_fault(documents, len(set(documents["row"].tolist())), 5) == says
@@ -298,3 +302,32 @@ def test_a_record_may_be_used_twice_only_where_that_was_asked_for() -> None:
 def test_pieces_of_one_record_that_do_not_overlap_are_one_use() -> None:
     cut = table(row=[0, 1, 1], row_offset=[0, 0, 1], length=[3, 1, 3], record=[0, 2, 2], start=[0, 0, 1])
     assert "twice" not in proven(cut).summary
+
+
+@pytest.mark.parametrize(("row", "rows"), [([-1, 0], 1), ([0, 2], 2), ([1], 1)])
+def test_rows_that_the_table_does_not_have(row: list[int], rows: int) -> None:
+    count = len(row)
+    documents = {name: np.zeros(count, int) for name in ("row_offset", "source", "start")}
+    documents |= {"row": np.array(row), "length": np.ones(count, int), "record": np.arange(count)}
+    assert str(_border_fault(documents, rows, 5)).startswith("pieces lie in ")
+
+
+def test_tokens_at_the_ends_are_counted_and_looked_at() -> None:
+    for record, bos, says in (
+        ([5, EOS, EOS], None, "2 end-of-text tokens, the last token is one"),
+        ([5, EOS, 6], None, "1 end-of-text tokens, the last token is none"),
+        ([4, 4, EOS], 4, "2 begin-of-text tokens, the first token is one"),
+        ([5, 4, EOS], 4, "1 begin-of-text tokens, the first token is none"),
+    ):
+        verdict = check_records(store(record), vocabulary_size=SIZE, eos_id=EOS, bos_id=bos)
+        assert verdict.summary == f"record 0: {says}"
+
+
+def test_a_packed_table_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding is where it is whichever row a block begins with."""
+    sound = table()
+    monkeypatch.setattr(PackedStore, "blocks", partialmethod(PackedStore.blocks, tokens=1))
+    assert check_packed(sound, vocabulary_size=SIZE, pad_id=PAD).passed
+    wrong = table(tokens=[[8, 9, 8, 9, PAD], [5, 5, 5, 5, 6]])
+    worst = check_packed(wrong, vocabulary_size=SIZE, pad_id=PAD).worst
+    assert worst is not None and (worst.where, worst.note) == ("row 1", f"padding is not token {PAD}")
