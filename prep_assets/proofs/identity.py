@@ -116,7 +116,7 @@ def _batches(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
         yield batch
 
 
-def expected_ids(rows: Sequence[Conversation], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.int64]]:
+def expected_ids(rows: Sequence[Conversation], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:
     """The reference's ids of each whole row: its control tokens, and what lies between them as ordinary text."""
     texts: list[str] = []
     begins: list[bool] = []
@@ -136,8 +136,8 @@ def expected_ids(rows: Sequence[Conversation], vocabulary: Vocabulary, reference
     flat = reference.encode(texts, np.fromiter(begins, bool))
     segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
     for own in items:
-        parts = [next(segments) if item is None else [item] for item in own]
-        yield np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+        parts = [next(segments) if item is None else np.array([item], np.uint32) for item in own]
+        yield np.concatenate(parts) if parts else np.zeros(0, np.uint32)
 
 
 def _worst(row: Conversation, expected: npt.NDArray[Any], vocabulary: Vocabulary) -> Worst:

@@ -26,6 +26,8 @@ LONGEST_HELD = 64
 """Longest part that is remembered, in bytes."""
 WHOLE_EVERY = 64
 """Every so many texts are tokenized whole as well."""
+WHOLE_MOST = 1 << 18
+"""Of a text that is longer about so many characters are; the library takes some fifty times a text."""
 RUN = 4096
 """New parts that are tokenized as one text."""
 
@@ -75,7 +77,9 @@ class ReferenceIds:
         heads = self._first.encode([text[:end] for text, end in zip(texts, at, strict=True) if end])
         rests = [text[end:] for text, end in zip(texts, at, strict=True)]
         tails = self._cut(rests)
-        if not _same_whole(tails, self._rest.encode(rests[::WHOLE_EVERY])):
+        whole = rests[::WHOLE_EVERY]
+        some = [_beginning(text) for text in whole]
+        if not _same_whole(tails, self._rest.encode(some), [len(one) < len(text) for one, text in zip(some, whole, strict=True)]):
             self.cuts = False
             return self.encode(texts, first)
         return _one_after_the_other(heads, tails, np.asarray(at, np.int64) > 0)
@@ -211,11 +215,19 @@ def _put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray
     return Flat(ids, offsets)
 
 
-def _same_whole(flat: Flat, sample: Flat) -> bool:
-    """Whether every so many texts have the ids that they have when they are not cut."""
+def _beginning(text: str) -> str:
+    """A text up to where it may be cut after `WHOLE_MOST` characters."""
+    found = _CUT.search(text, WHOLE_MOST)
+    return text[: found.end()] if found else text
+
+
+def _same_whole(flat: Flat, sample: Flat, is_part: Sequence[bool]) -> bool:
+    """Whether every so many texts have the ids that they, or their beginnings, have when they are not cut."""
     bounds = list(pairwise(flat.offsets.tolist()))[::WHOLE_EVERY]
-    whole = pairwise(sample.offsets.tolist())
-    return all(np.array_equal(flat.ids[slice(*here)], sample.ids[slice(*there)]) for here, there in zip(bounds, whole, strict=True))
+    for (start, end), (low, high), part in zip(bounds, pairwise(sample.offsets.tolist()), is_part, strict=True):
+        if not np.array_equal(flat.ids[start : min(end, start + high - low) if part else end], sample.ids[low:high]):
+            return False
+    return True
 
 
 def _joint(one: Flat, other: Flat) -> Flat:

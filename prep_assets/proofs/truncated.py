@@ -113,7 +113,7 @@ def _cut(derived: Derived, ids: npt.NDArray[np.int64], truncation: Truncation, v
 def ids_of(derived: Derived, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
     """The reference tokenizer's ids of a whole conversation."""
     row = Conversation("", np.zeros(0, np.int64), derived.text, derived.controls, derived.typed)
-    return next(expected_ids([row], vocabulary, reference_ids(vocabulary)))
+    return next(expected_ids([row], vocabulary, reference_ids(vocabulary))).astype(np.int64)
 
 
 def _spans(derived: Derived, vocabulary: Vocabulary) -> Spans:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,15 +19,17 @@ from prep_assets.assets.reading.domain import Reading
 from prep_assets.assets.reading.examples import Deduplicator
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
-from prep_assets.assets.writing.documents import Documents, Sizes, read_documents
+from prep_assets.assets.writing.documents import Documents, Sizes, _totals, read_documents
 from prep_assets.config.models import Domain
 from prep_assets.records.files import find_files
 from prep_assets.samples import Sample
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.registry import Convert, Reader, convert_with
 from prep_assets.schemas.text import TextField
+from prep_assets.tokenization.flat import Flat
 from prep_assets_tests.assets.conftest import Make
 from prep_assets_tests.assets.workspaces import build, domain, failing, jsonl, minimal, refusals, tree
+from prep_assets_tests.peak import peak
 
 WORDS = st.sampled_from(
     ["a", "cat", "\u00e9", "\u732b", " ", "\n", "\u2028", "\x00", "\ufdd0", "\ufffd", "\U0001f408", "", "<|endoftext|>"]
@@ -178,3 +182,11 @@ def test_an_error_while_tokenizing_stops_the_build_with_its_message(make: Make, 
     with pytest.raises(ValueError, match="the engine is broken"):
         build(workspace, "pretrain_tokens", "docs")
     assert workspace.published("pretrain_tokens", "docs") is None
+
+
+def test_bytes_of_long_documents_are_summed_a_stretch_at_a_time() -> None:
+    table, ids = np.arange(500), np.random.default_rng(0).integers(0, 500, 1 << 19).astype(np.uint32)
+    offsets = np.array([0, 0, 5, 70_000, 70_000, 1 << 18, 1 << 19, 1 << 19])
+    flat = Flat(ids, offsets)
+    assert _totals(table, flat).tolist() == [int(table[ids[start:end]].sum()) for start, end in pairwise(offsets.tolist())]
+    assert peak(lambda: _totals(table, flat)) < 2 * len(ids)

@@ -21,6 +21,7 @@ from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
+from prep_assets_tests.peak import peak
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
 
 WORDS = st.sampled_from(
@@ -213,7 +214,7 @@ def whole(texts: list[str], vocabulary: Vocabulary = SHIPPED) -> list[list[int]]
 @pytest.mark.parametrize("longest", [64, 4, 0])
 @pytest.mark.parametrize("run", [4096, 2, 1])
 def test_whatever_is_remembered_ids_are_the_same(monkeypatch: pytest.MonkeyPatch, held: int, longest: int, run: int) -> None:
-    for name, value in {"MOST_HELD": held, "LONGEST_HELD": longest, "RUN": run, "WHOLE_EVERY": 3}.items():
+    for name, value in {"MOST_HELD": held, "LONGEST_HELD": longest, "RUN": run, "WHOLE_EVERY": 3, "WHOLE_MOST": longest}.items():
         monkeypatch.setattr(module, name, value)
     again, _ = noting(monkeypatch)
     for texts in (TALE, TALE[::-1], [*TALE, *TALE], [], [""]):
@@ -318,10 +319,30 @@ def test_results_put_together() -> None:
     assert rows(module._one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
 
 
-@pytest.mark.parametrize(("sample", "same"), [([[1], [4, 5]], True), ([[1], [4, 6]], False), ([[2], [4, 5]], False), ([[1], [4]], False)])
-def test_texts_that_are_tokenized_whole_as_well(monkeypatch: pytest.MonkeyPatch, sample: list[list[int]], same: bool) -> None:
+@pytest.mark.parametrize(
+    ("sample", "part", "same"),
+    [
+        ([[1], [4, 5]], False, True),
+        ([[1], [4, 6]], False, False),
+        ([[2], [4, 5]], False, False),
+        ([[1], [4]], False, False),
+        ([[1], [4]], True, True),
+        ([[1], [5]], True, False),
+        ([[1], [4, 5, 6]], True, False),
+    ],
+)
+def test_texts_that_are_tokenized_whole_as_well(monkeypatch: pytest.MonkeyPatch, sample: list[list[int]], part: bool, same: bool) -> None:
     monkeypatch.setattr(module, "WHOLE_EVERY", 2)
-    assert module._same_whole(flat([1], [2, 3], [4, 5], [6]), flat(*sample)) is same
+    assert module._same_whole(flat([1], [2, 3], [4, 5], [6]), flat(*sample), [False, part]) is same
+
+
+def test_a_long_text_takes_a_few_times_its_size() -> None:
+    """It took thirteen times its size, without what the library takes."""
+    again = ReferenceIds(SHIPPED)
+    text = " ".join(np.random.default_rng(0).permutation([f"word{number % 300}" for number in range(1 << 17)]))
+    again.encode([text[: 1 << 14]])
+    assert peak(lambda: again.encode([text])) < 7 * len(text)
+    assert again.cuts
 
 
 def test_bytes_of_ids() -> None:
