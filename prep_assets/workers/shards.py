@@ -27,12 +27,14 @@ class Shard:
         what: how messages call it.
         size: bytes of source that it takes.
         task: what the work is told; it travels to other processes.
+        name: of the folder of its results; it travels as well, because a task that has travelled can look another one.
     """
 
     number: int
     what: str
     size: int
     task: Any
+    name: str = ""
 
 
 class Depot(Protocol):

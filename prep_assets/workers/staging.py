@@ -10,12 +10,14 @@ of its own and sends them to a depot under the same names; whoever merges fetche
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,10 +42,11 @@ def carried_out(runner: Runner, plan: Plan, work: Work) -> Iterator[ShardResult]
     Raises:
         PrepAssetsError: see `Runner.run_shards`.
     """
-    done = {} if plan.staging is None else finished(plan)
-    with closing(runner.run_shards(plan.without(done), work)) as results:
+    named = replace(plan, shards=[replace(shard, name=_name(shard)) for shard in plan.shards])
+    done = {} if plan.staging is None else finished(named)
+    with closing(runner.run_shards(named.without(done), work)) as results:
         for shard in plan.shards:
-            yield done[shard.number] if shard.number in done else _here(next(results), plan)
+            yield replace(done[shard.number] if shard.number in done else _here(next(results), plan), shard=shard)
         next(results, None)  # lets it end by itself
 
 
@@ -165,9 +168,18 @@ def _differing(one: Path, other: Path) -> str:
 
 
 def _name(shard: Shard) -> str:
-    return f"{shard.number:05d}-{xxhash.xxh3_64_hexdigest(pickle.dumps((shard.size, shard.task), 5))}"
+    return shard.name or f"{shard.number:05d}-{xxhash.xxh3_64_hexdigest(_described((shard.size, shard.task)))}"
 
 
 def key_of(work: Work) -> str:
     """A name for a staging folder of some work: another one for work that differs in anything that travels with it."""
-    return xxhash.xxh3_64_hexdigest(pickle.dumps(work, 5))
+    return xxhash.xxh3_64_hexdigest(_described(work))
+
+
+def _described(value: object) -> bytes:
+    """The same for equal values. Otherwise pickle writes a reference for an object that stands in it twice, and a copy that has travelled has two."""
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, 5)
+    pickler.fast = True  # no references
+    pickler.dump(value)
+    return out.getvalue()

@@ -18,9 +18,10 @@ import yaml
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing import domain_in_shards, in_shards
 from prep_assets.engine import build
-from prep_assets.engine.events import Progress
+from prep_assets.engine.events import Accepted, Progress
 from prep_assets.records import cuts
 from prep_assets.stores.bucket import Bucket
+from prep_assets.workers.shards import Effort
 from prep_assets_tests.assets import test_workers as stores
 from prep_assets_tests.assets.workspaces import workspace_in
 from prep_assets_tests.cluster import disturbed
@@ -110,7 +111,7 @@ def test_every_cell_has_the_same_bytes(
     if who == "ray":
         nodes.be(count)
     seen = killed(workspace, kept, marks, workers) if what == "driver killed" else 0
-    told, build_is = disturbing(what, nodes)
+    told, efforts, build_is = disturbing(what, nodes)
     how = "killed" if what == "worker killed" else "" if what == "nothing" else "slow"
     monkeypatch.setattr(in_shards, "_encode_shard", partial(disturbed.encode_shard, marks=marks, how=how, at=3))
     [made] = build(workspace, ASSET, tell=build_is)
@@ -118,7 +119,8 @@ def test_every_cell_has_the_same_bytes(
 
     begun = [path.name.split("-") for path in marks.iterdir()]
     executions = Counter(int(number) for number, *_ in begun)
-    redone = executions.total() - len(executions)
+    # on a crowded machine a shard may be late, and is begun a second time on purpose
+    redone = executions.total() - len(executions) - efforts[-1].copies
     if workers == 1:
         assert not executions  # no shards
         return
@@ -139,9 +141,11 @@ def test_every_cell_has_the_same_bytes(
     assert len(nodes) == count + {"node added": 1, "node removed": -1 if count > 1 else 0}.get(what, 0) or who == "local"
 
 
-def disturbing(what: str, nodes: Nodes) -> tuple[list[str], Callable[[Any], None]]:
-    """What is told of shards, and what listens: it takes a node away, or adds one, when 30 % are done. The only one is replaced."""
+def disturbing(what: str, nodes: Nodes) -> tuple[list[str], list[Effort], Callable[[Any], None]]:
+    """What is told of shards and of what they took, and what listens: it takes a node away, or adds one, when 30 % are done. The only one is
+    replaced."""
     told: list[str] = []
+    efforts: list[Effort] = []
 
     def act() -> None:
         if what == "node removed":
@@ -152,9 +156,11 @@ def disturbing(what: str, nodes: Nodes) -> tuple[list[str], Callable[[Any], None
     left = iter([act] * what.startswith("node"))
 
     def tell(event: Any) -> None:
+        if isinstance(event, Accepted):
+            efforts.append(event.effort)
         if isinstance(event, Progress) and event.what.startswith("tokenize"):
             told.append(event.what)
             if event.done >= 0.3 * event.total:
                 next(left, lambda: None)()
 
-    return told, tell
+    return told, efforts, tell

@@ -90,3 +90,9 @@ def _first(mark: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def count_up(numbers: Any, folder: Path) -> dict[str, Any]:
+    """A number for an array of them."""
+    (folder / "sum.txt").write_text(str(int(numbers.sum())))
+    return {}
