@@ -26,10 +26,10 @@ from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets_tests.assets.conftest import copy_of
 from prep_assets_tests.assets.workspaces import (
     SHIPPED_ASSETS,
     build,
-    build_all,
     checks_of,
     make,
     out_of_date,
@@ -92,10 +92,15 @@ def with_exports() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+def made(built_h5: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Every fixed asset and every export, built. Tests only read it."""
-    workspace = workspace_in(tmp_path_factory.mktemp("exports"), with_exports())
-    build_all(workspace)
+    return build_exports(built_h5, tmp_path_factory.mktemp("exports") / "made")
+
+
+def build_exports(built_h5: Workspace, folder: Path) -> Workspace:
+    """Copies of all stores, and every export built from them."""
+    copy_of(built_h5, folder)
+    workspace = workspace_in(folder, with_exports())
     for name in NAMES:
         build_export(workspace, name)
     return workspace
@@ -198,11 +203,9 @@ def test_padding_and_vocabulary_are_the_tokenizers(made: Workspace) -> None:
         assert stores_of(made, "sft_export_tlfs")[0].manifest.recipe["options"]["pad_id"] == row.tokens[len(row) - 1][-1]
 
 
-def test_two_builds_are_equal_to_the_byte(made: Workspace, tmp_path: Path) -> None:
-    other = workspace_in(tmp_path, with_exports())
-    build_all(other)
+def test_two_builds_are_equal_to_the_byte(made: Workspace, built_h5: Workspace, tmp_path: Path) -> None:
+    other = build_exports(built_h5, tmp_path / "other")
     for name in NAMES:
-        build_export(other, name)
         assert tree(other.stores / name) == tree(made.stores / name), name
 
 

@@ -13,9 +13,9 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens
-from prep_assets_tests.assets.conftest import Make
+from prep_assets_tests.assets.conftest import Make, copy_of
 from prep_assets_tests.assets.test_accounting import chat
-from prep_assets_tests.assets.workspaces import build_all, domain, failing, jsonl, minimal, refusals
+from prep_assets_tests.assets.workspaces import build, build_all, domain, failing, jsonl, minimal, refusals, workspace_in
 
 FORMATS = ("h5", "bin")
 
@@ -138,6 +138,19 @@ def test_rows_without_a_trained_token_are_left_out_and_counted(make: Make, tmp_p
     assert counts["trained_tokens"] == found["sft_tokens", "a"].manifest.counts["trained_tokens"]
 
 
+TWO_DOMAINS = {"a": domain("chats.jsonl", "messages"), "b": domain("alpaca.json", "alpaca")}
+
+
+@pytest.fixture(scope="module")
+def two_domains(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Two domains, tokenized and packed, whose packing tests change."""
+    workspace = workspace_in(
+        tmp_path_factory.mktemp("domains") / "two", minimal("sft", TWO_DOMAINS, packing={"row_len": 96}, test_fraction=0.2)
+    )
+    built(workspace, "sft")
+    return workspace
+
+
 @pytest.mark.parametrize(
     "packing",
     [
@@ -153,9 +166,10 @@ def test_rows_without_a_trained_token_are_left_out_and_counted(make: Make, tmp_p
         {"shuffle": False},
     ],
 )
-def test_every_way_of_packing_passes_every_check(make: Make, packing: dict[str, Any]) -> None:
-    domains = {"a": domain("chats.jsonl", "messages"), "b": domain("alpaca.json", "alpaca")}
-    built(make(minimal("sft", domains, packing={"row_len": 96, **packing}, test_fraction=0.2)), "sft")
+def test_every_way_of_packing_passes_every_check(two_domains: Workspace, tmp_path: Path, packing: dict[str, Any]) -> None:
+    copy_of(two_domains, tmp_path / "copy")
+    workspace = workspace_in(tmp_path / "copy", minimal("sft", TWO_DOMAINS, packing={"row_len": 96, **packing}, test_fraction=0.2))
+    assert failing(workspace, build(workspace, "sft_packed")) == []
 
 
 def test_documents_longer_than_a_row_stop_a_packer_that_does_not_cut(make: Make) -> None:
