@@ -28,9 +28,8 @@ from prep_assets.cli.report import report, view
 from prep_assets.cli.schemas import dataset_info, schemas, sniff
 from prep_assets.cli.stats import stats
 from prep_assets.cli.status import status
-from prep_assets.cli.trace import trace
+from prep_assets.cli.trace import trace, where
 from prep_assets.cli.verify import scrub, selftest, verify
-from prep_assets.cli.where import where
 from prep_assets.errors import PrepAssetsError
 
 INTERRUPTED = 130

@@ -1,9 +1,10 @@
-"""`prep-assets trace`: a row, or one token of it, back to the row of its source."""
+"""`prep-assets trace` and `where`: a row, or one token of it, back to the row of its source; and every store that holds a record, or why none does."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from prep_assets.lineage.token import Named, Token
     from prep_assets.lineage.trace import Trace, Traced
+    from prep_assets.lineage.where import Found, NotHere, Whereabouts
+
 
 SHOWN = 2000
 """Characters of a raw row that are printed; `--json` has all."""
@@ -193,3 +196,49 @@ def _show_difference(console: Console, trace: Trace) -> None:
         console.print(
             f"the store is not what its sources give, at token {shown}{more}: look at it with --token", style="bold red", soft_wrap=True
         )
+
+
+RecordName = Annotated[
+    str, typer.Argument(metavar="DOMAIN#RECORD", show_default=False, help="A record, e.g. gsm8k#gsm8k.jsonl:17, or gsm8k#17 of one file.")
+]
+
+
+def where(
+    record: RecordName,
+    draft: Annotated[bool, typer.Option("--draft", help="Look into drafts as well, the last stores that options of one run gave.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the places as JSON.")] = False,
+) -> None:
+    """Show every row, pair, prompt, group and export that holds a record; where it was refused, or a duplicate, the reason and who won."""
+    from prep_assets.assets.workspace import Workspace
+    from prep_assets.lineage.where import where as found_at
+
+    workspace = Workspace.open()
+    found = found_at(workspace, record, drafts=draft)
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=1, ensure_ascii=False, default=str))
+        return
+    console = out()
+    for each in found:
+        _show_places(console, each)
+
+
+def _show_places(console: Console, whereabouts: Whereabouts) -> None:
+    console.print(f"{whereabouts.domain}#{whereabouts.id} in {whereabouts.family}", style="bold")
+    shown = table("store", "stream", "row", "tokens", "of the record", numbers=("row",))
+    for each in whereabouts.found:
+        store = _named_store(each)
+        tokens = f"{each.start:,}–{each.end:,}" if each.end else ""
+        part = f"{each.first:,}–{each.first + each.end - each.start:,}" if each.end else ""
+        shown.add_row(store, each.stream, f"{each.row:,}", tokens, part + (f" of part {each.part + 1}" if each.part else ""))
+    if whereabouts.found:
+        console.print(shown)
+    for gone in whereabouts.not_here:
+        console.print(f"  {_named_store(gone)}: {gone.reason}: {visible(gone.detail)}", style="yellow", soft_wrap=True)
+        if gone.winner:
+            console.print(f"    the one that came first: prep-assets where '{whereabouts.domain}#{visible(gone.winner)}'", soft_wrap=True)
+    for label, why in whereabouts.unknown:
+        console.print(f"  {label} cannot say: {why}", style="dim", soft_wrap=True)
+
+
+def _named_store(each: Found | NotHere) -> str:
+    return each.asset + (f"[{each.partition}]" if each.partition else "") + (" (draft)" if each.draft else "")

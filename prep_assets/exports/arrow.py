@@ -1,13 +1,17 @@
-"""Arrow columns from blocks, and folders as ``datasets.Dataset.save_to_disk`` writes them.
+"""Arrow: columns from blocks, JSON lines as tables of one schema, and folders as ``datasets.Dataset.save_to_disk`` writes them.
 
 The folder is written without the `datasets` package: ``data-00000-of-00001.arrow`` … (Arrow streams), ``state.json``, ``dataset_info.json``.
 Features are left out of the latter, so that every version of `datasets` derives them from the Arrow schema.
+
+Lines of one file need not have equal keys: ``tools`` or ``verifier`` stand only where a row has them. So every line is looked at once before
+the first is written, and a key that a row lacks is null there. A value is never turned into one of another kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.ledger import rename
 from prep_assets.disk.written import WrittenFile, write_json
+from prep_assets.errors import ConfigError
 from prep_assets.stores.manifest import digest, file_hash
 
 SHARD_BYTES = 500_000_000
@@ -63,3 +68,120 @@ def save_splits(folder: Path, split: str, tables: Iterable[Any]) -> None:
     """Write one split of a ``datasets.DatasetDict``."""
     save_to_disk(folder / split, tables, split=split)
     write_json(folder / "dataset_dict.json", {"splits": [split]}, **_FORM)
+
+
+BATCH = 10_000
+"""Lines that are in memory at a time."""
+Rows = Callable[[], Iterable[dict[str, Any]]]
+
+
+def tables(rows: Rows, path: Path) -> Iterator[Any]:
+    """Tables of at most `BATCH` rows with one schema. Columns stand in the order in which they first appear.
+
+    Args:
+        rows: called twice, and gives the same rows both times.
+        path: the file that they are of, for messages.
+
+    Raises:
+        ConfigError: a column that is of two kinds, or a value that Arrow cannot hold.
+    """
+    import pyarrow as pa
+
+    schema = schema_of(rows, path)
+    for batch in _batches(rows()):
+        yield pa.Table.from_pylist(batch, schema)
+
+
+def storable(schema: Any) -> Any:
+    """The schema itself, which Parquet can hold.
+
+    Raises:
+        ConfigError: an object that has no key in any line, which Parquet cannot hold.
+    """
+    waiting = [(field.name, field.type) for field in schema]
+    for name, kind in waiting:
+        if kind.num_fields == 0 and str(kind).startswith("struct"):
+            raise ConfigError(
+                f"{name!r} is an object without keys in every line, which Parquet cannot hold. Leave it out of the sources, or export to hf_arrow"
+            )
+        waiting += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
+    return schema
+
+
+def schema_of(rows: Rows, path: Path) -> Any:
+    """The schema of `tables`."""
+    import pyarrow as pa
+
+    kinds: dict[str, tuple[str, int]] = {}
+    schema, first = pa.schema([]), 1
+    for batch in _batches(rows()):
+        for line, row in enumerate(batch, first):
+            refuse_weights(row, line, path)
+            _note(row, "", line, kinds, path)
+        names = dict.fromkeys(key for row in batch for key in row)
+        try:
+            found = pa.schema([(name, pa.array([row.get(name) for row in batch]).type) for name in names])
+            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+            # whole numbers among fractions: those that a double cannot hold are found here, before anything is written
+            pa.Table.from_pylist(batch, schema)
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
+            raise ConfigError(
+                f"{path}, lines {first:,} to {first + len(batch) - 1:,}: a value that no column can hold ({error})"
+            ) from error
+        first += len(batch)
+    if not len(schema):
+        raise ConfigError(f"{path}: no line has a field, so there are no columns")
+    return schema
+
+
+def refuse_weights(row: dict[str, Any], line: int, path: Path) -> None:
+    """Raises:
+    ConfigError: a message of the line has a loss weight, which no trainer reads from text: all of the message would be trained.
+    """
+    for key, value in row.items():
+        for message in value if isinstance(value, list) else ():
+            content = message.get("content") if isinstance(message, dict) else None
+            parts = [message, *(content if isinstance(content, list) else ())] if isinstance(message, dict) else []
+            if any(isinstance(part, dict) and "loss_weight" in part for part in parts):
+                raise ConfigError(
+                    f"{path} line {line:,}: {key} has a loss_weight, which no trainer reads from text, and all of it would be trained. Export the "
+                    "tokens (preference_tokens), which have a mask"
+                )
+
+
+def _note(value: Any, place: str, line: int, kinds: dict[str, tuple[str, int]], path: Path) -> None:
+    """Note the kind of a value and of everything in it, and the line where each kind first stood."""
+    if value is None:
+        return
+    kind = _kind(value) if not place.endswith("function.arguments") else _arguments(value)
+    before, at = kinds.setdefault(place, (kind, line))
+    if before != kind:
+        raise ConfigError(
+            f"{path}: {place!r} is {before} in line {at:,} and {kind} in line {line:,}, but a column holds one kind. "
+            "Give all sources of this file one form and build it again, or give the trainer the JSONL file"
+        )
+    if isinstance(value, dict):
+        for key, each in value.items():
+            _note(each, f"{place}.{key}" if place else key, line, kinds, path)
+    elif isinstance(value, list):
+        for each in value:
+            _note(each, f"{place}[]", line, kinds, path)
+
+
+def _arguments(value: Any) -> str:
+    """Arguments of a tool call. A column would give every call the arguments of all others, as null, and a template writes those."""
+    return f"an object with {', '.join(sorted(value)) or 'no key'}" if isinstance(value, dict) else _kind(value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    return "text" if isinstance(value, str) else "a list" if isinstance(value, list) else "an object"
+
+
+def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+    lines = iter(rows)
+    while batch := list(islice(lines, BATCH)):
+        yield batch

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from prep_assets.exports.tables import schema_of
+from prep_assets.exports.arrow import schema_of
 
 Kind = str | list[Any] | dict[str, Any]
 """Arrow's name of a type; a list of one kind; an object with the kinds of its keys."""

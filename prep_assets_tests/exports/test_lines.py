@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from prep_assets.assets.checks.read_back import compare
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports import export, tables
+from prep_assets.exports import arrow as arrow_tables
+from prep_assets.exports import export
 from prep_assets.exports.source import open_source
 from prep_assets.stores.open import open_store
 from prep_assets_tests.effort import examples
@@ -42,7 +43,7 @@ def arrow(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture(params=[1, 2, 10_000])
 def batch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many lines are read at a time."""
-    monkeypatch.setattr(tables, "BATCH", request.param)
+    monkeypatch.setattr(arrow_tables, "BATCH", request.param)
 
 
 LATE: list[dict[str, Any]] = [
@@ -121,9 +122,9 @@ VALUES = st.recursive(
 def test_every_line_or_none(rows: list[dict[str, Any]], size: int) -> None:
     """Whatever lines say, tables say the same, or there are no tables."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "BATCH", size)
+        patch.setattr(arrow_tables, "BATCH", size)
         try:
-            found = [row for table in tables.tables(lambda: iter(rows), Path("f.jsonl")) for row in table.to_pylist()]
+            found = [row for table in arrow_tables.tables(lambda: iter(rows), Path("f.jsonl")) for row in table.to_pylist()]
         except ConfigError as error:
             assert "but a column holds one kind" in str(error) or not any(rows)
             return

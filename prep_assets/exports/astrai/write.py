@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.blocks import Block, rows, sides
-from prep_assets.exports.groups import group_blocks
+from prep_assets.exports.blocks import Block, group_blocks, rows, sides
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter
 from prep_assets.exports.source import Pairs
 from prep_assets.stores.groups import LOGPROBS, GroupStore

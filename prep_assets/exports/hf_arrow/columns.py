@@ -9,8 +9,7 @@ import numpy as np
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports.arrow import ragged
-from prep_assets.exports.blocks import IGNORE, Block
-from prep_assets.exports.groups import GroupBlock
+from prep_assets.exports.blocks import IGNORE, Block, GroupBlock
 from prep_assets.stores.images import Images
 
 NO_MEDIA = 1 << 32

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import save_splits, save_to_disk
-from prep_assets.exports.blocks import Block, count, documents, rows, sides
-from prep_assets.exports.groups import group_blocks
+from prep_assets.exports.arrow import save_splits, save_to_disk, tables
+from prep_assets.exports.blocks import Block, count, documents, group_blocks, rows, sides
 from prep_assets.exports.hf_arrow import columns as hf_columns
 from prep_assets.exports.registry import FileName, Progress, TokenId, exporter
 from prep_assets.exports.source import Pairs
-from prep_assets.exports.tables import tables
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore

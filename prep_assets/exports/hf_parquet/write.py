@@ -11,10 +11,10 @@ from typing import Any
 
 from prep_assets.disk.ledger import rename
 from prep_assets.disk.written import WrittenFile
+from prep_assets.exports.arrow import storable
 from prep_assets.exports.hf_arrow.write import hf_tables
 from prep_assets.exports.registry import Count, Progress, Split, exporter
 from prep_assets.exports.source import Pairs
-from prep_assets.exports.tables import storable
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore

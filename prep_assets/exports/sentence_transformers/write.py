@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from prep_assets.errors import ConfigError
+from prep_assets.exports.arrow import tables
 from prep_assets.exports.registry import FileName, Progress, exporter
-from prep_assets.exports.tables import tables
 from prep_assets.stores.lines import Lines
 
 BESIDE = ("instruction", "positive_scores", "negative_scores")

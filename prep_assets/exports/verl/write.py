@@ -13,8 +13,8 @@ from typing import Any
 
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import ConfigError
+from prep_assets.exports.arrow import storable, tables
 from prep_assets.exports.registry import FileName, Progress, exporter
-from prep_assets.exports.tables import storable, tables
 from prep_assets.stores.lines import Lines
 
 ABILITY = "math"
