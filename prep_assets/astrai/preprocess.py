@@ -33,6 +33,10 @@ from prep_assets.workers.pool import Pool
 Masking = Literal["astrai", "spans"]
 Progress = Callable[[int, int], None]
 """Is told how many bytes of how many have been read."""
+Dedup = Literal["exact", "prefix200", "none"]
+SUMMARY, DOMAINS, QUARANTINE = "preprocess.json", "domains.json", "quarantine.jsonl"
+_OURS = {SUMMARY, DOMAINS, QUARANTINE, "meta.json"}
+_H5 = re.compile(r"data_\d{4,}\.(h5|offsets\.json)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +144,6 @@ def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-Dedup = Literal["exact", "prefix200", "none"]
-
-
 def prefix_signature(payload: Mapping[str, Any]) -> str:
     """AstrAI's signature: MD5 of the first 200 code points of the record as JSON with sorted keys.
 
@@ -157,11 +158,6 @@ def deduplicator(method: Dedup) -> Deduplicator | None:
     if method == "prefix200":
         return Deduplicator(lambda record: bytes.fromhex(prefix_signature(record.payload)), "has the same first 200 characters as")
     return Deduplicator() if method == "exact" else None
-
-
-SUMMARY, DOMAINS, QUARANTINE = "preprocess.json", "domains.json", "quarantine.jsonl"
-_OURS = {SUMMARY, DOMAINS, QUARANTINE, "meta.json"}
-_H5 = re.compile(r"data_\d{4,}\.(h5|offsets\.json)")
 
 
 def require_free(target: Path, *, overwrite: bool) -> None:

@@ -29,6 +29,9 @@ Layout = Literal["shards", "flat"]
 FLUSH_TOKENS = 1 << 21
 """Tokens that are held in memory before they go to the waiting files."""
 RAW = ".raw"
+BLOCK = 1 << 22
+"""Elements written at a time."""
+Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
@@ -208,11 +211,6 @@ def _fitted(values: npt.NDArray[Any], column: Column, key: str) -> npt.NDArray[A
         reached, held = (f"{reach:g}", f"{np.finfo(dtype).max:g}") if dtype.kind == "f" else (f"{reach:,}", f"{np.iinfo(dtype).max:,}")
         raise ConfigError(f"{key} reach {reached}, {dtype} holds {held}. Set output.dtype.{key} to a wider type")
     return found
-
-
-BLOCK = 1 << 22
-"""Elements written at a time."""
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PAGES = Path("reports")
 """Where pages go, where nothing else is said."""
+COLUMNS = 140
+"""Width of a trace on its page."""
 
 
 def report(
@@ -78,10 +80,6 @@ def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tupl
 
 def _said(path: Path) -> None:
     err().print(f"✓ {path} ({size(path.stat().st_size)})", style="dim", soft_wrap=True)
-
-
-COLUMNS = 140
-"""Width of a trace on its page."""
 
 
 def view(

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SHOWN = 2000
 """Characters of a raw row that are printed; `--json` has all."""
+RecordName = Annotated[
+    str, typer.Argument(metavar="DOMAIN#RECORD", show_default=False, help="A record, e.g. gsm8k#gsm8k.jsonl:17, or gsm8k#17 of one file.")
+]
 
 
 def trace(
@@ -196,11 +199,6 @@ def _show_difference(console: Console, trace: Trace) -> None:
         console.print(
             f"the store is not what its sources give, at token {shown}{more}: look at it with --token", style="bold red", soft_wrap=True
         )
-
-
-RecordName = Annotated[
-    str, typer.Argument(metavar="DOMAIN#RECORD", show_default=False, help="A record, e.g. gsm8k#gsm8k.jsonl:17, or gsm8k#17 of one file.")
-]
 
 
 def where(

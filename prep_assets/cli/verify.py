@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 2048
 """Tokens of a failing row that are shown."""
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +162,6 @@ def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Tex
     text.rstrip()
     text.append("\n")
     return text
-
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
 
 
 def scrub(

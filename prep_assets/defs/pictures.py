@@ -27,6 +27,13 @@ LINE_CHARACTERS = 44
 TITLE_CHARACTERS = 240
 SVG_TOKENS = 320
 TRAINED, MASKED, WRONG = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f"), ("#cf222e", "#ffffff")
+# control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs, what is no character
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+WIDTH, ROW, BAR, FIGURES = 336, 24, 144, 220
+NAME_CHARACTERS = 24
+HEIGHT, BINS = 60, 28
+FILL, INK, ASKED = "#218bff", "#818b98", "#cf222e"
+"""Colours that can be seen on a light page and on a dark one."""
 
 
 def diff_block(preview: Preview, wrong: int = -1) -> str:
@@ -96,19 +103,8 @@ def _one_line(text: str) -> str:
     return _UNSEEN.sub(_seen, text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥").replace("`", "ˋ"))
 
 
-# control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs, what is no character
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-
-
 def _seen(found: re.Match[str]) -> str:
     return chr(0x2400 + ord(found[0])) if found[0] < " " else f"⟨{ord(found[0]):x}⟩"
-
-
-WIDTH, ROW, BAR, FIGURES = 336, 24, 144, 220
-NAME_CHARACTERS = 24
-HEIGHT, BINS = 60, 28
-FILL, INK, ASKED = "#218bff", "#818b98", "#cf222e"
-"""Colours that can be seen on a light page and on a dark one."""
 
 
 def mixture_picture(shares: Mapping[str, float], weights: Mapping[str, float]) -> str:

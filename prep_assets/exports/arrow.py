@@ -25,6 +25,9 @@ from prep_assets.stores.manifest import digest, file_hash
 
 SHARD_BYTES = 500_000_000
 _FORM: dict[str, Any] = {"indent": 2, "sort_keys": True}
+BATCH = 10_000
+"""Lines that are in memory at a time."""
+Rows = Callable[[], Iterable[dict[str, Any]]]
 
 
 def ragged(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], dtype: str) -> Any:
@@ -68,11 +71,6 @@ def save_splits(folder: Path, split: str, tables: Iterable[Any]) -> None:
     """Write one split of a ``datasets.DatasetDict``."""
     save_to_disk(folder / split, tables, split=split)
     write_json(folder / "dataset_dict.json", {"splits": [split]}, **_FORM)
-
-
-BATCH = 10_000
-"""Lines that are in memory at a time."""
-Rows = Callable[[], Iterable[dict[str, Any]]]
 
 
 def tables(rows: Rows, path: Path) -> Iterator[Any]:

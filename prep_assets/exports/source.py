@@ -15,6 +15,8 @@ from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 SIDES = ("chosen", "rejected")
+BLOCK = 1 << 24
+REMEDIES = {"megatron": "Set the option layout: instruction"}
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,6 @@ def open_source(where: Published | Path | str, stream: str | None = None) -> Sou
 
 def _stems(folder: Path, suffix: str) -> list[str]:
     return sorted(path.stem for path in folder.glob(f"*.{suffix}") if path.is_dir())
-
-
-BLOCK = 1 << 24
-REMEDIES = {"megatron": "Set the option layout: instruction"}
 
 
 def lost_mask(format: str, what: str) -> ConfigError:

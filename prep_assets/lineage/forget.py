@@ -28,6 +28,10 @@ from prep_assets.schemas.registry import apply
 from prep_assets.stores.published import Place, Published
 from prep_assets.stores.versions import versions
 
+SHORTEST = 4
+"""Characters of a text that is looked for; shorter ones stand in every store."""
+BATCH = 512
+
 
 @dataclass(frozen=True, slots=True)
 class Old:
@@ -201,11 +205,6 @@ def _holding(
 def _clean_sources(workspace: Workspace, asset: Asset, place: Place) -> set[str]:
     source = workspace.published(asset.upstream[0], place.partition) if is_export(asset.name) else None
     return {source.manifest.content_hash} if source else set()
-
-
-SHORTEST = 4
-"""Characters of a text that is looked for; shorter ones stand in every store."""
-BATCH = 512
 
 
 def needles_of(workspace: Workspace, found: Whereabouts) -> list[tuple[str, ...]]:

@@ -27,6 +27,9 @@ _GIVEN = {".gitattributes"}
 """What the Hub itself puts into a new repository."""
 _CHANGED = 412
 """The status of a commit whose parent is no longer the latest."""
+CARD, CROISSANT = "README.md", "croissant.json"
+BESIDE = (CARD, CROISSANT, MANIFEST)
+"""What a release has beside the files of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +124,6 @@ def _before(api: Any, repository: str, head: str) -> set[str]:
         return {*Manifest.parse(path.read_bytes(), f"{repository}/{MANIFEST}").files, *BESIDE}
     except StoreError:  # another program's
         return set()
-
-
-CARD, CROISSANT = "README.md", "croissant.json"
-BESIDE = (CARD, CROISSANT, MANIFEST)
-"""What a release has beside the files of the store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,18 @@ from prep_assets.records.remote import Listed, file_name, list_remote
 # Descriptions of data sets, which `datasets` writes beside the data.
 _METADATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _UNFINISHED = (".part", ".tmp", ".crdownload", ".incomplete")
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".txt": "txt",
+}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
+SUFFIXES = f"{', '.join(FORMATS)}, each also with {', '.join(COMPRESSIONS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,21 +176,6 @@ def order(one: Found, names: dict[str, str]) -> tuple[str, int]:
     """Sort key: the name; but the files of a saved data set stand at its folder's name, in the order that the data set gives them."""
     name = names[one.place]
     return (name, -1) if not one.group else (name[: name.rfind("/") + 1], one.position)
-
-
-FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".txt": "txt",
-}
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
-
-SUFFIXES = f"{', '.join(FORMATS)}, each also with {', '.join(COMPRESSIONS)}"
 
 
 def format_of(name: str) -> tuple[str | None, str | None]:

@@ -22,6 +22,14 @@ _decode = msgspec.json.Decoder().decode
 
 # One escape of a JSON string: a surrogate pair, a surrogate without its other half (the group), or any other.
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+MAX_JSON_BYTES = 1 << 30
+_TO_JSONL = "Convert it to JSON lines (one object a line), which is read in bounded memory"
+_LINES = "Where each line is an object of its own, set `format: jsonl`"
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_WHITE = b" \t\r\n"
+# A string, or a character that says where an element ends; a quote on its own opens a string that nothing closes.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{},]', re.DOTALL)
 
 
 def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
@@ -103,17 +111,6 @@ def no_object(file: int, row: int, raw: bytes, value: Any) -> Unreadable:
 def refuse_long(file: int, row: int, start: bytes, length: int, limit: int) -> Unreadable:
     """The refusal of a row over the size limit; only its start is at hand."""
     return Unreadable(file, row, "too_long", f"{length:,} bytes; the limit is {limit:,} (max_record_bytes)", shown(start), length)
-
-
-MAX_JSON_BYTES = 1 << 30
-
-_TO_JSONL = "Convert it to JSON lines (one object a line), which is read in bounded memory"
-_LINES = "Where each line is an object of its own, set `format: jsonl`"
-_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_WHITE = b" \t\r\n"
-# A string, or a character that says where an element ends; a quote on its own opens a string that nothing closes.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{},]', re.DOTALL)
 
 
 def read_json(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:

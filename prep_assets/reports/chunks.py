@@ -21,6 +21,7 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 
 ROWS_A_CHUNK = 500
 TOKENS_A_CHUNK = 200_000
+BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,6 @@ def vocabulary_of(rows: Iterable[Shown], vocabulary: Vocabulary | None) -> dict[
     inside = [token for token in used if 0 <= token < vocabulary.size]
     texts = dict(zip(inside, token_texts(vocabulary, inside), strict=True))
     return {str(token): visible(texts[token]) if token in texts else f"⟨no token {token}⟩" for token in used}
-
-
-BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)

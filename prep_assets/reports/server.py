@@ -24,6 +24,7 @@ Stores = Callable[[Workspace], Mapping[str, Sequence[Published]]]
 """What can be shown at this moment: the stores of each asset."""
 Trace = Callable[[Workspace, str, str, Mapping[str, str]], str]
 """The trace of a row or a token, as text: given an asset, a partition, and ``row``, ``token`` and ``stream`` as they were asked for."""
+INDEX = "index.html"
 
 
 def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *, rows: int, trace: Trace) -> ThreadingHTTPServer:
@@ -89,9 +90,6 @@ def _candidates(workspace: Workspace, name: str) -> list[Published]:
     except ConfigError:
         return []
     return [each for each in (place.candidate() for place in places) if each is not None]
-
-
-INDEX = "index.html"
 
 
 def write_site(

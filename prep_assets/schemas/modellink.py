@@ -20,6 +20,8 @@ _ALPACA = (
     "\n\n### Instruction:\n{instruction}\n\n{given}### Response: ASSISTANT: {response}"
 )
 _STACK_OVERFLOW = "In python, {title}\n### Question:\n{question}\n### Response:\n{answer}\n"
+REFERENCE = "reference"
+"""The verifier of handlers that store a reference answer and leave it to the trainer how to compare."""
 
 
 @schema("AlpacaPretrainHandler", gives=Sample, example={"instruction": "Add 2 and 2.", "input": "", "output": "4"})
@@ -68,10 +70,6 @@ def sharegpt_pretrain_handler() -> Convert:
         return document(needed("".join(texts), "empty_text", "conversations"))
 
     return convert
-
-
-REFERENCE = "reference"
-"""The verifier of handlers that store a reference answer and leave it to the trainer how to compare."""
 
 
 @schema("R1AlpacaStyleInstructionHandler", gives=Prompt, example={"instruction": "What is 12 * 12?", "input": "", "output": "144"})

@@ -17,6 +17,14 @@ from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
 
 EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
+TRAIN, MASK, ROLE, VALUE = "train", "mask", "$role", "value"
+ACTIONS = (TRAIN, MASK, ROLE, VALUE)
+WEIGHTS = {TRAIN: 1.0, MASK: 0.0}
+"""Loss weights of actions; ``$role`` leaves it to the mask policy."""
+SECTION_KEYS = ("field", "action", "template", "add_special_tokens")
+SOURCE_KEYS = ("sections", "list_field", "mask_key")
+SOURCES = (("chosen", "rejected"), ("prompts", "responses", "rewards"))
+CHAT = ({"field": "messages", "action": ROLE, "template": True},)
 
 
 @schema("sections", gives=Sample | Pair | Group, example=EXAMPLE)
@@ -136,17 +144,6 @@ def _require_length(turns: Sequence[Turn], min_chars: int, max_chars: int | None
         if length < min_chars or (max_chars is not None and length > max_chars):
             reason = "too_short" if length < min_chars else "too_long"
             raise Refused(reason, f"a section has {length} characters; min_chars is {min_chars}, max_chars is {max_chars}")
-
-
-TRAIN, MASK, ROLE, VALUE = "train", "mask", "$role", "value"
-ACTIONS = (TRAIN, MASK, ROLE, VALUE)
-WEIGHTS = {TRAIN: 1.0, MASK: 0.0}
-"""Loss weights of actions; ``$role`` leaves it to the mask policy."""
-SECTION_KEYS = ("field", "action", "template", "add_special_tokens")
-SOURCE_KEYS = ("sections", "list_field", "mask_key")
-SOURCES = (("chosen", "rejected"), ("prompts", "responses", "rewards"))
-
-CHAT = ({"field": "messages", "action": ROLE, "template": True},)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ EXAMPLE = {
     "score_chosen": 9.0,
     "score_rejected": 2.0,
 }
+BEST_SCORE, BAD_RATING = 10.0, 2.0
 
 
 @schema("ultrafeedback", gives=Pair, example=EXAMPLE)
@@ -102,9 +103,6 @@ def _require_scores(row: Mapping[str, Any], scores: Mapping[str, float], answers
             raise Refused("score_contradicts", f"{key!r} is {said}, and the completion with this text scores {score:g}")
     if own[0] is not None and own[1] is not None and own[0] < own[1]:
         raise Refused("score_contradicts", f"the chosen answer scores {own[0]:g}, the rejected one {own[1]:g}")
-
-
-BEST_SCORE, BAD_RATING = 10.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ F = TypeVar("F", bound=Family)
 DEFAULT = "__default__"
 """The domain of rows that hold nothing there, as AstrAI calls it."""
 MADE = {"domains": None, "max_domains": Domain.model_fields["max_domains"].default}
+LONGEST = 1000
+"""Characters of a value that names a domain."""
 
 
 def with_found_domains(workspace: Workspace, family: F, where: str) -> F:
@@ -104,8 +106,6 @@ def _refuse_same_name(name: str, found: Mapping[str, Domain]) -> None:
 
 Counts = Mapping[str, int]
 """Value → how many rows hold it."""
-LONGEST = 1000
-"""Characters of a value that names a domain."""
 
 
 def values_of(workspace: Workspace, domain: Domain, taken: Collection[str]) -> Mapping[str, Counts] | None:

@@ -23,6 +23,8 @@ from prep_assets.proofs.pairs import check_pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.tokens import TokenStore
 
+NAME = "merged"
+
 
 def pair_trials(store: Store) -> list[Trial]:
     """Corruptions of pairs."""
@@ -71,9 +73,6 @@ def _gold(line: Line) -> Fraction | None:
     """The gold that the row of a line gives."""
     gold = (line.made or {}).get("gold")
     return Fraction(repr(gold)) if isinstance(gold, float) else None
-
-
-NAME = "merged"
 
 
 def merged_line_trials(store: Store) -> list[Trial]:

@@ -23,6 +23,8 @@ from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, USER, Pair, PlainChat, Sample, Turn
 from prep_assets.stores.lines import LinesWriter
 
+UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
+
 
 def preference_row(example: object, form: RowForm) -> Columns:
     """The row of a pair, or of a sample with a label.
@@ -87,9 +89,6 @@ def _weighted(turn: Turn, weight: float | None) -> Turn:
     if all(region.loss_weight == weight for region in turn.regions):
         return turn
     return replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions))
-
-
-UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
 
 
 @dataclass(slots=True)

@@ -40,6 +40,9 @@ Features = tuple[str, ...]
 Table = npt.NDArray[np.int32]
 Samples = Iterator[tuple[Table, Mapping[str, Any]]]
 PREFERENCE = tuple(f"{side}_{name}" for side in ("chosen", "rejected") for name in FEATURES)
+MULTIMODAL = ("text_input_ids", "loss_mask", "labels", "key_padding_mask", "token_modality_idx")
+NO_PATH = "None"
+"""What the Model Zoo writes where a sample has fewer images than its most."""
 
 
 @exporter(
@@ -157,11 +160,6 @@ def spans_and_positions(block: Block, width: int) -> Table:
     """int32[R, 2, width]: attention spans and position ids of the inputs, 0 in the padding."""
     extra = [block.padded(values, width + 1, 0)[:, :-1] for values in (_spans(block), block.position_ids)]
     return np.stack([np.where(_inputs(block, width), values, 0) for values in extra], axis=1).astype(np.int32)
-
-
-MULTIMODAL = ("text_input_ids", "loss_mask", "labels", "key_padding_mask", "token_modality_idx")
-NO_PATH = "None"
-"""What the Model Zoo writes where a sample has fewer images than its most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from prep_assets.tokenization.sentences import STARTS
 
 SMALL_VOCABULARY = 65_500
 """Below this size Megatron stores tokens in 16 bits."""
+CODES = {"int32": 4, "uint16": 8}
 
 
 @exporter(
@@ -130,9 +131,6 @@ def _pairs(source: Pairs) -> Iterator[tuple[int, Sequences]]:
     for chosen, rejected in sides(source):
         blocks = (chosen.tokens, chosen), (chosen.labels, chosen), (rejected.tokens, rejected), (rejected.labels, rejected)
         yield chosen.done, {key: (values, block.row_lengths, None) for key, (values, block) in zip(_KEYS["pairs"], blocks, strict=True)}
-
-
-CODES = {"int32": 4, "uint16": 8}
 
 
 class IndexedWriter:
