@@ -101,7 +101,7 @@ def test_a_render_is_cut_at_the_templates_control_tokens(shipped: Vocabulary, te
         else:
             wanted += reference.encode([part]).ids.tolist() if is_typed else plain(shipped, part)
     found = list(expected_ids(rows, shipped, reference))
-    assert [each.tolist() for each in found] == [wanted, wanted] and all(each.dtype == np.int64 for each in found)
+    assert [each.tolist() for each in found] == [wanted, wanted] and all(each.dtype == np.uint32 for each in found)
 
 
 class Noting:
