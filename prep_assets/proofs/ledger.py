@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -157,8 +157,8 @@ class Ledger:
                 self._stored(block, i, stored, int(at[i]), names, held_out_files[block.file], content)
             reasons = {i: self.refusals.reason(int(claims.which[found[i]])) for i in np.flatnonzero(refused).tolist()}
             self._refused(block, reasons, names, again)
-            for i, payload in enumerate(block.payloads if seen is not None else ()):
-                if seen is not None and payload is not None and block.fates[i] == GOOD and not reasons.get(i, "").startswith("schema/"):
+            if seen is not None:
+                for payload in _read(block, reasons):
                     seen(payload)
         if matched != len(np.unique(stored.place)):
             self._fault(
@@ -238,3 +238,11 @@ def _find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_
 def _identity(names: Sequence[str], place: int) -> str:
     file, row = place >> 40, place & ((1 << 40) - 1)
     return f"{names[file] if file < len(names) else f'file {file}'}:{row}"
+
+
+def _read(block: Selected, reasons: Mapping[int, str]) -> Iterator[Mapping[str, Any]]:
+    """Fields of the rows that are sound, and that their schema did not refuse."""
+    refused = {i for i, reason in reasons.items() if reason.startswith("schema/")}
+    for i, payload in enumerate(block.payloads):
+        if payload is not None and block.fates[i] == GOOD and i not in refused:
+            yield payload

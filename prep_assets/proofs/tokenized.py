@@ -31,6 +31,9 @@ NLG = {"context_key": "prompt_ids_key", "completion_key": "completion_ids_key"}
 """Options of Cerebras' hook → those of ``tokenized``."""
 
 
+NO_TURNS = Derived("", (), (), 0, ())
+
+
 def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[int], list[float]] | None:
     """Ids and weights that a row says; `None` where it is read by a schema of the user's own."""
     if schema == "nlg_read_hook":
@@ -78,17 +81,16 @@ def left_of_tokenized(sample: Sample, truncation: Truncation, derive: Callable[[
     """
     assert sample.tokenized is not None
     found = sample.tokenized
-    ids, weights = np.array(found.ids, np.int64), np.array(found.weights, np.float32)
+    ids, weights = np.fromiter(found.ids, np.int64), np.fromiter(found.weights, np.float32)
     if sample.turns:
         _compare(ids, ids_of(derive(sample), vocabulary), "messages")
     if found.text is not None and not any(np.array_equal(ids, each) for each in _readings(found.text, vocabulary)):
         raise CheckFailed(f"the text of the row has other ids than the {len(ids)} that it brings")
     whole = len(ids)
-    if truncation.limit is not None and whole > truncation.limit:
+    if truncation.limit is not None:
         kept = slice(-truncation.limit, None) if truncation.mode == "start" else slice(truncation.limit)
         ids, weights = ids[kept], weights[kept]
-    nothing = Derived("", (), (), 0, ())
-    return Left(nothing, _stretches(ids, weights, vocabulary), ids, "none", weights, whole - len(ids))
+    return Left(NO_TURNS, _stretches(ids, weights, vocabulary), ids, "none", weights, whole - len(ids))
 
 
 def _readings(text: str, vocabulary: Vocabulary) -> list[list[int]]:

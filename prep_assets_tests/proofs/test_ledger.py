@@ -258,3 +258,17 @@ def test_it_is_told_of_each_row_that_its_schema_read() -> None:
     ledger = Ledger(Refusals(refused), 0.0)
     ledger.domain(rows, stored((0, 2, False, 0), (0, 5, False, 0)), NAMES, (False, False), content, again, seen.append)
     assert ledger.verdict().passed and seen == [rows[0].payloads[at] for at in (0, 2, 5)]
+
+
+def test_rows_whose_fields_were_read_are_shown() -> None:
+    """Those that are sound by a second reading, and that their schema did not refuse; of each domain."""
+    ledger = Ledger(Refusals([("a.jsonl:1", "schema/x"), ("a.jsonl:3", "render/y"), ("b.jsonl:0", "deduplicate/duplicate")]), 0.0)
+    shown: list[Any] = []
+    blocks = [block(0, [0, 1, 3]), block(1, [0, 1, 2], ["duplicate", "unreadable", "good"])]
+    held = stored((0, 0, False, 0), (1, 2, False, 0))
+    reasons = {1: "schema/x", 3: "render/y"}
+    ledger.domain(blocks, held, NAMES, (False, False), content, lambda file, rows, payloads: [reasons[row] for row in rows], shown.append)
+    assert shown == [{"row": 0}, {"row": 3}, {"row": 2}]
+    ledger.domain([block(0, [5])], stored((0, 5, False, 0)), NAMES, (False, False), content, NOTHING, shown.append)
+    assert shown[3:] == [{"row": 5}]
+    assert (ledger.numbers["rows_refused"], ledger.numbers["duplicates"], ledger.numbers["rows_stored"]) == (3, 1, 3)

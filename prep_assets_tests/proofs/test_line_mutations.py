@@ -149,3 +149,10 @@ def test_the_factories() -> None:
     assert found is not None and found[1].stored["chosen"][0]["content"][0] == {"type": "text", "text": "four", "loss_weight": 0.125}
     assert halved([line("a", chosen=[{"role": "assistant", "content": "plain"}])], 0) is None and halved(PAIRS, 0) is None
     assert kit._with(GOLDS, 0, {"gold": 2}) is not None and kit._with(GOLDS, 0, {"gold": 2.0}) is None
+    unweighted = kit._reweighed(lambda _: None)(PAIRS, 1)
+    assert unweighted is not None and unweighted[1].stored["chosen"] == LOST
+    texts = [line("a", query="q", negatives=["x"]), line("b", query="r", negatives=[])]
+    changed = kit._side("negatives", lambda side, stored: [*side, stored["query"]])
+    both = changed(texts, 0)
+    assert both is not None and [each.stored["negatives"] for each in both] == [["x", "q"], []]
+    assert changed(texts, 1) is None and changed(PAIRS, 0) is None

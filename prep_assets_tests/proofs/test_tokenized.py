@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from prep_assets.errors import CheckFailed
@@ -32,6 +34,8 @@ CHATML = "<|im_start|>user\nHi<|im_end|>\n"
         ({"input_ids": [1, 2, 3], "labels": [-100, 3, -100]}, {"shifted": True}, [1, 2, 3], [0, 0, 1]),
         ({"input_ids": [1, 2], "loss_mask": [1, 0]}, {"shifted": True}, [1, 2], [0, 1]),
         ({"input_ids": [1, 2], "loss_mask": [1, 1]}, {"shifted": True}, [1, 2], [0, 1]),
+        ({"input_ids": [1, 2], "prompt_ids": [3], "completion_ids": [4]}, {}, [1, 2], [1, 1]),
+        ({"input_ids": [1, 2, 3], "loss_mask": [0, 1]}, {}, [1, 2, 3], [0, 0, 1]),
         ({"a": [1, 2], "attention_mask": [0, 1]}, {"ids_key": "a", "mask_keys": ["attention_mask"]}, [1, 2], [0, 1]),
     ],
 )
@@ -64,6 +68,8 @@ def test_what_is_trained_is_what_the_stretches_decode_to() -> None:
     assert left.expected == (Expected(VOCABULARY.decode(ids[:1]), 1.0), Expected(VOCABULARY.decode(ids[2:]), 0.5))
     assert left.ids is not None and left.weights is not None and left.cut == "none"
     assert (left.ids.tolist(), left.weights.tolist()) == (ids, weights)
+    assert (left.ids.dtype, left.weights.dtype) == (np.int64, np.float32)
+    assert left.derived == Derived("", (), (), 0, ()) and left.taken == 0
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("start", slice(-3, None)), ("end", slice(3)), ("drop", slice(3))])
@@ -71,7 +77,7 @@ def test_a_part_is_left(mode: str, kept: slice) -> None:
     ids = list(range(100, 105))
     left = left_of_tokenized(sample(ids, [1.0] * 5), Truncation(mode, 3), nothing, VOCABULARY)
     assert left.ids is not None and left.weights is not None
-    assert (left.ids.tolist(), left.weights.tolist()) == (ids[kept], [1.0] * 3)
+    assert (left.ids.tolist(), left.weights.tolist(), left.taken) == (ids[kept], [1.0] * 3, 2)
     whole = left_of_tokenized(sample(ids, [1.0] * 5), Truncation(mode, 5), nothing, VOCABULARY)
     assert whole.ids is not None and whole.ids.tolist() == ids
 
@@ -80,7 +86,8 @@ def test_text_and_messages_must_have_the_ids_of_the_row() -> None:
     ids = ids_of(CHATML)
     controls = [(0, 12), (19, 29)]
 
-    def chat(_: Sample) -> Derived:
+    def chat(given: Sample) -> Derived:
+        assert given.turns == (said,)
         return Derived(CHATML, (), tuple(controls), 0, ())
 
     said = turn("user", "Hi")
@@ -91,3 +98,16 @@ def test_text_and_messages_must_have_the_ids_of_the_row() -> None:
         CheckFailed, match=f"the messages of the row have {len(ids)} ids, which differ from the {len(ids) - 1} that it brings"
     ):
         left_of_tokenized(sample(ids[1:], [1.0] * (len(ids) - 1), None, said), Truncation(), chat, VOCABULARY)
+
+
+def test_a_text_may_have_the_tokens_that_the_tokenizer_writes_around_one() -> None:
+    def encode(text: str, *, add_special_tokens: bool) -> Any:
+        return SimpleNamespace(ids=[7] * add_special_tokens + list(map(ord, text)))
+
+    words: Any = SimpleNamespace(backend=SimpleNamespace(encode=encode), decode=lambda ids: "".join(map(chr, ids)))
+    for ids in ([97, 98], [7, 97, 98]):
+        left = left_of_tokenized(sample(ids, [1.0] * len(ids), "ab"), Truncation(), nothing, words)
+        assert left.ids is not None and left.ids.tolist() == ids
+    assert words.backend.encode_special_tokens is False
+    with pytest.raises(CheckFailed):
+        left_of_tokenized(sample([7, 7, 97], [1.0] * 3, "a"), Truncation(), nothing, words)
