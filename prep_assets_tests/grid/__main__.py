@@ -18,9 +18,9 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from functools import cache
+from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
@@ -63,27 +63,24 @@ def unit(real_data: Path, which: Unit, most: int) -> Found:
 
 
 def run(real_data: Path, file: Path, rows: int, fewer: int, processes: int, seconds: float) -> list[Found]:
-    """Carry out the units that are not in the file yet, for so many seconds; all that are in it then."""
+    """Carry out the units that are not in the file yet, for so many seconds; all that are in it then. What is under way at the end is left out."""
     done = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     known = {tuple(found["unit"]) for found in done}
-    left = [which for which in units(real_data) if which not in known]
+    tasks = [(real_data, which, rows if which[1] else fewer) for which in units(real_data) if which not in known]
     end = time.monotonic() + seconds
-    with ProcessPoolExecutor(processes) as pool, file.open("a", encoding="utf-8") as out:
-        running = set()
-        while left or running:
-            while left and len(running) < processes and time.monotonic() < end:
-                running.add(pool.submit(unit, real_data, left[0], rows if left[0][1] else fewer))
-                left.pop(0)
-            if not running:
+    with Pool(processes) as pool, file.open("a", encoding="utf-8") as out:
+        for found in pool.imap_unordered(_unit, tasks):
+            done.append(found)
+            out.write(json.dumps(found, ensure_ascii=False) + "\n")
+            out.flush()
+            print(_line(found), flush=True)
+            if time.monotonic() > end:
                 break
-            ready, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in ready:
-                found = future.result()
-                done.append(found)
-                out.write(json.dumps(found, ensure_ascii=False) + "\n")
-                out.flush()
-                print(_line(found), flush=True)
     return done
+
+
+def _unit(task: tuple[Path, Unit, int]) -> Found:
+    return unit(*task)
 
 
 def _line(found: Found) -> str:
@@ -179,7 +176,7 @@ def main() -> int:
     read.add_argument("--rows", type=int, default=200, help="rows of each data set with shipped templates")
     read.add_argument("--fewer", type=int, default=8, help="rows of each data set with TRL's templates")
     read.add_argument("--processes", type=int, default=2)
-    read.add_argument("--seconds", type=float, default=float("inf"), help="begin no further unit after so many seconds")
+    read.add_argument("--seconds", type=float, default=float("inf"), help="end after so many seconds; what is under way is lost")
     read.add_argument("--seed", type=int, default=0, help="which refused rows are shown")
     read.add_argument(
         "--out", type=Path, default=Path(tempfile.gettempdir()) / "prep-assets-grid", help="folder of finished units and of refusals.md"
