@@ -19,6 +19,7 @@ from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.mirror import bucket_of, local_root
 from prep_assets.stores.published import Place, Published
+from prep_assets.stores.shelf import Pointers
 from prep_assets.workers.count import Workers, worker_count
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Workspace:
         workers: how many processes work at a time, whatever the families say; `None`: what they say.
         pool: where work in shards is done on this machine; `None`: in this process.
         same: hashes that configuration and tokenizer of the family worked on must have; empty in the process that plans.
+        glanced: the stores that were read, where each is read once.
         looks: whether it looks at source files to find domains (``domains: auto``); false: it takes those that were found last.
     """
 
@@ -64,6 +66,7 @@ class Workspace:
     pool: Pool | None = field(default=None, compare=False)
     same: Mapping[str, str] = field(default_factory=dict)
     looks: bool = True
+    glanced: dict[tuple[str, str], Published | None] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "configs", Path(self.configs))
@@ -173,9 +176,19 @@ class Workspace:
         """Where an asset's store is."""
         return Place(self.stores, asset, partition)
 
-    def published(self, asset: str, partition: str = "") -> Published | None:
-        """An asset's current store."""
-        return self.place(asset, partition).current()
+    def at_a_glance(self) -> Workspace:
+        """This workspace for a look at many stores while nothing is built: each is read once."""
+        made = replace(self, glanced={})
+        made._families.update(self._families)
+        return made
+
+    def published(self, asset: str, partition: str = "", pointers: Pointers | None = None) -> Published | None:
+        """An asset's current store. `pointers`: of its place, where they were just read."""
+        if self.glanced is None:
+            return self.place(asset, partition).current(pointers)
+        if (asset, partition) not in self.glanced:
+            self.glanced[asset, partition] = self.place(asset, partition).current(pointers)
+        return self.glanced[asset, partition]
 
     def content(self, asset: str, partition: str = "") -> str | None:
         """The content hash of an asset's current store; `None` where it has none."""

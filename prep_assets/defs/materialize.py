@@ -14,7 +14,7 @@ from prep_assets.defs.domains import register
 from prep_assets.defs.gone import close_gone, sign
 from prep_assets.defs.metadata import data_version, store_metadata
 from prep_assets.defs.options import chosen, publishes
-from prep_assets.defs.provenance import evaluations, materialization
+from prep_assets.defs.provenance import UNRECORDED, evaluations, known_versions, materialization
 from prep_assets.defs.site import Site
 from prep_assets.engine import plan, run
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
@@ -23,6 +23,7 @@ from prep_assets.engine.running import check
 from prep_assets.engine.tally import Tally
 from prep_assets.errors import PrepAssetsError, SourceUnavailable
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.published import Published
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
@@ -47,12 +48,16 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
         return
     workspace = workspace.overriding(asset.family, chosen(config))
     recheck = not any(tag in context.run.tags for tag in NOBODY_WAITS)
-    record = _Record(context, site, workspace, asset, partitions)
+    planned = context.op_execution_context.selected_asset_check_keys
+    known = {} if recheck or planned else known_versions(context.instance, site, workspace, asset, partitions)
+    record = _Record(context, site, workspace, asset, partitions, known)
     try:
         steps = plan(workspace, [(asset, partition) for partition in partitions])
         tally = Tally()
         for event in run(workspace, steps, recheck=recheck, publish=publishes(config)):
             tally.add(event)
+            if record.leaves(event):
+                continue
             _log(context, event)
             yield from record.events(event)
     except PrepAssetsError as error:
@@ -60,6 +65,8 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
         raise _ending(asset, str(error), isinstance(error, SourceUnavailable)) from None
     if str(tally):
         context.log.info(str(tally))
+    if record.untouched:
+        context.log.info(f"{asset.name}: {record.untouched:,} of {len(partitions):,} stores are as they were, and as they are recorded")
     yield from record.end()
     if record.reasons:
         raise _ending(asset, "\n".join(record.reasons), record.passing)
@@ -119,17 +126,36 @@ def _ending(asset: Asset, text: str, passing: bool) -> Exception:
 class _Record:
     """Turns events of the engine into events of Dagster.
 
-    Dagster records the output of a step by itself, with one data version for all partitions of a range. So where there are several,
-    each partition is recorded once more with a version of its own, which is then its latest.
+    Dagster would record the output of a step by itself, with one data version for all partitions of a range. So where there are several, the output
+    says nothing, and each partition is recorded with a version of its own. One that Dagster knows as it is, by its data version, is not recorded
+    again: the history of a thousand domains does not grow in nights in which nothing happens.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext, site: Site, workspace: Workspace, asset: Asset, partitions: list[str]) -> None:
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        site: Site,
+        workspace: Workspace,
+        asset: Asset,
+        partitions: list[str],
+        known: Mapping[str, str] | None = None,
+    ) -> None:
         self._context, self._site, self._workspace, self._asset = context, site, workspace, asset
-        self._partitions = partitions
+        self._partitions, self._known = partitions, known or {}
         self._accepted: list[Accepted] = []
         self._seen: set[tuple[str, str]] = set()
+        self.untouched = 0
         self.reasons: list[str] = []
         self.passing = False
+
+    def leaves(self, event: Event) -> bool:
+        """Whether an event says of a store that it is as Dagster knows it; it is counted."""
+        same = isinstance(event, Accepted) and not (event.draft or event.step.why) and self._known_is(event.step, event.published)
+        self.untouched += same
+        return same
+
+    def _known_is(self, step: Step, published: Published) -> bool:
+        return step.asset is self._asset and self._known.get(step.partition) == data_version(published)
 
     def events(self, event: Event) -> Iterator[Any]:
         match event:
@@ -148,23 +174,19 @@ class _Record:
                 pass
 
     def end(self) -> Iterator[Any]:
-        """Record what was asked for. Nothing is recorded of an asset of which a partition was refused but each partition that was not."""
-        if self.reasons or len(self._partitions) > 1:
-            recorded = [self._materialization(event) for event in self._accepted]
-            if recorded and not self.reasons:
-                for each in recorded:
-                    self._context.add_asset_metadata(each.metadata, asset_key=each.asset_key, partition_key=each.partition)
-                yield dg.MaterializeResult(asset_key=self._site.key(self._asset.name))
-            yield from recorded
-        elif self._accepted:
+        """Record what was asked for. Where a partition was refused there is no output, so that what is downstream waits."""
+        key = self._site.key(self._asset.name)
+        if len(self._partitions) == 1 and self._accepted and not self.reasons:
             event = self._accepted[0]
             # what the asset was made from may have been built by this very step, after Dagster noted the versions of its inputs
             self._context.get_step_execution_context().fetch_external_input_asset_version_info()
             yield dg.MaterializeResult(
-                asset_key=self._site.key(self._asset.name),
-                metadata=self._metadata(event),
-                data_version=dg.DataVersion(data_version(event.published)),
+                asset_key=key, metadata=self._metadata(event), data_version=dg.DataVersion(data_version(event.published))
             )
+        else:
+            if (self._accepted or self.untouched) and not self.reasons:
+                yield dg.Output(None, self._context.assets_def.get_output_name_for_asset_key(key), metadata=UNRECORDED)
+            yield from map(self._materialization, self._accepted)
         for event in self._accepted:
             yield from self.checks(event.step, event.verdicts)
         yield from self.unchanged()
@@ -172,8 +194,10 @@ class _Record:
     def unchanged(self) -> Iterator[dg.AssetCheckEvaluation]:
         """What is known of the stores that this run was to check and did not touch.
 
-        Dagster plans checks when a run starts, and takes one that says nothing for failed: what is downstream would wait for no reason.
+        Where Dagster planned checks when the run started, it takes one that says nothing for failed: what is downstream would wait for no reason.
         """
+        if not self._context.op_execution_context.selected_asset_check_keys:
+            return
         for partition in self._partitions:
             place = self._workspace.place(self._asset.name, partition)
             if (self._asset.name, partition) in self._seen or not place.exists:

@@ -7,16 +7,21 @@ its own, and stores that were built outside Dagster. So the tags are written her
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-# it has no public name
+# these have no public names
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from prep_assets.assets.graph import EVERY
+from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import FAMILIES
 from prep_assets.defs.check_metadata import check_metadata
 from prep_assets.defs.metadata import data_version
 from prep_assets.defs.site import Site
@@ -26,6 +31,8 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published
 
 SHOWN_SUMMARY = 2000
+UNRECORDED = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
+"""Metadata of an output for which Dagster records no materialization."""
 
 
 def materialization(
@@ -58,6 +65,36 @@ def evaluations(
             partition=step.partition or None,
             target_materialization_data=target,
         )
+
+
+def known_versions(
+    instance: dg.DagsterInstance, site: Site, workspace: Workspace, asset: Asset, partitions: Sequence[str]
+) -> dict[str, str]:
+    """Partition → data version, of those stores that Dagster knows to be made by this code, and every check of which it knows to hold.
+
+    Where the UI is to show that no run came for hours, one partition is left out, so that each run is seen.
+    """
+    if workspace.family(FAMILIES[asset.family]).refresh.fresh_for is not None:
+        partitions = partitions[1:]
+    if not partitions or not asset.checks:
+        return {}
+    key = site.key(asset.name)
+    holding, latest = Counter[str](), dict[str, int]()
+    checks = [dg.AssetCheckKey(key, check.name) for check in asset.checks]
+    for info in instance.event_log_storage.get_asset_check_partition_info(checks, None, partitions if asset.partitioned else None):
+        partition, storage_id = info.partition_key or "", info.latest_materialization_storage_id
+        if info.latest_execution_status is AssetCheckExecutionRecordStatus.SUCCEEDED and info.is_current and storage_id is not None:
+            holding[partition] += 1
+            latest[partition] = storage_id
+    ids = [latest[partition] for partition in partitions if holding[partition] == len(checks)]
+    if not ids:
+        return {}
+    code, found = code_version(workspace.plain, asset), dict[str, str]()
+    for record in instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=key, storage_ids=ids), limit=len(ids)).records:
+        tags = (record.asset_materialization.tags if record.asset_materialization else None) or {}
+        if tags.get("dagster/code_version") == code:
+            found[record.partition_key or ""] = tags.get("dagster/data_version", "")
+    return found
 
 
 def checked_materialization(

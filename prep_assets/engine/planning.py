@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.graph import upstream_of
@@ -11,7 +11,7 @@ from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.overrides import check_overrides
-from prep_assets.engine.standing import Look, State
+from prep_assets.engine.standing import Look, Standing, State
 from prep_assets.errors import ConfigError
 
 Store = tuple[Asset, str]
@@ -29,6 +29,7 @@ class Step:
         why: the reason to build it; empty where nothing needs to be done.
         asked: whether it was asked for; the others are what those are made from.
         again: whether it is built anew even where it is sound.
+        standing: what was found when it was looked at.
     """
 
     asset: Asset
@@ -37,6 +38,7 @@ class Step:
     why: str
     asked: bool
     again: bool = False
+    standing: Standing | None = field(default=None, compare=False, repr=False)
 
     @property
     def label(self) -> str:
@@ -94,7 +96,7 @@ def _add(
         if own
         else ""
     )
-    found[key] = Step(asset, partition, standing.state, why, key in asked, forced or standing.state == "failed")
+    found[key] = Step(asset, partition, standing.state, why, key in asked, forced or standing.state == "failed", standing)
 
 
 def _check_on_missing(workspace: Workspace, steps: list[Step]) -> None:

@@ -75,8 +75,8 @@ class _Worker:
         verdicts: dict[str, Verdict] = {}
         published: Published | None = None
         try:
-            if not step.why and not self._recheck and (current := workspace.published(step.asset.name, step.partition)):
-                yield Accepted(step, _reused(current), {name: Verdict(*result) for name, result in (current.results or {}).items()})
+            if not step.why and not self._recheck and step.standing and (current := step.standing.published):
+                yield Accepted(step, _reused(current), {name: Verdict(*result) for name, result in step.standing.results.items()})
                 return
             yield Started(step)
             if step.why:

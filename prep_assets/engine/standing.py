@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,7 +12,8 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import StoreError
 from prep_assets.stores.checked import Result
 from prep_assets.stores.manifest import build_key, differences
-from prep_assets.stores.published import Place, Published
+from prep_assets.stores.published import Published
+from prep_assets.stores.shelf import Pointers
 
 State = Literal["missing", "broken", "stale", "failed", "unchecked", "current"]
 """``missing``: never built. ``broken``: its manifest cannot be read. ``stale``: its recipe, or what it is made from, has changed.
@@ -36,6 +37,7 @@ class Standing:
         failed: the checks of the published store that do not hold.
         candidate: a newer store that is not published, and the checks that it fails.
         draft: the store that a run with options of its own made last.
+        results: what each check of the published store said when it last ran.
     """
 
     state: State
@@ -46,6 +48,7 @@ class Standing:
     failed: Mapping[str, Result] = field(default_factory=dict)
     candidate: Published | None = None
     draft: Published | None = None
+    results: Mapping[str, Result] = field(default_factory=dict)
 
     @property
     def refused(self) -> Mapping[str, Result]:
@@ -60,7 +63,10 @@ def state(workspace: Workspace, asset: Asset, partition: str = "") -> State:
 
 def failures(published: Published | None) -> Mapping[str, Result]:
     """What the checks that a store failed said when they last ran."""
-    results = (published.results if published else None) or {}
+    return _failed((published.results if published else None) or {})
+
+
+def _failed(results: Mapping[str, Result]) -> Mapping[str, Result]:
     return {name: result for name, result in results.items() if not result.passed}
 
 
@@ -68,7 +74,7 @@ class Look:
     """One look at the stores of a workspace, as the configuration files ask for them. Each store is looked at once."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace.plain
+        self._workspace = workspace.plain.at_a_glance()
         self._seen: dict[tuple[str, str], Standing] = {}
 
     def at(self, asset: Asset, partition: str) -> Standing:
@@ -84,33 +90,35 @@ class Look:
 
     def _look(self, asset: Asset, partition: str) -> Standing:
         place = self._workspace.place(asset.name, partition)
+        pointers = place.pointers
+        candidate, draft = _pointed(place.candidate, pointers), _pointed(place.draft, pointers)
         try:
-            published = place.current()
+            published = self._workspace.published(asset.name, partition, pointers)
         except StoreError as error:
-            return Standing("broken", str(error), candidate=_pointed(place, "candidate"), draft=_pointed(place, "draft"))
-        candidate, draft = _pointed(place, "candidate"), _pointed(place, "draft")
+            return Standing("broken", str(error), candidate=candidate, draft=draft)
         if published is None:
             return Standing("missing", "no store yet", candidate=candidate, draft=draft)
         above = {
             self._workspace.place(each.name, key).label: self.at(each, key) for each, key in upstream_of(self._workspace, asset, partition)
         }
         behind = [f"{label} is {standing.state}" for label, standing in above.items() if standing.state != "current"]
+        results = published.results or {}
         if behind:
             why = behind[0] + (f", and {len(behind) - 1} more" if len(behind) > 1 else "")
-            return Standing("stale", why, published, (), (), failures(published), candidate, draft)
+            return Standing("stale", why, published, (), (), _failed(results), candidate, draft, results)
         recipe = asset.recipe(self._workspace, partition)
-        now, why = _state(asset, published, recipe)
+        now, why = _state(asset, published, recipe, results)
         overrides = _overrides(published, recipe) if now != "stale" else ()
         inherited = tuple(f"{label}: {each}" for label, standing in above.items() for each in (*standing.overrides, *standing.inherited))
-        return Standing(now, why, published, overrides, inherited, failures(published), candidate, draft)
+        return Standing(now, why, published, overrides, inherited, _failed(results), candidate, draft, results)
 
 
-def _state(asset: Asset, published: Published, recipe: Mapping[str, Any]) -> tuple[State, str]:
+def _state(asset: Asset, published: Published, recipe: Mapping[str, Any], results: Mapping[str, Result]) -> tuple[State, str]:
     if published.manifest.config_key != build_key(recipe):
         return "stale", _changed(differences(published.manifest.recipe, recipe))
-    if failed := failures(published):
+    if failed := _failed(results):
         return "failed", f"fails {', '.join(failed)}"
-    unseen = [check.name for check in asset.checks if check.name not in (published.results or {})]
+    unseen = [check.name for check in asset.checks if check.name not in results]
     return ("unchecked", f"not checked yet: {', '.join(unseen)}") if unseen else ("current", "")
 
 
@@ -126,8 +134,8 @@ def _changed(keys: tuple[str, ...]) -> str:
     return f"changed: {', '.join(keys[:SHOWN])}{more}"
 
 
-def _pointed(place: Place, name: Literal["candidate", "draft"]) -> Published | None:
+def _pointed(look: Callable[[Pointers], Published | None], pointers: Pointers) -> Published | None:
     try:
-        return place.candidate() if name == "candidate" else place.draft()
+        return look(pointers)
     except StoreError:
         return None

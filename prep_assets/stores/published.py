@@ -26,7 +26,7 @@ from prep_assets.stores.disk_shelf import DiskShelf
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.mirror import bucket_of
 from prep_assets.stores.objects import Unanswered
-from prep_assets.stores.shelf import Shelf
+from prep_assets.stores.shelf import Pointers, Shelf
 from prep_assets.stores.version import Published
 from prep_assets.stores.version_folders import drop_shards, of_key
 
@@ -61,21 +61,27 @@ class Place:
         """Where its versions are kept."""
         return shelf_of(self.directory)
 
-    def current(self) -> Published | None:
-        """The published store, or `None` where there is none."""
-        return self._pointed("current")
+    @property
+    def pointers(self) -> Pointers:
+        """The versions that have a name of their own."""
+        return self.shelf.pointers()
 
-    def candidate(self) -> Published | None:
+    def current(self, seen: Pointers | None = None) -> Published | None:
+        """The published store, or `None` where there is none. `seen`: the pointers, where they were just read."""
+        return self._pointed("current", seen)
+
+    def candidate(self, seen: Pointers | None = None) -> Published | None:
         """The store that is proposed and not accepted, or `None` where there is none."""
-        return self._pointed("candidate")
+        return self._pointed("candidate", seen)
 
-    def draft(self) -> Published | None:
+    def draft(self, seen: Pointers | None = None) -> Published | None:
         """The store that a run with options of its own made last, or `None` where there is none."""
-        return self._pointed("draft")
+        return self._pointed("draft", seen)
 
-    def _pointed(self, name: str) -> Published | None:
+    def _pointed(self, name: str, pointers: Pointers | None) -> Published | None:
         shelf, seen = self.shelf, ""
-        while version := getattr(shelf.pointers(), name):
+        while version := getattr(pointers or shelf.pointers(), name):
+            pointers = None
             try:
                 published = shelf.published(version)
             except StoreError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import pytest
 from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
 from prep_assets.definitions import defs
+from prep_assets.defs.provenance import known_versions
+from prep_assets.defs.site import Site
 from prep_assets.defs.sources import look
 from prep_assets.records.files import SourceFile, fingerprint
 from prep_assets_tests.assets.workspaces import build, jsonl, minimal, workspace_in
 from prep_assets_tests.defs.conftest import Everything
-from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, evaluations, materializations
+from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, checks_of, evaluations, materializations
 
 Row = dict[str, str]
 
@@ -305,6 +308,52 @@ def test_a_night_without_a_change_writes_nothing(built: Path, instance: dg.Dagst
     names = [name for name, asset in ASSETS.items() if asset.family == "preference"]
     assert all(each.metadata["reused"].value for name in names for each in materializations(instance, name))
     assert sorted(str(path) for path in built.rglob("manifest.json")) == before
+
+
+def night(instance: dg.DagsterInstance, family: str) -> dict[str, int]:
+    """What a night adds to the history: events by kind."""
+    [request] = tick(f"nightly_{family}", instance, datetime(2026, 3, 1, 3, tzinfo=UTC))
+    job = defs.resolve_job_def(defs.resolve_schedule_def(f"nightly_{family}").job_name)
+    result = job.execute_in_process(instance=instance, tags={**request.tags, "dagster/schedule_name": f"nightly_{family}"})
+    assert result.success
+    kinds = Counter(event.event_type_value for event in result.all_events)
+    assert kinds["STEP_SKIPPED"] == 0 and kinds["STEP_SUCCESS"] == kinds["STEP_START"] > 2
+    return {kind: kinds[kind] for kind in ("ASSET_MATERIALIZATION", "ASSET_CHECK_EVALUATION")}
+
+
+def test_a_night_records_what_the_history_does_not_know_and_nothing_else(built: Path, instance: dg.DagsterInstance) -> None:
+    """A thousand domains that stay as they are would add ten thousand events each night."""
+    assets = [asset for asset in ASSETS.values() if asset.family == "preference"]
+    stores = {asset.name: len(DOMAINS["preference"]) if asset.partitioned else 1 for asset in assets}
+    whole = {
+        "ASSET_MATERIALIZATION": sum(stores.values()),
+        "ASSET_CHECK_EVALUATION": sum(len(checks_of(name)) * count for name, count in stores.items()),
+    }
+    nothing = dict.fromkeys(whole, 0)
+    assert [night(instance, "preference") for _ in range(2)] == [whole, nothing]
+
+    # a check of one store that failed meanwhile, as of a store that was gone and is back
+    key = dg.AssetKey("preference_raw")
+    lost = dg.AssetCheckEvaluation(asset_key=key, check_name=checks_of("preference_raw")[0], passed=False, partition="hh")
+    instance.report_runless_asset_event(lost)
+    one = {"ASSET_MATERIALIZATION": 1, "ASSET_CHECK_EVALUATION": len(checks_of("preference_raw"))}
+    assert [night(instance, "preference") for _ in range(2)] == [one, nothing]
+    assert evaluations(instance, "preference_raw", lost.check_name, "hh")[0].passed
+
+    # the code, as Dagster knows it
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(key, partition="hh", tags={"dagster/data_version": "x", "dagster/code_version": "0"})
+    )
+    assert [night(instance, "preference") for _ in range(2)] == [one, nothing]
+
+    # where the UI tells how long ago a run was, each one is seen
+    workspace, site = Workspace.open(), Site()
+    told = workspace.overriding("preference", {"refresh": {"fresh_for": 24}})
+    asked = (ASSETS["preference_raw"], DOMAINS["preference"])
+    assert [list(known_versions(instance, site, each, *asked)) for each in (workspace, told)] == [
+        ["hh", "ultrafeedback"],
+        ["ultrafeedback"],
+    ]
 
 
 def test_a_night_from_nothing_builds_a_whole_family(stores: Path, instance: dg.DagsterInstance) -> None:

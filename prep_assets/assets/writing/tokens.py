@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,21 @@ BLOCK = 1 << 20
 
 def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     """What ids depend on: the tokenizer's content, which of its readings that is, and the version of the reference library."""
-    from importlib.metadata import version
-
     loader = "file" if family.tokenizer_loader == "auto" else family.tokenizer_loader
     vocabulary = workspace.vocabulary(family)
     padded = {} if family.pad_vocab_to is None else {"pad_vocab_to": vocabulary_size(family, vocabulary)}
     # models of words and pieces: a typed control token, or 2, byte, is text, and what they do not know refuses its record
     model = vocabulary.spec["model"]
     pieces = {"pieces": 2 if model.get("byte_fallback") else 1} if model["type"] != "BPE" else {}
-    return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": version("tokenizers"), "engine": family.engine, **padded, **pieces}
+    return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": _version("tokenizers"), "engine": family.engine, **padded, **pieces}
+
+
+@cache
+def _version(package: str) -> str:
+    """Finding it reads through the folder of packages, and a run may ask for a thousand domains."""
+    from importlib.metadata import version
+
+    return version(package)
 
 
 def vocabulary_size(family: Family, vocabulary: Vocabulary) -> int:
