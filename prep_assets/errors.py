@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import partial
@@ -13,7 +15,10 @@ from typing import Any
 
 
 class PrepAssetsError(Exception):
-    """A build that cannot go on. The message says what, where, the numbers and the remedy."""
+    """A build that cannot go on. The message says what, where, the numbers and the remedy, and no credentials, wherever it came from."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(without_secrets(str(message)))
 
 
 class ConfigError(PrepAssetsError):
@@ -58,6 +63,24 @@ class Refused(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """It travels between processes as its parts."""
         return partial(Refused, stage=self.stage), (self.reason, self.detail)
+
+
+_SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
+"""In names of variables whose values nobody is told."""
+SHORTEST = 8
+"""Characters of such a value; a shorter one may be a word of any message."""
+_USER = re.compile(r"\b((?:https?|s?ftps?|s3a?|gs|smtps?|webdavs?|hdfs|smb)://)[^/@\s'\"]*@")
+_QUERY = re.compile(r"\b(https?://[^\s?#'\"]+)[?#][^\s'\"]*")
+
+
+def without_secrets(text: str) -> str:
+    """A text without names and passwords in addresses, without what follows ``?`` in those of the web, and without secrets of the environment."""
+    if "://" in text:
+        text = _QUERY.sub(r"\1", _USER.sub(r"\1", text))
+    secrets = {value for name, value in os.environ.items() if len(value) >= SHORTEST and _SECRET.search(name)}
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

@@ -42,7 +42,8 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
         register(context.instance, site, workspace, asset.family)
         partitions = _partitions(context, workspace, asset)
     except PrepAssetsError as error:
-        raise _ending(asset, str(error), isinstance(error, SourceUnavailable)) from None
+        ending = _ending(asset, str(error), isinstance(error, SourceUnavailable))
+        raise ending from ending.__cause__  # `from None` would take the reason away from one that is tried again
     if not partitions:
         context.log.info(f"{asset.name} has no store for {', '.join(context.partition_keys)}: nothing to do")
         return
@@ -62,7 +63,8 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
             yield from record.events(event)
     except PrepAssetsError as error:
         yield from record.unchanged()
-        raise _ending(asset, str(error), isinstance(error, SourceUnavailable)) from None
+        ending = _ending(asset, str(error), isinstance(error, SourceUnavailable))
+        raise ending from ending.__cause__
     if str(tally):
         context.log.info(str(tally))
     if record.untouched:

@@ -26,6 +26,7 @@ from prep_assets.lineage.sequence import Sequence as Tokens
 from prep_assets.lineage.sources import files_of, nth_row, read_rows
 from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
+from prep_assets.records.remote import file_name
 from prep_assets.samples import Record
 from prep_assets.schemas.arithmetic import arithmetic_rows
 from prep_assets.stores.tokens import TokenStore
@@ -193,7 +194,7 @@ class Tracer:
         training = len(listed["files"])
         entry = [*listed["files"], *listed["test_files"]][origin.file]
         identity = record_id(file, origin.row)
-        return SourceRow(origin.domain, identity, file.name, file.url, entry["sha256"], origin.row, origin.file >= training, record.payload)
+        return SourceRow(origin.domain, identity, file.name, file_name(file.url), entry["sha256"], origin.row, origin.file >= training, record.payload)
 
     def _made(self, piece: Piece, file: SourceFile | None, record: Record | None) -> tuple[Mapping[str, Any] | None, Tokens | None]:
         """The line and the tokens that the record gives, from the record alone."""

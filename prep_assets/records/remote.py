@@ -25,8 +25,11 @@ def is_http(url: str) -> bool:
 
 
 def file_name(url: str) -> str:
-    """The part of `url` that names the file: without the query of an HTTP address."""
-    return urlsplit(url)._replace(query="", fragment="").geturl() if is_http(url) else url
+    """The part of `url` that names the file: without the query of an HTTP address, and who asks there."""
+    if not is_http(url):
+        return url
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def said(error: Exception, url: str) -> str:

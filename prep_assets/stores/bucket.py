@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prep_assets.errors import ConfigError, StoreError
+from prep_assets.errors import ConfigError, StoreError, without_secrets
 from prep_assets.stores.objects import Entry, Held, Unanswered
 
 SCHEMES = ("s3", "gs", "az", "abfss", "memory")
@@ -27,7 +26,6 @@ RETRIES: dict[str, Any] = {
     "retry_timeout": timedelta(minutes=1),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
 }
-_SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
 _NOBODY = "169.254.169.254"
 """Where a machine of a cloud is asked for its role, when the environment has no credentials."""
 T = TypeVar("T")
@@ -217,11 +215,7 @@ class Bucket:
 def said(error: Exception) -> str:
     """What a library says of a failure: its first lines, without credentials."""
     text = " ".join(str(error).split("\n\nDebug source")[0].split())[:500]
-    text = re.sub(r"://[^/@\s]*@", "://", text)
-    secrets = sorted((value for name, value in os.environ.items() if _SECRET.search(name) and len(value) > 3), key=len, reverse=True)
-    for secret in secrets:
-        text = text.replace(secret, "…")
-    return text
+    return without_secrets(text)
 
 
 _FIRST: list[int] = []
