@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEBIAN = Path("/usr/lib/postgresql")
+STORES, SECRET = "s3://bucket/team/stores", "the-secret-of-the-object-store"
 
 
 def free_port() -> int:
@@ -91,8 +92,8 @@ def postgres(folder: Path) -> Iterator[int]:
         process.wait(30)
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """What every process of ours is told."""
+def environment(folder: Path, objects: str) -> dict[str, str]:
+    """What every process of ours is told. `objects`: the address of the object store."""
     return {
         "PYTHONPATH": str(ROOT),
         "DAGSTER_HOME": str(folder / "home"),
@@ -102,5 +103,11 @@ def environment(folder: Path) -> dict[str, str]:
         "DAGSTER_POSTGRES_PASSWORD": "dagster",
         "DAGSTER_POSTGRES_DB": "dagster",
         "PREP_ASSETS_CONFIG_DIR": str(folder / "configs"),
-        "PREP_ASSETS_STORE_DIR": str(folder / "stores"),
+        "PREP_ASSETS_STORE_DIR": STORES,
+        "PREP_ASSETS_CACHE": str(folder / "cache"),
+        "AWS_ENDPOINT_URL": objects,
+        "AWS_ACCESS_KEY_ID": "prep-assets",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
     }

@@ -1,10 +1,11 @@
-"""What `deploy/` describes, started without containers: eight runs at a time, their history in Postgres, their shards on a Ray cluster."""
+"""What `deploy/` describes, started without containers: eight runs at a time, their history in Postgres, their shards on a Ray cluster, their stores
+in an object store."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ import pytest
 import yaml
 
 from prep_assets.config.models import FAMILIES
+from prep_assets.stores import catalog
+from prep_assets.stores.bucket import Bucket
 from prep_assets_tests.assets.workspaces import SAMPLES, domain, jsonl, shipped
 from prep_assets_tests.cluster.conftest import ROOT, Nodes
-from prep_assets_tests.cluster.processes import answers, environment, free_port, postgres, program, started, wait_for
+from prep_assets_tests.cluster.processes import SECRET, STORES, answers, environment, free_port, postgres, program, started, wait_for
+from prep_assets_tests.stores.s3 import S3, serving
 
 DEPLOY = ROOT / "deploy"
 RUNS = 8
@@ -29,11 +33,13 @@ class Team:
 
     Attributes:
         client: of the web server.
-        folder: with configuration, stores and logs.
+        folder: with configuration, cache and logs.
+        objects: the object store.
     """
 
     client: Any
     folder: Path
+    objects: S3
 
     def finished(self, runs: list[str]) -> list[str]:
         """How each run ended."""
@@ -51,13 +57,21 @@ ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 def team(nodes: Nodes) -> Iterator[Team]:
     from dagster_graphql import DagsterGraphQLClient
 
-    nodes.be(2)
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="prep-assets-team-"))  # short, for sockets, and open to another user
     folder.chmod(0o755)
     configure(folder, nodes.address)
-    environ = environment(folder)
     code, web = free_port(), free_port()
     with ExitStack() as stack:
+        objects = stack.enter_context(serving())
+        environ = environment(folder, objects.url)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in environ.items():
+            if name.startswith(("AWS_", "PREP_ASSETS_CACHE")):
+                patch.setenv(name, value)
+        # nodes have the environment in which they are started
+        nodes.be(0)
+        nodes.be(2)
+        stack.callback(nodes.be, 0)
         port = stack.enter_context(postgres(folder / "postgres"))
         (folder / "home").mkdir()
         said = (
@@ -78,7 +92,7 @@ def team(nodes: Nodes) -> Iterator[Team]:
         site = [program("dagster-webserver"), "--host", "127.0.0.1", "--port", str(web), "--workspace", str(workspace)]
         stack.enter_context(started(site, folder / "webserver.log", environ))
         wait_for(lambda: answers(web), "the web server")
-        yield Team(DagsterGraphQLClient("127.0.0.1", port_number=web), folder)
+        yield Team(DagsterGraphQLClient("127.0.0.1", port_number=web), folder, objects)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -106,9 +120,10 @@ def test_eight_runs_at_a_time_end_without_a_lock_error(team: Team) -> None:
     said = team.logs()
     for word in ("OperationalError", "DeadlockDetected", "database is locked", "StoreError"):
         assert word not in said
-    built = list((team.folder / "stores").rglob("current"))
-    assert len(built) >= 20
-    assert not list((team.folder / "stores").rglob(".shards-*"))
+    catalogs = [entry.key.removesuffix("/catalog.json") for entry in Bucket(STORES).entries("") if entry.key.endswith("/catalog.json")]
+    assert len(catalogs) >= 20
+    assert all(catalog.read(Bucket(STORES).below(store)).catalog.pointers.current for store in catalogs)
+    assert not list((team.folder / "cache").rglob(".shards-*"))
 
 
 def test_shards_were_done_on_the_cluster_and_told_of(team: Team) -> None:
@@ -122,11 +137,17 @@ def test_shards_were_done_on_the_cluster_and_told_of(team: Team) -> None:
 
 
 def test_a_second_night_builds_nothing(team: Team) -> None:
-    began = time.time()
+    team.objects.calm()
     names = list(yaml.safe_load((team.folder / "configs" / "pretrain.yaml").read_text("utf-8"))["domains"])
     tags = {"dagster/asset_partition_range_start": names[0], "dagster/asset_partition_range_end": names[-1]}
     [ended] = team.finished([team.client.submit_job_execution("rebuild_pretrain", tags=tags)])
     assert ended == "SUCCESS"
-    manifests = list((team.folder / "stores" / "pretrain_tokens").rglob("versions/*/manifest.json"))
-    assert manifests
-    assert all(path.stat().st_mtime < began for path in manifests)
+    assert team.objects.asked
+    assert {method for method, _ in team.objects.asked} == {"GET"}
+
+
+def test_the_secret_of_the_object_store_is_nowhere(team: Team) -> None:
+    written = [path.read_bytes() for path in team.folder.rglob("*") if path.is_file() and os.access(path, os.R_OK)]
+    written += [b"".join(Bucket(STORES).read(entry.key)) for entry in Bucket(STORES).entries("")]
+    assert len(written) > 200
+    assert not [each for each in written if SECRET.encode() in each]

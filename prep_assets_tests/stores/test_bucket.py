@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -154,19 +155,39 @@ def test_eight_processes_of_a_machine_download_a_file_once(
     assert set(files.values()) == {1}
 
 
-def test_workers_of_a_data_loader_read_what_was_fetched_before_they_were_forked(
+def test_a_training_job_of_eight_workers_downloads_a_file_once_and_goes_on_elsewhere_as_from_disk(
     s3: S3, place: Place, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data = pytest.importorskip("torch.utils.data", reason="data loaders are torch's")
-    from prep_assets.training import DatasetFactory
+    from prep_assets.training import DatasetFactory, ResumableDistributedSampler
 
-    publish_payload(place, OLD, FORMATS["tokens bin"])
+    published = publish_payload(place, OLD, FORMATS["tokens bin"])
+    on_disk = Place(tmp_path / "disk", place.asset, place.partition)
+    publish_payload(on_disk, OLD, FORMATS["tokens bin"])
+
+    def job(source: str, state: dict[str, Any] | None, steps: int | None) -> tuple[list[list[int]], dict[str, Any]]:
+        """The batches of a job that has a state of an earlier one, and its own state after so many steps."""
+        windows = DatasetFactory.load("sft", source, 64)
+        sampler = ResumableDistributedSampler(windows, rank=0, world_size=1, batch_size=1)
+        if state is not None:
+            sampler.load_state_dict(state)
+        loader = data.DataLoader(windows, batch_size=1, sampler=sampler, num_workers=8, multiprocessing_context="fork")
+        seen = []
+        for batch, _ in zip(loader, range(steps or len(windows)), strict=False):
+            seen.append(batch["input_ids"].flatten().tolist())
+            sampler.consume()
+        return seen, sampler.state_dict()
+
+    whole, _ = job(str(on_disk.directory / "current"), None, None)
     elsewhere(monkeypatch, tmp_path / "elsewhere")
-    windows = DatasetFactory.load("sft", f"{url}/sft_tokens/gsm8k", 500)
     s3.calm()
-    loader = data.DataLoader(windows, batch_size=1, num_workers=2, multiprocessing_context="fork")
-    assert len(list(loader)) == len(windows) > 0
-    assert not s3.asked
+    first, state = job(f"{url}/sft_tokens/gsm8k", None, len(whole) // 2)
+    asked = Counter({path: n for (method, path), n in s3.asked.items() if method == "GET" and f"/versions/{published.version}/" in path})
+    files = {path: n for path, n in asked.items() if not path.endswith("manifest.json")}
+    assert len(files) == len({entry["sha256"] for entry in published.manifest.files.values()}) and set(files.values()) == {1}
+    elsewhere(monkeypatch, tmp_path / "another")
+    rest, _ = job(f"{url}/sft_tokens/gsm8k", state, len(whole) - len(first))
+    assert first + rest == whole and len(first) > 1 < len(rest)
 
 
 def test_a_process_that_was_forked_is_told_and_does_not_wait_for_ever(place: Place, publish: Publish) -> None:
