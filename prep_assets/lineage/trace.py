@@ -194,7 +194,9 @@ class Tracer:
         training = len(listed["files"])
         entry = [*listed["files"], *listed["test_files"]][origin.file]
         identity = record_id(file, origin.row)
-        return SourceRow(origin.domain, identity, file.name, file_name(file.url), entry["sha256"], origin.row, origin.file >= training, record.payload)
+        return SourceRow(
+            origin.domain, identity, file.name, file_name(file.url), entry["sha256"], origin.row, origin.file >= training, record.payload
+        )
 
     def _made(self, piece: Piece, file: SourceFile | None, record: Record | None) -> tuple[Mapping[str, Any] | None, Tokens | None]:
         """The line and the tokens that the record gives, from the record alone."""

@@ -28,6 +28,8 @@ RETRIES: dict[str, Any] = {
 }
 _NOBODY = "169.254.169.254"
 """Where a machine of a cloud is asked for its role, when the environment has no credentials."""
+CREDENTIALS = {"gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"}
+"""Variables of the environment that have them, by scheme."""
 T = TypeVar("T")
 
 
@@ -45,8 +47,8 @@ def checked(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if "@" in rest.split("/", 1)[0] or "?" in rest or "#" in rest:
         raise ConfigError(
-            f"the address of a {scheme} bucket holds only bucket and prefix. Give credentials by the environment (AWS_ACCESS_KEY_ID, "
-            "AWS_PROFILE, a role of the machine …), so that they stay out of logs"
+            f"the address of a {scheme} bucket holds only bucket and prefix. Give credentials by the environment "
+            f"({_credentials(scheme)}, a role of the machine …), so that they stay out of logs"
         )
     if scheme not in SCHEMES:
         raise ConfigError(f"{url!r}: stores are written to {', '.join(f'{each}://' for each in SCHEMES[:-1])} or a folder")
@@ -54,6 +56,10 @@ def checked(url: str) -> str:
     if not parts or any(part in (".", "..") for part in parts):
         raise ConfigError(f"{url!r} names no bucket and prefix, e.g. {scheme}://bucket/stores")
     return f"{scheme}://{'/'.join(parts)}"
+
+
+def _credentials(scheme: str) -> str:
+    return CREDENTIALS.get("az" if scheme == "abfss" else scheme, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,7 @@ class Bucket:
         except Exception as error:
             if _NOBODY in str(error):
                 raise Unanswered(
-                    f"{self.url}: no credentials were found. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where the machine has a role"
+                    f"{self.url}: no credentials were found. Set {_credentials(self.url.partition(':')[0])}, or run where the machine has a role"
                 ) from None
             raise Unanswered(
                 f"{self.url}/{key}: {said(error)}. Look at the address, the credentials and the network, then try again"
@@ -244,4 +250,6 @@ def _opened(bucket: str, process: int) -> Any:
     try:
         return from_url(bucket, retry_config=RETRIES)  # type: ignore[call-overload]
     except Exception as error:
-        raise ConfigError(f"{bucket}: {said(error)}. Give credentials and region by the environment") from None
+        raise ConfigError(
+            f"{bucket}: {said(error)}. Set {_credentials(bucket.partition(':')[0])}, and the region where there is one"
+        ) from None

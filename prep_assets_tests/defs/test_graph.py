@@ -166,11 +166,11 @@ def test_selections_of_the_command_line(selection: str, expected: set[str]) -> N
         ("rebuild_rl", set(of_family("rl"))),
     ],
 )
-def test_jobs_build_and_check(job: str, assets: set[str]) -> None:
+def test_jobs_build_and_plan_no_checks(job: str, assets: set[str]) -> None:
+    """Each step says what the checks of what it built say; of what is planned, Dagster would want to hear for each partition, each night."""
     selected = defs.resolve_job_def(job).asset_layer.asset_graph
     assert names(selected.executable_asset_keys) == assets
-    checks = {(key.asset_key.to_user_string(), key.name) for key in selected.asset_check_keys}
-    assert checks == {(name, check) for name in assets for check in GRAPH[name][3]}
+    assert not selected.asset_check_keys
 
 
 def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:

@@ -18,7 +18,7 @@ import pytest
 import prep_assets
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores import bucket_versions, catalog
-from prep_assets.stores.bucket import Bucket, said
+from prep_assets.stores.bucket import Bucket, checked, said
 from prep_assets.stores.mirror import bucket_of, local_root
 from prep_assets.stores.objects import Unanswered
 from prep_assets.stores.published import Place, Published, open_published
@@ -348,6 +348,25 @@ def test_an_address_with_credentials_is_refused_without_repeating_it(address: st
 def test_addresses_that_are_no_bucket_are_refused(address: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         local_root(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "variable"),
+    [
+        ("gs://b/x", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("az://b/x", "AZURE_STORAGE_ACCOUNT_NAME"),
+        ("abfss://b/x", "AZURE_STORAGE_ACCOUNT_KEY"),
+    ],
+)
+def test_buckets_of_other_clouds_name_their_own_credentials(address: str, variable: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_ACCOUNT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def asked() -> None:
+        raise OSError("Error performing GET http://169.254.169.254/computeMetadata/v1: 403 Forbidden")
+
+    with pytest.raises((ConfigError, Unanswered), match=variable):
+        Bucket(checked(address))._asked(asked if address.startswith("gs") else lambda: Bucket(address)._store, "x")
 
 
 def test_one_without_credentials_is_told(s3: S3, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
