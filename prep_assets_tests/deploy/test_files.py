@@ -10,8 +10,17 @@ import pytest
 import yaml
 from dagster._core.instance.config import dagster_instance_config
 
+from prep_assets.stores.bucket import checked
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-PROGRAMS = {"ray": "ray", "dagster": "dagster", "dagster-webserver": "dagster-webserver", "dagster-daemon": "dagster", "server": ""}
+PROGRAMS = {
+    "ray": "ray",
+    "dagster": "dagster",
+    "dagster-webserver": "dagster-webserver",
+    "dagster-daemon": "dagster",
+    "server": "",
+    "mb": "",
+}
 # the first levels of the charts' own values: Dagster 1.13, KubeRay 1.4
 DAGSTER_CHART = {
     "dagster-user-deployments": {"enabled", "deployments", "enableSubchart", "imagePullSecrets"},
@@ -94,11 +103,11 @@ def test_a_run_on_ray_gets_every_variable_that_an_instance_names() -> None:
 def test_services_name_what_there_is() -> None:
     said = read("compose.yaml")
     services = said["services"]
-    assert set(services) == {"postgres", "objects", "ray-head", "ray-worker", "code", "webserver", "daemon"}
+    assert set(services) == {"postgres", "objects", "bucket", "ray-head", "ray-worker", "code", "webserver", "daemon"}
     for name, service in services.items():
         assert "image" in service or "build" in service, name
         assert set(service.get("depends_on", ())) <= set(services)
-        for volume in service["volumes"]:
+        for volume in service.get("volumes", ()):
             source = volume.partition(":")[0]
             assert source.startswith("./") or source in said["volumes"]
         if "command" in service:
@@ -111,6 +120,18 @@ def test_services_have_every_variable_that_an_instance_names() -> None:
     environment = set(read("compose.yaml")["services"]["code"]["environment"])
     dockerfile = set(re.findall(r"\b([A-Z_]+)=/", (DEPLOY / "Dockerfile").read_text("utf-8")))
     assert named_by(read("dagster.yaml")) | named_by(read("dagster-on-ray.yaml")["run_launcher"]["config"]) <= environment | dockerfile
+
+
+def test_stores_go_to_the_bucket_that_is_made() -> None:
+    services = read("compose.yaml")["services"]
+    address = services["code"]["environment"]["PREP_ASSETS_STORE_DIR"]
+    assert checked(address) == address
+    made = services["bucket"]["command"].split()[-1]
+    assert address.startswith(f"s3://{made.rpartition('/')[2]}/")
+    alias = made.partition("/")[0]
+    server = services["code"]["environment"]["AWS_ENDPOINT_URL"].partition("://")[2]
+    assert services["bucket"]["environment"][f"MC_HOST_{alias}"].endswith(f"@{server}")
+    assert services["code"]["depends_on"]["bucket"] == {"condition": "service_completed_successfully"}
 
 
 def test_the_server_of_the_code_is_where_the_workspace_says() -> None:
