@@ -159,6 +159,19 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainPair:
+    """A pair of which each turn is one text, with nothing beside: a prompt in columns, and two answers of one turn each."""
+
+    prompt: PlainChat
+    chosen: str
+    rejected: str
+
+    def pair(self) -> Pair:
+        """The pair that it is."""
+        return Pair(self.prompt.sample().turns, (turn(ASSISTANT, self.chosen),), (turn(ASSISTANT, self.rejected),))
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """An RL prompt: a sample without its answer, and what a right answer is.
 

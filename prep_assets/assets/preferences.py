@@ -22,7 +22,7 @@ from prep_assets.assets.columns import PAIRS as COLUMNS
 from prep_assets.assets.options import REASONING
 from prep_assets.assets.previews import line_preview
 from prep_assets.assets.reading.domain import Reading, passed_over
-from prep_assets.assets.reading.examples import Item, domain_recipe, held_out
+from prep_assets.assets.reading.examples import Given, Item, domain_recipe, held_out
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.selftest.lines import merged_line_trials, pair_trials
@@ -32,17 +32,19 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.merging import merge_lines, parts_of
 from prep_assets.assets.writing.message_rows import UNTEMPLATED, RowForm, in_one_form, is_untemplated, row_in_form, says_something
 from prep_assets.assets.writing.preference_rows import UNPAIRED, UNPAIRED_TEST, UnpairedFiles, preference_row
-from prep_assets.assets.writing.prompts import prompt_digest
+from prep_assets.assets.writing.prompts import chat_digest, prompt_digest
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import Example, Pair, Sample, Turn
+from prep_assets.samples import Pair, PlainPair, Sample
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft
 from prep_assets.templates.reasoning import InlineReasoning
 
 RAW = "preference_raw"
 TRAIN, TEST = "preferences", "preferences_test"
+BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
+"""What is read of a source at a time: less where a row may show that all has to be written in another form."""
 
 
 def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def _write_pairs(workspace: Workspace, name: str, payload: Path, quarantine_path
         train, test = (stack.enter_context(LinesWriter(payload, file, (name,))) for file in (TRAIN, TEST))
         unpaired = UnpairedFiles(payload, (name,), None, stack)
         for item, example, row, in_test in _rows(reading, form, auto, unrendered_reasoning(family), quarantine):
-            to_test = in_test or held_out(prompt_digest(_prompt(example)), family.test_fraction)
+            to_test = in_test or (family.test_fraction > 0 and held_out(_digest(example), family.test_fraction))
             origin = {"source": 0, "file": item.record.file, "at": item.record.row}
             untemplated += is_untemplated(example)
             if "label" in row:
@@ -97,12 +99,14 @@ def _write_pairs(workspace: Workspace, name: str, payload: Path, quarantine_path
 
 def _rows(
     reading: Reading, form: RowForm, auto: bool, reasoning: InlineReasoning, quarantine: Quarantine
-) -> Iterator[tuple[Item, Example, dict[str, Any], bool]]:
+) -> Iterator[tuple[Item, Given, dict[str, Any], bool]]:
     """Each item of a domain that is kept, its example, its row, and whether it is of a held-out file."""
-    for items, in_test in reading.examples("pair", quarantine):
+    for items, in_test in reading.examples("pair", quarantine, block_bytes=AUTO_BYTES if auto else BLOCK_BYTES, plain=True):
         for item in items:
             try:
-                example = reasoning.read(item.example)
+                given = item.given
+                plain = isinstance(given, PlainPair) and reasoning.leaves((*given.prompt.texts, given.chosen, given.rejected))
+                example = given if plain else reasoning.read(item.example)
                 row = row_in_form(partial(preference_row, example), form, auto)
             except Refused as refusal:
                 item.refuse(quarantine, refusal)
@@ -110,9 +114,11 @@ def _rows(
                 yield item, example, row, in_test
 
 
-def _prompt(example: Example) -> tuple[Turn, ...]:
-    """What a pair, or an answer with a label, replies to."""
-    return example.prompt if isinstance(example, Pair) else example.turns[:-1] if isinstance(example, Sample) else ()
+def _digest(example: Given) -> bytes:
+    """What decides whether a pair, or an answer with a label, is held out: what it replies to."""
+    if isinstance(example, PlainPair):
+        return chat_digest(example.prompt.roles, example.prompt.texts)
+    return prompt_digest(example.prompt if isinstance(example, Pair) else example.turns[:-1] if isinstance(example, Sample) else ())
 
 
 BY_DOMAIN = Asset(

@@ -13,9 +13,9 @@ import numpy as np
 
 from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
+from prep_assets.assets.checks.conversations import CONVERSATIONS, sft_identity, sft_mask
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY, MASKED
 from prep_assets.assets.checks.selection import SELECTION, by_fields
-from prep_assets.assets.checks.sft import CONVERSATIONS, sft_identity, sft_mask
 from prep_assets.assets.checks.token_rows import token_rows
 from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, REASONING, TEMPLATE

@@ -5,7 +5,7 @@ Only rows of plain text are read, of schemas without options. `None` stands for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -31,6 +31,53 @@ def plain_pair(row: Row, schema: str, options: Row) -> dict[str, str] | None:
     if schema == "preference" and all(isinstance(row.get(key), str) for key in ("prompt", "chosen", "rejected")):
         return {key: row[key] for key in ("prompt", "chosen", "rejected")}
     return None
+
+
+_TURNS = {"system", "user", "assistant"}
+
+
+def pair_line(row: Row, schema: str, options: Row, form: str, tags: Iterable[str]) -> dict[str, Any] | None:
+    """The whole line of a pair of two answers to a user, each turn one text; `None` for any other, and where a text holds one of the `tags`.
+
+    Args:
+        row: without the columns that are ignored.
+        form: ``text`` or ``messages``.
+    """
+    if options or set(row) != _PAIRS.get(schema):
+        return None
+    parts = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
+    sides = [row[side] for side in ("chosen", "rejected")]
+    if isinstance(sides[0], str) != isinstance(sides[1], str):
+        return None
+    before = {str(side).rpartition("\n\nAssistant:")[0].strip() for side in sides}
+    if schema == "hh" and (len(before) > 1 or "" in before):
+        return None
+    said: Row = row if schema == "preference" else plain_pair(row, schema, options) or {}
+    messages = {part: _plain_messages(said.get(part), role) for part, role in parts.items()}
+    texts = [message["content"] for turns in messages.values() for message in turns]
+    last = {part: turns[-1]["role"] if turns else "" for part, turns in messages.items()}
+    if last != parts or any(len(messages[part]) != 1 for part in ("chosen", "rejected")) or messages["chosen"] == messages["rejected"]:
+        return None
+    if not all(map(str.strip, texts)) or any(tag in text for text in texts for tag in tags):
+        return None
+    if form == "messages":
+        return messages
+    return {part: turns[0]["content"] for part, turns in messages.items()} if len(messages["prompt"]) == 1 else None
+
+
+_PAIRS = {"preference": {"prompt", "chosen", "rejected"}, "hh": {"chosen", "rejected"}}
+"""Schema → the columns of such a row."""
+
+
+def _plain_messages(value: Any, role: str) -> list[dict[str, str]]:
+    """A string as a message of this role, or messages of a role and a text each; none where there is anything else."""
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    alike = isinstance(value, list) and all(
+        isinstance(each, dict) and each.keys() == {"role", "content"} and isinstance(each["content"], str) and each["role"] in _TURNS
+        for each in value
+    )
+    return [{"role": each["role"], "content": each["content"]} for each in value] if alike else []
 
 
 def plain_prompt(row: Row, schema: str, options: Row) -> dict[str, str] | None:

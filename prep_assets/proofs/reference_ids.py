@@ -2,7 +2,8 @@
 
 The reference library is the yardstick, and slow. A text may be cut where a space follows an ASCII letter, digit or sign, if this tokenizer always
 starts a new pre-token there: then the ids of the whole are those of its parts, one after the other, and parts that were met before are looked up.
-`cuts_before_spaces` says for which tokenizers that is so; texts of all others are given to the library whole.
+`cuts_before_spaces` says for which tokenizers that is so, `whole_tokens` for which a text may also be cut where a sign or a line break follows an ASCII
+letter or digit; texts of all others are given to the library whole.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class ReferenceIds:
         engines = choose_engine(vocabulary, reference_only=True)
         self._first, self._rest = engines.reference, engines.rest_reference
         self.cuts = cuts_before_spaces(vocabulary.spec)
+        self._whole = whole_tokens(vocabulary.spec) if self.cuts else None
         self._lengths, self._normalizer = _byte_lengths(vocabulary) if self.cuts else np.zeros(0, np.int64), vocabulary.backend.normalizer
         self._known: dict[bytes, int] = {}
         self._held = NO_TEXTS
@@ -94,7 +96,7 @@ class ReferenceIds:
         data, ends = _joined(texts)
         if not data:
             return Flat(np.zeros(0, np.uint32), np.zeros(len(texts) + 1, np.int64))
-        bounds = _cuts(data, ends)
+        bounds = _cuts(data, ends, self._whole)
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
         ids, starts, counts = self._ids_of(coded.dictionary.to_pylist())
@@ -120,11 +122,16 @@ class ReferenceIds:
 
     def _tokenized(self, parts: list[bytes]) -> Flat:
         """The ids of each part. Those that may be cut on either side are tokenized together."""
-        joinable = np.array([part[0] == 32 and 32 < part[-1] < 127 for part in parts], bool)
-        together = self._all_at_once(list(compress(parts, joinable)))
+        first, last = (np.fromiter((part[at] for part in parts), np.uint8) for at in (0, -1))
+        words = _AFTER_WORDS[first] & _WORDS[last] & (self._whole is not None)
+        joinable = words | ((first == _SPACE) & _VISIBLE[last])
+        # words come first: after each of them may stand what begins with a sign or a space, after all others what begins with a space
+        order = np.concatenate([np.flatnonzero(words), np.flatnonzero(joinable & ~words)])
+        together = self._all_at_once([parts[at] for at in order.tolist()])
         if together is None:
             return self._one_by_one(parts)
-        return interleaved(together, self._one_by_one(list(compress(parts, ~joinable))), joinable)
+        alone = self._one_by_one(list(compress(parts, ~joinable)))
+        return _picked(_joint(together, alone), np.argsort(np.concatenate([order, np.flatnonzero(~joinable)])))
 
     def _one_by_one(self, parts: list[bytes]) -> Flat:
         return self._rest.encode([part.decode() for part in parts])
@@ -181,13 +188,29 @@ def _joined(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
     return b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64))
 
 
-def _cuts(data: bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where parts begin, and the end of the last: at each text's start, and before each space that follows a visible ASCII character."""
+_CODES = np.arange(256)
+_SPACE = 32
+_VISIBLE = (_CODES > _SPACE) & (_CODES < 127)
+_WORDS = np.isin(_CODES, list(b"0123456789" + bytes(range(65, 91)) + bytes(range(97, 123))))
+_SIGNS = (_VISIBLE & ~_WORDS) | (_CODES == 10)
+_AFTER_WORDS = _SIGNS | (_CODES == _SPACE)
+"""Of each byte: whether it is a visible ASCII character, an ASCII letter or digit, a sign or a line break, or what a cut after a word is before."""
+
+
+def _cuts(data: bytes, ends: Ints, whole: Sequence[bytes] | None) -> Ints:
+    """Where parts begin, and the end of the last: at each text's start, before each space that follows a visible ASCII character, and, outside of
+    what stands in `whole`, before each sign that follows a word."""
     codes = np.frombuffer(data, np.uint8)
     begins = np.zeros(len(codes) + 1, bool)
     for part in stretches(len(codes) - 1):
         before, after = codes[part], codes[part.start + 1 : part.stop + 1]
-        begins[part.start + 1 : part.stop + 1] = (before > 32) & (before < 127) & (after == 32)
+        at_word = False if whole is None else _WORDS[before] & _SIGNS[after]
+        begins[part.start + 1 : part.stop + 1] = (_VISIBLE[before] & (after == _SPACE)) | at_word
+    for token in whole or ():
+        at = data.find(token)
+        while at >= 0:
+            begins[at + 1 : at + len(token)] = False
+            at = data.find(token, at + 1)
     begins[0] = True
     begins[ends] = True
     return np.flatnonzero(begins)
@@ -228,6 +251,13 @@ def _same_whole(flat: Flat, sample: Flat, is_part: Sequence[bool]) -> bool:
         if not np.array_equal(flat.ids[start : min(end, start + high - low) if part else end], sample.ids[low:high]):
             return False
     return True
+
+
+def _picked(flat: Flat, which: Ints) -> Flat:
+    """The texts of a result in another order."""
+    counts = np.diff(flat.offsets)[which]
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    return Flat(flat.ids[np.repeat(flat.offsets[which] - offsets[:-1], counts) + np.arange(offsets[-1])], offsets)
 
 
 def _joint(one: Flat, other: Flat) -> Flat:
@@ -286,7 +316,20 @@ def cuts_before_spaces(spec: Mapping[str, Any]) -> bool:
     return any(map(_ends_words, steps)) and all(_ends_words(step) or _splits_further(step) for step in steps)
 
 
+def whole_tokens(spec: Mapping[str, Any]) -> tuple[bytes, ...] | None:
+    """The added tokens that ordinary text may hold and that reach over the end of a word, where texts may be cut at all others: where a sign or a line
+    break follows an ASCII letter or digit. `None` where they may not. It is asked about tokenizers that `cuts_before_spaces` admits.
+
+    None of the patterns takes a sign or a line break after a letter or digit, and none looks back.
+    """
+    in_text = [token for token in spec["added_tokens"] if not token["special"]]
+    if any(step["type"] == "Metaspace" for step in _parts(spec.get("pre_tokenizer"))) or any(token["single_word"] for token in in_text):
+        return None
+    return tuple(token["content"].encode() for token in in_text if _WORD_END.search(token["content"]))
+
+
 _MERGED = re.compile("[!-~]▁")
+_WORD_END = re.compile("[0-9A-Za-z][!-/:-@[-`{-~\n]")
 _SPELLED = re.compile("<0x[0-9A-F]{2}>")
 _CUT = re.compile("[!-~](?= )")
 

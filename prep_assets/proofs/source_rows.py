@@ -1,4 +1,4 @@
-"""Rows of a source file, read a second time: by the standard library and pyarrow, with none of the code in `records`.
+"""Rows of a source file, read a second time: by orjson, the standard library and pyarrow, with none of the code in `records`.
 
 Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list,
 rows after the header of a CSV file, rows of a table.
@@ -13,6 +13,7 @@ import io
 import json
 import lzma
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -93,12 +94,56 @@ def _json_lines(stream: IO[bytes]) -> Rows:
 
 def _object(data: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
-        if b"\\u" in data:
-            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        value, once = _value(data)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and _depth(value) <= DEPTH else None
+    shallow = once and data.count(b"[") + data.count(b"{") <= DEPTH
+    return value if isinstance(value, dict) and (shallow or _depth(value) <= DEPTH) else None
+
+
+def _value(data: bytes) -> tuple[Any, bool]:
+    """The value of JSON text, and whether no object in it has a key twice for certain: by orjson where it keeps all of the text, by the standard
+    library everywhere else."""
+    import orjson
+
+    try:
+        value = orjson.loads(data)
+    except ValueError:
+        return _strict(data), False
+    keys, fractions = _contents(value)
+    # a colon after a quote ends a key, unless it stands in a string: where there are no more of them than keys, no key was there twice
+    if keys != data.count(b":") and keys != len(_KEY_END.findall(data)):
+        return _strict(data), False
+    if fractions and _LONG_NUMBER.search(data):  # an integer of more than 64 bits is a fraction to orjson
+        return _strict(data), False
+    return value, True
+
+
+_KEY_END = re.compile(rb'"[ \t\r\n]*:')
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
+def _contents(value: Any) -> tuple[int, bool]:
+    """How many keys the objects of a value have together, and whether there is a number that is no integer."""
+    keys, fractions, waiting = 0, False, [value]
+    for each in waiting:
+        kind = type(each)
+        if kind is dict:
+            keys += len(each)
+            waiting += each.values()
+        elif kind is list:
+            waiting += each
+        elif kind is float:
+            fractions = True
+    return keys, fractions
+
+
+def _strict(data: bytes) -> Any:
+    """By the standard library; `_Ambiguous` where an object has a key twice."""
+    value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
+    if b"\\u" in data:
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    return value
 
 
 class _Ambiguous(dict[str, Any]):
@@ -138,9 +183,7 @@ def _json_list(stream: IO[bytes]) -> Rows:
     """The whole list at once, so that nothing is yielded before it is known to be sound."""
     data = stream.read().removeprefix(b"\xef\xbb\xbf")
     try:
-        value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
-        if b"\\u" in data:
-            json.dumps(value, ensure_ascii=False).encode()
+        value, _ = _value(data)
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"the list as a whole is no JSON: {error}") from error
     elements = value if isinstance(value, list) else [value]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -68,10 +68,10 @@ class Account:
         self._note(left)
         self.counts.update(dropped)
 
-    def skim(self, row: Mapping[str, Any], read: str) -> None:
-        """Account for a row of which a single field was read; see `settle`."""
-        if len(row) > 1:
-            self._note((key, value) for key, value in row.items() if key != read and has_content(value))
+    def skim(self, row: Mapping[str, Any], read: Set[str]) -> None:
+        """Account for a row of which these fields were read; see `settle`."""
+        if len(row) > len(read):
+            self._note((key, value) for key, value in row.items() if key not in read and has_content(value))
 
     def _note(self, left: Iterable[tuple[str, Any]]) -> None:
         judged = [(path, value, self._known.get(path) or self._judge(path)) for path, value in dict(left).items()]

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, USER, Pair, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, USER, Pair, PlainChat, Sample, Turn, turn
 from prep_assets.schemas.columns import with_system_of
 from prep_assets.schemas.fields import texts_of
 from prep_assets.schemas.pairs import pair_of, turns_of
+from prep_assets.schemas.plain_rows import PlainPairs, reads_plain
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_alternation
 
@@ -52,7 +53,16 @@ def hh(
         prompt = _turns(chosen[0], chosen_key) if split_turns else (turn(USER, chosen[0].strip()),)
         return pair_of(row, with_system_of(row, prompt), *((turn(ASSISTANT, answer),) for _, answer in (chosen, rejected)))
 
-    return convert
+    def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object] | None:
+        if type(row[chosen_key]) is not str or type(row[rejected_key]) is not str:
+            return None
+        (prompt, mark, chosen), (other, other_mark, rejected) = (row[key].rpartition(ASSISTANT_MARK) for key in keys)
+        prompt = prompt.strip()
+        if not mark or not other_mark or not prompt or prompt != other.strip():
+            return None
+        return PlainChat((USER,), (prompt,)), chosen.strip(), rejected.strip()
+
+    return convert if split_turns else reads_plain(convert, PlainPairs(frozenset(keys), split))
 
 
 def _split(text: str, key: str) -> tuple[str, str]:

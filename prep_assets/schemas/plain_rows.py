@@ -1,6 +1,7 @@
-"""Rows that are nothing but a list of messages with a role and a text each: most rows of chats, read without a view of each message.
+"""Rows that are nothing but texts: messages with a role and a text each, or two answers to them. Most rows of chats and pairs are, and are read
+without a view of each message.
 
-What a schema reads of such a row is seen once for each set of columns, by a view (see `view`). Where that is the list of messages alone, further
+What a schema reads of such a row is seen once for each set of columns, by a view (see `view`). Where that is the columns with the texts alone, further
 rows with the same columns are read here.
 """
 
@@ -8,13 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat, Turn, turn
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat, PlainPair, Turn, turn
 
 _PLAIN = (SYSTEM, USER, ASSISTANT)
 _Convert = TypeVar("_Convert", bound=Callable[..., Any])
+
+
+class PlainRows(Protocol):
+    """Reads such rows."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns with the texts."""
+        ...
+
+    def read(self, row: Mapping[str, Any]) -> PlainChat | PlainPair | None:
+        """What a row is; `None` where the schema itself has to read it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -35,27 +49,20 @@ class PlainMessages:
     check: Callable[[tuple[Turn, ...]], None]
     _accepted: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """See `PlainRows`."""
+        return frozenset([self.messages_key])
+
     def read(self, row: Mapping[str, Any]) -> PlainChat | None:
         """The chat of a row; `None` where the schema itself has to read it."""
-        messages = row[self.messages_key]
-        if type(messages) is not list:
+        chat = plain_chat(row[self.messages_key], self.role_key, self.content_key, self.roles)
+        if chat is None:
             return None
-        role_key, content_key, known = self.role_key, self.content_key, self.roles
-        roles: list[str] = []
-        texts: list[str] = []
-        for message in messages:
-            if type(message) is not dict or len(message) != 2:
-                return None
-            text, tag = message.get(content_key), message.get(role_key)
-            if type(text) is not str or type(tag) is not str or tag not in known or not text or text.isspace():
-                return None
-            roles.append(known[tag])
-            texts.append(text)
-        listed = tuple(roles)
-        accepted = self._accepted.get(listed)
+        accepted = self._accepted.get(chat.roles)
         if accepted is None:
-            accepted = self._accepted[listed] = self._accepts(listed)
-        return PlainChat(listed, tuple(texts)) if accepted else None
+            accepted = self._accepted[chat.roles] = self._accepts(chat.roles)
+        return chat if accepted else None
 
     def _accepts(self, roles: tuple[str, ...]) -> bool:
         try:
@@ -65,15 +72,58 @@ class PlainMessages:
         return True
 
 
-def reads_plain(convert: _Convert, plain: PlainMessages) -> _Convert:
+def plain_chat(messages: object, role_key: str, content_key: str, known: Mapping[str, str]) -> PlainChat | None:
+    """Messages of a role and a text each, in columns; `None` for any others.
+
+    Args:
+        known: the tags that are read here, and the roles they stand for.
+    """
+    if type(messages) is not list:
+        return None
+    roles: list[str] = []
+    texts: list[str] = []
+    for message in messages:
+        if type(message) is not dict or len(message) != 2:
+            return None
+        text, tag = message.get(content_key), message.get(role_key)
+        if type(text) is not str or type(tag) is not str or tag not in known or not text or text.isspace():
+            return None
+        roles.append(known[tag])
+        texts.append(text)
+    return PlainChat(tuple(roles), tuple(texts))
+
+
+@dataclass(frozen=True)
+class PlainPairs:
+    """Reads pairs of two columns, or three.
+
+    Attributes:
+        columns: see `PlainRows`.
+        split: the prompt and both answers of a row; `None` where the schema itself has to read it.
+    """
+
+    columns: frozenset[str]
+    split: Callable[[Mapping[str, Any]], tuple[PlainChat | None, object, object] | None]
+
+    def read(self, row: Mapping[str, Any]) -> PlainPair | None:
+        """The pair of a row: a prompt that a user ends, and two answers that differ. `None` where the schema itself has to read it."""
+        prompt, chosen, rejected = self.split(row) or (None, None, None)
+        if prompt is None or not prompt.roles or prompt.roles[-1] != USER or type(chosen) is not str or type(rejected) is not str:
+            return None
+        if not chosen or chosen.isspace() or not rejected or rejected.isspace() or chosen == rejected:
+            return None
+        return PlainPair(prompt, chosen, rejected)
+
+
+def reads_plain(convert: _Convert, plain: PlainRows) -> _Convert:
     """`convert`, with what reads its plain rows."""
-    convert.plain_messages = plain  # type: ignore[attr-defined]
+    convert.plain_rows = plain  # type: ignore[attr-defined]
     return convert
 
 
-def plain_messages_of(convert: Callable[..., Any]) -> PlainMessages | None:
+def plain_rows_of(convert: Callable[..., Any]) -> PlainRows | None:
     """What reads the plain rows of a schema; `None` where it has none."""
-    found: PlainMessages | None = getattr(convert, "plain_messages", None)
+    found: PlainRows | None = getattr(convert, "plain_rows", None)
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, Turn, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Pair, PlainChat, Turn, turn
 from prep_assets.schemas.chat import ChatFormat
 from prep_assets.schemas.columns import with_system
 from prep_assets.schemas.fields import as_text, text_of, texts_of, value_at, wrong_type
@@ -16,8 +16,9 @@ from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK, split_marked
 from prep_assets.schemas.hh import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.images import no_images
 from prep_assets.schemas.pairs import common_prompt, pair_of, said, turns_of
+from prep_assets.schemas.plain_rows import PlainPairs, plain_chat, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.roles import require_open_end
+from prep_assets.schemas.roles import OPENAI_ROLES, require_open_end
 
 ASSISTANT_ROLE = "assistant:"
 LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")
@@ -70,7 +71,29 @@ def preference(
             return pair_of(row, *common_prompt(*(turns_of(split_marked(row[key], marks, key)) for key in keys)), tools_key=tools_key)
         return pair_of(row, *common_prompt(*(_messages(row[key], key) for key in keys)), tools_key=tools_key)
 
-    return convert
+    def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object]:
+        prompt, chosen, rejected = row[str(prompt_key)], row[chosen_key], row[rejected_key]
+        if isinstance(prompt, str):
+            before = PlainChat((USER,), (prompt,)) if prompt.strip() else None
+        else:
+            before = plain_chat(prompt, "role", "content", _PLAIN_TAGS)
+        strings = isinstance(chosen, str) and isinstance(rejected, str)
+        return (before, chosen, rejected) if strings else (before, _one_answer(chosen), _one_answer(rejected))
+
+    return (
+        convert
+        if prompt_key is None or not template
+        else reads_plain(convert, PlainPairs(frozenset([prompt_key, chosen_key, rejected_key]), split))
+    )
+
+
+_PLAIN_TAGS = plain_roles(OPENAI_ROLES)
+
+
+def _one_answer(messages: object) -> str | None:
+    """The text of a list of one message of an assistant that is nothing but a text."""
+    chat = plain_chat(messages, "role", "content", _PLAIN_TAGS)
+    return chat.texts[0] if chat is not None and chat.roles == (ASSISTANT,) else None
 
 
 def _with_system_of(row: Mapping[str, Any], key: str | None, example: Pair) -> Pair:

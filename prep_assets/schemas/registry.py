@@ -20,12 +20,12 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
-from prep_assets.samples import Contrast, Example, Group, Pair, PlainChat, Sample
+from prep_assets.samples import Contrast, Example, Group, Pair, PlainChat, PlainPair, Sample
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.embedding import EMBEDDING, embedded
 from prep_assets.schemas.fields import text_of as text_of  # part of what a schema of one's own imports from here
 from prep_assets.schemas.own_function import OwnFunction, own_code, own_function
-from prep_assets.schemas.plain_rows import plain_messages_of
+from prep_assets.schemas.plain_rows import plain_rows_of
 from prep_assets.schemas.view import View, unread, whole
 from prep_assets.schemas.weights import refuse_weighted_space
 
@@ -222,25 +222,26 @@ class Reader:
         return example
 
     def _note(self, payload: Mapping[str, Any], row: View) -> None:
-        """Note whether, of rows with these columns, the messages alone are read."""
-        plain, columns = plain_messages_of(self.convert), tuple(payload)
+        """Note whether, of rows with these columns, those with the texts alone are read."""
+        plain, columns = plain_rows_of(self.convert), tuple(payload)
         if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
-            inside = any(path.startswith(f"{plain.messages_key}.") for path in self.account.ignore)
-            self._columns[columns] = not inside and {*columns} - row.left == {plain.messages_key}
+            ignored = {*self.account.ignore}
+            inside = any("." in path or path in plain.columns for path in ignored)
+            self._columns[columns] = not inside and {*columns} - row.left - ignored == plain.columns
 
-    def plain(self, payload: Mapping[str, Any]) -> PlainChat | None:
-        """The chat of a row that is nothing but messages of a role and a text; `None` where `convert` has to read it.
+    def plain(self, payload: Mapping[str, Any]) -> PlainChat | PlainPair | None:
+        """The chat or the pair of a row that is nothing but texts; `None` where `convert` has to read it.
 
         Raises:
             Refused: as `Account.settle` says.
         """
-        plain = plain_messages_of(self.convert)
+        plain = plain_rows_of(self.convert)
         if plain is None or not self._columns.get(tuple(payload)):
             return None
-        chat = plain.read(payload)
-        if chat is not None:
-            self.account.skim(payload, plain.messages_key)
-        return chat
+        found = plain.read(payload)
+        if found is not None:
+            self.account.skim(payload, plain.columns)
+        return found
 
 
 def _without_views(example: Example) -> Example:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, USER, Pair, turn
+from prep_assets.samples import ASSISTANT, USER, Pair, PlainChat, turn
 from prep_assets.schemas.columns import with_system_of
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, text_of, texts_of, value_at, wrong_type
 from prep_assets.schemas.pairs import pair_of
+from prep_assets.schemas.plain_rows import PlainPairs, plain_chat, reads_plain
 from prep_assets.schemas.registry import Convert, schema
 
 SCORES = ("score_chosen", "score_rejected")
@@ -64,7 +65,24 @@ def ultrafeedback(
         _require_scores(row, {each.response: each.score for each in completions}, [answer.text for (answer,) in answers])
         return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *answers)
 
-    return convert
+    def split(row: Mapping[str, Any]) -> tuple[PlainChat | None, object, object] | None:
+        chats = [plain_chat(row[key], "role", "content", _PLAIN_TAGS) for key in (chosen_key, rejected_key)]
+        better, worse = (row[key] for key in SCORES)
+        numbers = {type(better), type(worse)} <= {int, float} and abs(better) < _LARGE and abs(worse) < _LARGE
+        if not isinstance(row[prompt_key], str) or not numbers or better < worse or better - worse < (min_margin or 0):
+            return None
+        prompt = row[prompt_key].strip()
+        if any(chat is None or chat.roles != (USER, ASSISTANT) or chat.texts[0].strip() != prompt for chat in chats):
+            return None
+        chosen, rejected = (chat.texts[1].strip() for chat in chats if chat is not None)
+        return PlainChat((USER,), (prompt,)), chosen, rejected
+
+    read = PlainPairs(frozenset([prompt_key, chosen_key, rejected_key, *SCORES]), split)
+    return reads_plain(convert, read) if prompt_check == "strict" else convert
+
+
+_PLAIN_TAGS = {"user": USER, "assistant": ASSISTANT}
+_LARGE = 1e15
 
 
 def _contents(row: Mapping[str, Any], key: str) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs.identity import Conversation, prove_identity
-from prep_assets.proofs.reference_ids import ReferenceIds, cuts_before_spaces
+from prep_assets.proofs.reference_ids import ReferenceIds, cuts_before_spaces, whole_tokens
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.engines import Engines, choose_engine
@@ -106,6 +106,27 @@ def uncanonical(ids: Any, vocabulary: Vocabulary) -> Any:
             if own[:cut] in of and own[cut:] in of:
                 return np.concatenate([ids[:at], [of[own[:cut]], of[own[cut:]]], ids[at + 1 :]])
     raise AssertionError("no token can be cut in two")
+
+
+def with_added(*contents: str, **flags: bool) -> Vocabulary:
+    """The shipped tokenizer with words of its own, which are found in text."""
+    from tokenizers import AddedToken, Tokenizer
+
+    backend = Tokenizer.from_str(SHIPPED.backend.to_str())
+    backend.add_tokens([AddedToken(content, normalized=False, **flags) for content in contents])
+    return Vocabulary(f"with {contents} {flags}", backend, SHIPPED.special, None)
+
+
+def test_added_tokens_that_reach_over_the_end_of_a_word() -> None:
+    texts = ["so x=y</think>", "a<think>b</think>.\n\nc</thi", "</think></think>x.y", "x.y.x.y, x.yx"]
+    for contents, flags, cut in (
+        (("<think>", "</think>", "x.y", ".x"), {}, (b"<think>", b"</think>", b"x.y")),
+        (("<think>", "y."), {"lstrip": True}, (b"<think>", b"y.")),
+        (("x.y",), {"single_word": True}, None),
+    ):
+        vocabulary = with_added(*contents, **flags)
+        assert whole_tokens(vocabulary.spec) == cut
+        assert same(texts, [True, False, True, False], choose_engine(vocabulary, reference_only=True), ReferenceIds(vocabulary))
 
 
 @pytest.mark.parametrize("at", [5, 233, 299])
@@ -236,7 +257,10 @@ def test_what_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(again._known) == [b"the", b" cat", b" sat", b"a", b"dog"]
     rest.texts.clear()
     again.encode(["the cat sat", "a  b\x7f (x)", "x\u00e9 ~ verylong"])
-    assert rest.texts == [[], ["  b\x7f (x) verylong"], ["x\u00e9 ~"], ["the cat sat", "x\u00e9 ~ verylong"]]
+    assert rest.texts == [[], ["  b\x7f (x verylong"], [")", "x\u00e9 ~"], ["the cat sat", "x\u00e9 ~ verylong"]]
+    rest.texts.clear()
+    again.encode(["dog.\n\nA cat's 1,234 +1- x=y", "dog.\n\nA"])
+    assert rest.texts == [[], [".\n\nA's 1,234 +1 x=y"], ["-"], ["dog.\n\nA cat's 1,234 +1- x=y"]]
     rest.texts.clear()
     again.encode(["dog cat"])
     assert rest.texts == [[], [], ["dog cat"]], "nothing is new"
@@ -304,7 +328,9 @@ def test_the_last_tokenizer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_words_are_cut() -> None:
     data, ends = module._joined(["ab c", "", "d\x7f e~ f", "\u00e9 g! h"])
     assert (data.decode(), ends.tolist()) == ("ab cd\x7f e~ f\u00e9 g! h", [4, 4, 11, 18])
-    assert module._cuts(data, ends).tolist() == [0, 2, 4, 9, 11, 16, 18]
+    assert module._cuts(data, ends, None).tolist() == [0, 2, 4, 9, 11, 16, 18]
+    assert module._cuts(data, ends, ()).tolist() == [0, 2, 4, 8, 9, 11, 15, 16, 18]
+    assert module._cuts(data, ends, [b"g!", b"e~"]).tolist() == [0, 2, 4, 9, 11, 16, 18]
     assert [module._word_end(text) for text in ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")] == [2, 3, 2, 3, 0, 1, 1, 1]
 
 

@@ -93,7 +93,7 @@ def alone(store: Store, source: FromRows, second: Second) -> Again:
         for at, (row, payload) in enumerate(zip(rows, payloads, strict=True)):
             record = Record(file, row, dict(payload))
             try:
-                items[at] = Item(second.files[file], record, reading.example(second.files[file], record))
+                items[at] = Item(second.files[file], record, reading.columns(second.files[file], record))
             except Refused as refusal:
                 reasons[at] = _said(refusal)
         for at, reason in zip(items, judge(list(items.values())), strict=True):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.images_again import images_again
-from prep_assets.assets.checks.lines_again import Wanted
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.examples import converter
@@ -35,12 +34,16 @@ from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.proofs.truncated import Left, Truncation, left_of
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
-from prep_assets.samples import DOCUMENT, IMAGE, PlainChat, Record, Sample, Turn
+from prep_assets.samples import ASSISTANT, DOCUMENT, IMAGE, TEXT, USER, PlainChat, Record, Region, Sample, Turn
 from prep_assets.schemas.registry import Convert, Reader, apply
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import control_pattern, treat
+from prep_assets.tokenization.vocabulary import Vocabulary
+
+Example = tuple[int, str, Sample | PlainChat]
+"""Number in the stream, id, and source of a record: as it is rendered, or in columns as its row has it, which is yet to be read."""
 
 
 def source_records(store: Store, name: str, stream: TokenStore, *, several: bool = False) -> Iterator[tuple[int, str, Record]]:
@@ -98,6 +101,35 @@ def chat_of(convert: Convert, record: Record, identity: str) -> Sample | PlainCh
     return sample
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How records of conversations are derived anew.
+
+    Attributes:
+        derivation: what each must have become, before truncation.
+        truncation: how long they are cut.
+        read: what a build makes of a chat in columns before it renders it.
+    """
+
+    derivation: PlainDerivation
+    truncation: Truncation
+    vocabulary: Vocabulary
+    read: Callable[[PlainChat], Sample]
+
+    def left(self, example: Sample | PlainChat, length: int) -> Left:
+        """What a record must be, of its source and of how many tokens it has."""
+        sample = self.read(example) if isinstance(example, PlainChat) else example
+        if sample.tokenized is not None:
+            return left_of_tokenized(sample, self.truncation, self.derivation, self.vocabulary)
+        return left_of(sample, length, self.truncation, self.derivation, self.vocabulary)
+
+    def each(self, stream: TokenStore, examples: Iterable[Example]) -> Iterator[tuple[int, str, Left]]:
+        """Number in the stream and id of each record, and what it must be."""
+        lengths = stream.ends - stream.starts
+        for number, identity, example in examples:
+            yield number, identity, self.left(example, int(lengths[number]))
+
+
 # -- documents with images --------------------------------------------------------------------------------------------------------------
 
 
@@ -133,8 +165,8 @@ def sft_reading(store: Store) -> Callable[[Sample | PlainChat], Sample]:
     return read
 
 
-def sft_examples(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Sample | PlainChat]]:
-    """Number in the stream, id and source of each record: as it is rendered, or in columns as its row has it, which is yet to be read."""
+def sft_examples(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Example]:
+    """Each record of an SFT stream."""
     recipe, template = store.recipe, store.workspace.template(store.workspace.family(Sft))
     domain = domain_of(store.family, store.partition)
     convert, read = converter(domain, Sample), sft_reading(store)
@@ -181,38 +213,19 @@ def plain_render(sample: Sample, template: ChatTemplate) -> str:
     return derive(sample, MaskOptions(), template).text
 
 
-def sft_derivation(store: Store) -> PlainDerivation:
-    """What each conversation of an SFT store must have become, before truncation."""
+def sft_rules(store: Store) -> Rules:
+    """What each conversation of an SFT store must have become."""
     recipe, template = store.recipe, store.workspace.template(store.workspace.family(Sft))
     options = MaskOptions(**{key: recipe[key] for key in MaskOptions.__dataclass_fields__})
-    return PlainDerivation(options, template, typed_controls=recipe["special_in_content"] == "allow")
-
-
-def sft_truncation(store: Store) -> Truncation:
-    """How long conversations are cut."""
-    recipe = store.recipe
+    derivation = PlainDerivation(options, template, typed_controls=recipe["special_in_content"] == "allow")
     limit = recipe["preprocessing"]["max_seq_len"]
-    return Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
-
-
-def sft_left_of(store: Store, derivation: PlainDerivation) -> Callable[[Sample | PlainChat, int], Left]:
-    """What a record must be, of its source and of how many tokens it has."""
-    truncation, vocabulary, read = sft_truncation(store), store.vocabulary, sft_reading(store)
-
-    def left(example: Sample | PlainChat, length: int) -> Left:
-        sample = read(example) if isinstance(example, PlainChat) else example
-        if sample.tokenized is not None:
-            return left_of_tokenized(sample, truncation, derivation, vocabulary)
-        return left_of(sample, length, truncation, derivation, vocabulary)
-
-    return left
+    truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
+    return Rules(derivation, truncation, store.vocabulary, sft_reading(store))
 
 
 def _sft_left(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
     """Number in the stream and id of each record, and what it must be."""
-    left, lengths = sft_left_of(store, sft_derivation(store)), stream.ends - stream.starts
-    for number, identity, example in sft_examples(store, stream, only):
-        yield number, identity, left(example, int(lengths[number]))
+    return sft_rules(store).each(stream, sft_examples(store, stream, only))
 
 
 def sft_rows(store: Store, name: str) -> Iterator[Row]:
@@ -254,27 +267,64 @@ def shown_text(turn: Turn, image: str) -> str:
 # -- preferences ------------------------------------------------------------------------------------------------------------------------
 
 
-def _pairs(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Sample]]:
-    """Number in the stream of one side, id and conversation of each of its records."""
-    pairs, template = store.above("preferences_by_domain", store.partition), store.workspace.template(store.workspace.family(Preference))
+def pair_examples(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Example]:
+    """Each record of one side."""
+    pairs = store.above("preferences_by_domain", store.partition)
     if pairs.manifest.content_hash != store.recipe["pairs"]:
         command = build_command(store.asset.name, store.partition)
         raise StoreError(f"preferences_by_domain[{store.partition}] was built again since these tokens. Build them again: {command}")
-    name = "preferences_test" if side.startswith("test/") else "preferences"
-    wanted = Wanted(stream.row) if only is None else Wanted(stream.row[np.asarray(only, np.int64)], np.asarray(only, np.int64))
-    for line, content in enumerate(open_lines(pairs.directory, name)):
-        if (number := wanted.take(line)) is not None:
-            sample = read_again(pair_sample(dict(content), side.removeprefix("test/")), store.recipe, shown=template.shows_thinking)
-            yield number, f"line {line}", sample
+    read, column = _pair_reading(store), side.removeprefix("test/")
+    numbered = numbers(np.arange(len(stream)) if only is None else np.sort(np.asarray(only, np.int64)))
+    number = next(numbered, None)
+    for line, content in enumerate(open_lines(pairs.directory, "preferences_test" if side.startswith("test/") else "preferences")):
+        if number is not None and stream.row[number] == line:
+            plain = _plain_side(content, column)
+            yield number, f"line {line}", read(pair_sample(content, column)) if plain is None else plain
+            number = next(numbered, None)
+    if number is not None:
+        raise StoreError(
+            f"record {number:,} of {side} is line {int(stream.row[number])}, which does not follow the one before it, or is not there"
+        )
+
+
+def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
+    """One side in columns; `None` where it is more than a prompt and one answer, each turn one text."""
+    if row.keys() - {"prompt", "chosen", "rejected", "margin"}:
+        return None
+    messages = [
+        message
+        for key, role in (("prompt", USER), (side, ASSISTANT))
+        for message in ([{"role": role, "content": row[key]}] if isinstance(row[key], str) else row[key])
+    ]
+    roles, texts = zip(*((message["role"], message["content"]) for message in messages), strict=True)
+    answers = 1 if isinstance(row[side], str) else len(row[side])
+    if answers != 1 or roles[-1] != ASSISTANT or any(len(message) != 2 for message in messages) or {*map(type, texts)} != {str}:
+        return None
+    return PlainChat(roles, texts)
+
+
+def _pair_reading(store: Store) -> Callable[[Sample], Sample]:
+    shown = store.workspace.template(store.workspace.family(Preference)).shows_thinking
+    return lambda sample: read_again(sample, store.recipe, shown=shown)
+
+
+def pair_rules(store: Store) -> Rules:
+    """What each side of a pair must have become: its last turn trained, an answer, and nothing else."""
+    read = _pair_reading(store)
+
+    def weighed(chat: PlainChat) -> Sample:
+        weights = [*(0.0 for _ in chat.texts[1:]), 1.0]
+        turns = zip(chat.roles, chat.texts, weights, strict=True)
+        return read(Sample(tuple(Turn(role, (Region(TEXT, text, weight),)) for role, text, weight in turns)))
+
+    truncation = Truncation(store.recipe["truncation"], store.recipe["max_seq_len"])
+    derivation = answers_derivation(store.workspace.template(store.workspace.family(Preference)))
+    return Rules(derivation, truncation, store.vocabulary, weighed)
 
 
 def _pairs_left(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
     """Number in the stream and id of each record of one side, and what it must be."""
-    recipe, vocabulary, template = store.recipe, store.vocabulary, store.workspace.template(store.workspace.family(Preference))
-    truncation, lengths = Truncation(recipe["truncation"], recipe["max_seq_len"]), stream.ends - stream.starts
-    derivation = answers_derivation(template)
-    for number, identity, sample in _pairs(store, side, stream, only):
-        yield number, identity, left_of(sample, int(lengths[number]), truncation, derivation, vocabulary)
+    return pair_rules(store).each(stream, pair_examples(store, side, stream, only))
 
 
 def preference_rows(store: Store, side: str) -> Iterator[Row]:

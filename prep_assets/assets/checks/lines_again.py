@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.arrays import Spool, numbers
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.lines import Lines, row_of
 
 
 class Wanted:
@@ -66,5 +65,4 @@ class LineByNumber:
         """The object on a line."""
         begin, end = self._starts[number : number + 2].tolist()
         self._file.seek(begin)
-        row: Mapping[str, Any] = json.loads(self._file.read(end - begin))
-        return row
+        return row_of(self._file.read(end - begin))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from prep_assets.assets.checks.every_store import cuts_counted, together
-from prep_assets.assets.checks.expected import preference_conversations, preference_rows
 from prep_assets.assets.stage import Check, Store
-from prep_assets.proofs.identity import prove_identity
-from prep_assets.proofs.mask import prove_masks
 from prep_assets.proofs.pairs import check_pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import open_lines
@@ -19,15 +15,3 @@ def pairs(store: Store) -> Verdict:
 
 
 SANITY = Check("pair_sanity", "One prompt, two different answers, nothing empty, no prompt in both train and test.", pairs)
-
-
-def preference_mask(store: Store) -> Verdict:
-    """The masks of both sides."""
-    return together(prove_masks(preference_rows(store, side), store.vocabulary) for side in store.streams())
-
-
-def preference_identity(store: Store) -> Verdict:
-    """The tokens of both sides against fresh renders."""
-    return cuts_counted(
-        store, together(prove_identity(preference_conversations(store, side), store.vocabulary) for side in store.streams())
-    )

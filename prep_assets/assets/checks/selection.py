@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,8 @@ def _parts(store: Store) -> Iterator[Part]:
         fraction, plain = getattr(store.family, "test_fraction", 0.0), rows_of(store).plain
         for path in sorted(store.directory.glob("*.jsonl")):
             lines = open_lines(store.directory, path.stem)
-            held = np.array([_held_out(line["query"] if "query" in line else line["prompt"], fraction, plain) for line in lines], np.int8)
+            prompts = (line["query"] if "query" in line else line["prompt"] for line in lines)
+            held = np.fromiter((_held_out(each, fraction, plain) for each in prompts) if fraction else repeat(0, len(lines)), np.int8)
             yield path.stem.endswith("_test"), lines.index["source"], lines.index["file"], lines.index["row"], held
     else:
         for name, stream in store.streams().items():

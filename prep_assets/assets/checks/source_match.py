@@ -19,11 +19,11 @@ from prep_assets.assets.writing.contrast_rows import contrast_row
 from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import prompt_of, prompt_row
-from prep_assets.config.models import Arithmetic, Preference, Rl
+from prep_assets.config.models import Arithmetic, Domain, Preference, Rl
 from prep_assets.errors import Refused
 from prep_assets.proofs.ledger import places
 from prep_assets.proofs.lines_match import Line, check_lines
-from prep_assets.proofs.plain_reading import plain_contrast, plain_pair, plain_prompt
+from prep_assets.proofs.plain_reading import pair_line, plain_contrast, plain_pair, plain_prompt
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast, Pair, Prompt
 from prep_assets.schemas.arithmetic import SEED, arithmetic_rows
@@ -32,6 +32,10 @@ from prep_assets.stores.lines import Lines, open_lines
 
 Make = Callable[[Any], Mapping[str, Any]]
 """The line of an example."""
+Whole = Callable[[Mapping[str, Any], Domain], Mapping[str, Any] | None]
+"""The line of a row, read in the most obvious way; `None` where it takes the schema to say."""
+ONE_IN = 64
+SIDES = ("prompt", "chosen", "rejected")
 Plain = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
 
 
@@ -44,7 +48,14 @@ def source_match(matched: Callable[[Store], Iterator[Line]], store: Store) -> Ve
 def matched_pairs(store: Store) -> Iterator[Line]:
     """Each line of a store of preferences with what its row gives."""
     form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
-    return _match(store, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair)
+
+    def whole(payload: Mapping[str, Any], domain: Domain) -> Mapping[str, Any] | None:
+        if domain.weigh is not None or any("." in path or path in SIDES for path in domain.ignore):
+            return None
+        row = {key: value for key, value in payload.items() if key not in domain.ignore} if domain.ignore else payload
+        return pair_line(row, domain.schema_name, domain.options, form, reasoning.strings)
+
+    return _match(store, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair, whole)
 
 
 def matched_prompts(store: Store) -> Iterator[Line]:
@@ -81,13 +92,14 @@ def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
     return found
 
 
-def _match(store: Store, gives: type, make: Make, plain: Plain) -> Iterator[Line]:
+def _match(store: Store, gives: type, make: Make, plain: Plain, whole: Whole = lambda payload, domain: None) -> Iterator[Line]:
     files = [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]
-    return chain.from_iterable(_lines_of(store, lines, gives, make, plain) for lines in files)
+    return chain.from_iterable(_lines_of(store, lines, gives, make, plain, whole) for lines in files)
 
 
-def _lines_of(store: Store, lines: Lines, gives: type, make: Make, plain: Plain) -> Iterator[Line]:
-    """Each line of a file, in the order of the sources, with what its row gives."""
+def _lines_of(store: Store, lines: Lines, gives: type, make: Make, plain: Plain, whole: Whole) -> Iterator[Line]:
+    """Each line of a file, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of one
+    in `ONE_IN` of these, and of all others."""
     at_line = LineByNumber(lines)
     for number, name in enumerate(lines.sources):
         mine = np.flatnonzero(np.asarray(lines.index["source"]) == number)
@@ -101,7 +113,8 @@ def _lines_of(store: Store, lines: Lines, gives: type, make: Make, plain: Plain)
             for row, payload in rows:
                 line = wanted.take(file << 40 | row)
                 if line is not None and payload is not None:
-                    made = _made(convert, payload, make)
+                    made = whole(payload, second.domain) if row % ONE_IN else None
+                    made = _made(convert, payload, make) if made is None else made
                     read = plain(payload, second.domain.schema_name, second.domain.options) if made is not None else None
                     yield Line(f"{name}/{second.names[file]}:{row}", at_line(line), made, read)
 

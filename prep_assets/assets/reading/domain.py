@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from prep_assets.assets.reading.contamination import Benchmarks
-from prep_assets.assets.reading.examples import Duplicates, Item
+from prep_assets.assets.reading.examples import Duplicates, Given, Item
 from prep_assets.assets.reading.forgotten import without_forgotten
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
@@ -22,7 +22,7 @@ from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.records.where import MISSED, conditions, filter_blocks
-from prep_assets.samples import Example, PlainChat, Record
+from prep_assets.samples import Example, Record
 from prep_assets.schemas.registry import Reader, apply
 
 
@@ -121,8 +121,8 @@ class Reading:
         self.admit(file, record)
         return apply(self.reader, record.payload)
 
-    def chat(self, file: SourceFile, record: Record) -> Example | PlainChat:
-        """What a row is; in columns where it is nothing but messages of a role and a text.
+    def columns(self, file: SourceFile, record: Record) -> Given:
+        """What a row is; in columns where it is nothing but texts.
 
         Raises:
             Refused: as `example` says.
@@ -148,9 +148,9 @@ class Reading:
 
         Args:
             doing: what progress is about.
-            plain: whether plain chats are given in columns, see `PlainChat`.
+            plain: whether plain chats and pairs are given in columns, see `PlainChat` and `PlainPair`.
         """
-        read = self.chat if plain else self.example
+        read = self.columns if plain else self.example
         for block in self.rows(block_bytes):
             with quarantine.by_row():
                 items = [item for item in (self._item(block.file, row, read, quarantine) for row in block.rows) if item is not None]
@@ -160,7 +160,7 @@ class Reading:
 
     @staticmethod
     def _item(
-        file: SourceFile, row: Record | Unreadable, read: Callable[[SourceFile, Record], Example | PlainChat], quarantine: Quarantine
+        file: SourceFile, row: Record | Unreadable, read: Callable[[SourceFile, Record], Given], quarantine: Quarantine
     ) -> Item | None:
         """A row with its example; `None` where it is in quarantine."""
         if not isinstance(row, Record):

@@ -15,7 +15,7 @@ from prep_assets.config.models import Domain, Family
 from prep_assets.errors import Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import Example, Pair, PlainChat, Record
+from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.account import Account
 from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.schemas.registry import Reader, convert_with
@@ -92,18 +92,23 @@ _SORTED = msgspec.json.Encoder(order="sorted")
 _PACKED = msgspec.msgpack.Encoder(order="sorted")
 
 
+Given = Example | PlainChat | PlainPair
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An example on its way, with the record it came from; `given` is the example, or a plain chat in columns."""
+    """An example on its way, with the record it came from; `given` is the example, or a plain chat or pair in columns."""
 
     file: SourceFile
     record: Record
-    given: Example | PlainChat
+    given: Given
 
     @property
     def example(self) -> Example:
         """The example."""
-        return self.given.sample() if isinstance(self.given, PlainChat) else self.given
+        if isinstance(self.given, PlainChat):
+            return self.given.sample()
+        return self.given.pair() if isinstance(self.given, PlainPair) else self.given
 
     @property
     def id(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.reading.examples import Item
+from prep_assets.assets.reading.examples import Given, Item
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.block import Block, in_order
@@ -25,7 +25,7 @@ from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.agreement import disagreement
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.samples import IMAGE, Example, PlainChat, Sample
+from prep_assets.samples import IMAGE, PlainChat, Sample
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.templates.answers import left_out, one_per_answer
 from prep_assets.templates.chat_template import ChatTemplate
@@ -151,7 +151,7 @@ class Conversations:
         return examples
 
     @staticmethod
-    def _plain(example: Example | PlainChat) -> PlainChat | None:
+    def _plain(example: Given) -> PlainChat | None:
         return example if isinstance(example, PlainChat) else plain_chat(example) if isinstance(example, Sample) else None
 
     @cached_property

@@ -107,7 +107,7 @@ def read_documents(
                 if plain is None or text is None or not _is_clean(text):
                     text = text_of(apply(reading.reader, row.payload))
                 else:
-                    account.skim(row.payload, plain.key)
+                    account.skim(row.payload, {plain.key})
                 check(text)
             except Refused as fault:
                 refused.append((row.row, _refusal(file, row, fault)))

@@ -28,6 +28,8 @@ from prep_assets.samples import (
     USER,
     Example,
     Pair,
+    PlainChat,
+    PlainPair,
     Prompt,
     Region,
     Sample,
@@ -88,7 +90,7 @@ UNTEMPLATED = "untemplated"
 """Count of the rows of strings that no messages can say."""
 
 
-def is_untemplated(example: Example) -> bool:
+def is_untemplated(example: Example | PlainChat | PlainPair) -> bool:
     """Whether an example has turns that no chat template renders, which messages always are."""
     match example:
         case Pair():

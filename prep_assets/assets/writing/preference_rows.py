@@ -20,7 +20,7 @@ from prep_assets.assets.writing.message_rows import (
     written,
 )
 from prep_assets.errors import Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, USER, Pair, PlainChat, Sample, Turn
+from prep_assets.samples import ASSISTANT, COMPLETION, USER, Pair, PlainChat, PlainPair, Sample, Turn
 from prep_assets.stores.lines import LinesWriter
 
 UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
@@ -32,6 +32,8 @@ def preference_row(example: object, form: RowForm) -> Columns:
     Raises:
         Refused: neither of them; an empty or equal answer; a conversation that the form cannot hold.
     """
+    if isinstance(example, PlainPair):
+        return _plain_row(example, form) or preference_row(example.pair(), form)
     if isinstance(example, Sample) and example.label is not None:
         row = _row({"prompt": example.turns[:-1], "completion": example.turns[-1:]}, extra_columns(example), form)
         return {**row, "label": example.label, **extra_columns(example)}
@@ -41,6 +43,16 @@ def preference_row(example: object, form: RowForm) -> Columns:
     if row["chosen"] == row["rejected"]:
         raise Refused("equal_answers", "chosen and rejected are the same", stage="pair")
     return row | extra_columns(example) | ({} if example.margin is None else {"margin": example.margin})
+
+
+def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
+    """The row of a plain pair; `None` where a string cannot hold its prompt."""
+    roles, texts = pair.prompt.roles, pair.prompt.texts
+    if form == "text":
+        return {"prompt": texts[0], "chosen": pair.chosen, "rejected": pair.rejected} if roles == (USER,) else None
+    prompt = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    chosen, rejected = ([{"role": ASSISTANT, "content": answer}] for answer in (pair.chosen, pair.rejected))
+    return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
 
 
 def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:

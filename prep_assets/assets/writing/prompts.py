@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -47,8 +48,13 @@ def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
 
 def prompt_digest(turns: tuple[Turn, ...]) -> bytes:
     """What decides whether a prompt is held out, whatever the form of the file: of pairs, of RL, and of groups."""
-    alone = len(turns) == 1 and turns[0].role in (USER, ASSISTANT, PROMPT, COMPLETION)  # which a string may be
-    plain = turns[0].text if alone else [{"role": each.role, "content": each.text} for each in turns]
+    return chat_digest([turn.role for turn in turns], [turn.text for turn in turns])
+
+
+def chat_digest(roles: Sequence[str], texts: Sequence[str]) -> bytes:
+    """The same of a prompt in columns."""
+    alone = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # which a string may be
+    plain = texts[0] if alone else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
     return xxhash.xxh3_128_digest(msgspec.json.encode(plain))
 
 

@@ -1,14 +1,14 @@
-"""Checks of SFT tokens. Both proofs of a conversation come of one reading of its source."""
+"""Checks of tokenized conversations: chats, and the sides of preference pairs. Both proofs of one come of one reading of its source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.every_store import cuts_counted, together
-from prep_assets.assets.checks.expected import sft_derivation, sft_examples, sft_left_of, sft_truncation
+from prep_assets.assets.checks.expected import Example, Rules, pair_examples, pair_rules, sft_examples, sft_rules
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.identity import Conversation, IdentityProof
 from prep_assets.proofs.mask import MaskProof, Row
@@ -22,51 +22,71 @@ CONVERSATIONS = "conversations"
 """The name of what both checks share."""
 BLOCK_TOKENS = 1 << 19
 
-Example = tuple[int, str, Sample | PlainChat]
-"""Number in the stream, id, and source of a record."""
+Proofs = tuple[MaskProof, IdentityProof]
 
 
 def sft_mask(store: Store) -> Verdict:
     """The masks of every record."""
-    return _verdicts(store)[0]
+    return _verdicts(store, _sft)[0]
 
 
 def sft_identity(store: Store) -> Verdict:
     """The tokens of every record against a fresh render."""
-    return _verdicts(store)[1]
+    return _verdicts(store, _sft)[1]
 
 
-def _verdicts(store: Store) -> tuple[Verdict, Verdict]:
+def preference_mask(store: Store) -> Verdict:
+    """The masks of both sides."""
+    return _verdicts(store, _sides)[0]
+
+
+def preference_identity(store: Store) -> Verdict:
+    """The tokens of both sides against fresh renders."""
+    return _verdicts(store, _sides)[1]
+
+
+def _verdicts(store: Store, prove: Callable[[Store], Iterator[Proofs]]) -> tuple[Verdict, Verdict]:
     """The verdicts of both, which the first of them leaves for the other."""
     shared = store.published.evidence
     if shared is not None and CONVERSATIONS in shared:
         known: tuple[Verdict, Verdict] = shared[CONVERSATIONS]
         return known
-    proofs = [_proven(store, stream) for stream in store.streams().values()]
-    masks, identities = (together(proof.verdict() for proof in listed) for listed in zip(*proofs, strict=True))
+    masks, identities = (together(proof.verdict() for proof in listed) for listed in zip(*prove(store), strict=True))
     identities = cuts_counted(store, identities)
     if shared is not None:
         shared[CONVERSATIONS] = masks, identities
     return masks, identities
 
 
-def _proven(store: Store, stream: TokenStore) -> tuple[MaskProof, IdentityProof]:
-    vocabulary, derivation, leaves_whole = store.vocabulary, sft_derivation(store), sft_truncation(store).leaves_whole
-    left_of = sft_left_of(store, derivation)
+def _sft(store: Store) -> Iterator[Proofs]:
+    rules, tags = sft_rules(store), store.recipe["reasoning_tags"]
+    for stream in store.streams().values():
+        yield _proven(stream, sft_examples(store, stream), rules, tags)
+
+
+def _sides(store: Store) -> Iterator[Proofs]:
+    rules, tags = pair_rules(store), store.recipe["reasoning_tags"]
+    for side, stream in store.streams().items():
+        yield _proven(stream, pair_examples(store, side, stream), rules, tags)
+
+
+def _proven(stream: TokenStore, examples: Iterable[Example], rules: Rules, tags: Iterable[Iterable[str]]) -> Proofs:
+    """Both proofs of a stream. Chats that hold one of the `tags` of reasoning are proven one by one."""
+    vocabulary = rules.vocabulary
     masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
-    tags = [tag for pair in store.recipe["reasoning_tags"] for tag in pair]
-    plain = PlainBlocks(derivation, masks, identities, (*vocabulary.control, *tags))
+    plain = PlainBlocks(rules.derivation, masks, identities, (*vocabulary.control, *(tag for pair in tags for tag in pair)))
     lengths = np.diff(stream.ends, prepend=0)
-    for block in _blocks(lengths, sft_examples(store, stream)):
+    for block in _blocks(lengths, examples):
         tokens = slice(int(stream.ends[block[0][0]] - lengths[block[0][0]]), int(stream.ends[block[-1][0]]))
         ids, mask = (np.asarray(stream.arrays[key][tokens]) for key in ("tokens", "loss_mask"))
         sizes = lengths[block[0][0] : block[-1][0] + 1]
-        chats = [_columns(example) if leaves_whole(size) else None for (*_, example), size in zip(block, sizes, strict=True)]
+        whole = rules.truncation.leaves_whole
+        chats = [_columns(example) if whole(size) else None for (*_, example), size in zip(block, sizes.tolist(), strict=True)]
         proven = plain.prove(Claims(chats, sizes, ids, mask))
         ends, rows, conversations = np.cumsum(sizes).tolist(), list[Row](), list[Conversation]()
         for at in np.flatnonzero(~proven).tolist():
             _, identity, example = block[at]
-            left, own = left_of(example, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
+            left, own = rules.left(example, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
             rows.append(left.row(identity, ids[own], mask[own]))
             conversations.append(left.conversation(identity, ids[own]))
         if rows:
