@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.assets.writing.preference_rows import preference_row
-from prep_assets.config.reasoning_tags import REASONING_TAGS
+from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import Refused
 from prep_assets.proofs.plain_reading import pair_line
 from prep_assets.samples import Pair, PlainPair
