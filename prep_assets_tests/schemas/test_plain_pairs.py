@@ -93,6 +93,9 @@ def test_columns_beside_the_texts(schema: str) -> None:
     row = USUAL[schema]
     reader = reader_of(schema, ("mine",))
     assert isinstance(reader.plain({**row, "mine": "x"}), PlainPair) and reader.account.counts["mine"] == 2
+    used = Reader(convert_with(schema, {}, gives=Pair), Account(("mine",), ["mine"]))
+    apply(used, {**row, "mine": "x"})
+    assert used.plain({**row, "mine": "x"}) is None  # of such rows each is counted
     assert reader.plain({**row, "other": "x"}) is None  # columns that no row had yet
     columns: list[dict[str, Any]] = [{"system": "s"}, {"tools": [], "margin": None}]
     for beside in columns:
