@@ -25,7 +25,7 @@ def main() -> None:
     """Take shards from the connection whose file descriptor is the first argument, until the pipe that is the second one is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process decides when it ends
     connection, alive = Connection(int(sys.argv[1])), int(sys.argv[2])
-    threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(alive,), name="ends with its parent", daemon=True).start()
     work: Any = None
     while True:
         try:
