@@ -115,9 +115,11 @@ class Account:
     def _judge(self, path: str) -> Verdict:
         name = path.rpartition(".")[2]
         verdict: Verdict = "unknown"
-        if any(_covers(each, path) for each in self.used):
+        if path in self.ignore:
+            verdict = "passed over"
+        elif any(_covers(each, path) for each in self.used):
             verdict = "used"
-        elif path in self.ignore or name.lower() in NEUTRAL:
+        elif name.lower() in NEUTRAL:
             verdict = "passed over"
         elif name in DECISIVE:
             verdict = "decisive"

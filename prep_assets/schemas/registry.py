@@ -227,8 +227,7 @@ class Reader:
         if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
             ignored = {*self.account.ignore}
             inside = any("." in path or path in plain.columns for path in ignored)
-            # what is used elsewhere is counted by its row alone, see `Account`
-            self._columns[columns] = not inside and {*columns} - row.left - (ignored - {*self.account.used}) == plain.columns
+            self._columns[columns] = not inside and {*columns} - row.left - ignored == plain.columns
 
     def plain(self, payload: Mapping[str, Any]) -> PlainChat | PlainPair | None:
         """The chat or the pair of a row that is nothing but texts; `None` where `convert` has to read it.

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-SPOILED = "proofs/test_spoiled_stores.py"
 MISPLACED = "proofs/test_selection_of_stores.py"
 
 SILENT: Mapping[str, tuple[str, ...]] = {
@@ -62,25 +61,28 @@ IGNORED: Mapping[str, tuple[str, ...]] = {
     "several chat templates": ("tokenization/test_load.py::def test_of_several_chat_templates_one_is_named",),
 }
 LIVED: Mapping[str, tuple[str, ...]] = {
-    "other tokens for the same text": (f"{SPOILED}::same text in other tokens", "proofs/test_reference_ids.py::Audit, section 3:"),
+    "other tokens for the same text": (
+        "proofs/spoiled_tokens.py::same text in other tokens",
+        "proofs/test_reference_ids.py::Audit, section 3:",
+    ),
     "duplicates that are none": (f"{MISPLACED}::refused as a duplicate that is none",),
     "duplicates kept": (f"{MISPLACED}::duplicate kept",),
     "test rows in train": (f"{MISPLACED}::test rows in train",),
     "train rows in dev": (f"{MISPLACED}::train rows in the held-out part",),
-    "position ids that run on": (f"{SPOILED}::position ids run on",),
-    "position ids of zero": (f"{SPOILED}::position ids all zero",),
-    "a false border": (f"{SPOILED}::a border inside a document",),
-    "a document replaced by padding": (f"{SPOILED}::a document replaced by padding",),
+    "position ids that run on": ("proofs/spoiled_packed.py::position ids run on",),
+    "position ids of zero": ("proofs/spoiled_packed.py::position ids all zero",),
+    "a false border": ("proofs/spoiled_packed.py::a border inside a document",),
+    "a document replaced by padding": ("proofs/spoiled_packed.py::a document replaced by padding",),
     "a domain missing": ("proofs/test_packed_mixture.py::def test_a_domain_that_is_missing_is_seen",),
-    "one pair swapped": (f"{SPOILED}::one pair swapped",),
-    "all pairs swapped": (f"{SPOILED}::all pairs swapped",),
-    "a foreign prompt": (f"{SPOILED}::a foreign prompt",),
-    "truncated answers": (f"{SPOILED}::a truncated answer",),
+    "one pair swapped": ("proofs/spoiled_lines.py::one pair swapped",),
+    "all pairs swapped": ("proofs/spoiled_lines.py::all pairs swapped",),
+    "a foreign prompt": ("proofs/spoiled_lines.py::a foreign prompt",),
+    "truncated answers": ("proofs/spoiled_lines.py::a truncated answer",),
     "pairs dropped": (f'{MISPLACED}::"vanished"',),
-    "a prompt altered": (f"{SPOILED}::a prompt altered",),
-    "prompts shifted": (f"{SPOILED}::prompts shifted",),
-    "random tokens of prompts": (f"{SPOILED}::random ids",),
-    "a gold as text": (f"{SPOILED}::gold as text",),
+    "a prompt altered": ("proofs/spoiled_lines.py::a prompt altered",),
+    "prompts shifted": ("proofs/spoiled_lines.py::prompts shifted",),
+    "random tokens of prompts": ("proofs/spoiled_lines.py::random ids",),
+    "a gold as text": ("proofs/spoiled_lines.py::gold as text",),
 }
 CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "docs/masks.md": {
@@ -120,7 +122,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "every record is tokenized again by the reference": (
             "proofs/test_ids_again.py::def test_one_other_id_of_any_document_is_found",
-            f"{SPOILED}::same text in other tokens",
+            "proofs/spoiled_tokens.py::same text in other tokens",
         ),
         "cannot be taken apart": ("proofs/test_trained_texts.py::def test_a_template_that_treats_a_text_otherwise_proves_nothing",),
         "is proven by the part that is left": ("masks/test_truncation_proofs.py::Audit W2:",),
