@@ -30,7 +30,7 @@ from prep_assets.proofs.stretches import (
 )
 from prep_assets.proofs.turn_borders import Block, Borders, blocks_of
 from prep_assets.proofs.untemplated import joined, untemplated
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, THINKING, TOOL_CALL, Region, Sample
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, Region, Sample
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
@@ -274,7 +274,9 @@ class _Derivation:
             first, last = self.chat.places[block.places[0]].start, self.chat.places[block.places[-1]].end
             low = self.real(blocks[number - 1].end) if number else 0
             mine = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
-            if not mine or not (self._begins_alike(mine[0][0], min(start, first), first) and self._ends_alike(mine[-1][1], end, last)):
+            after_tool = number > 0 and blocks[number - 1].role == TOOL
+            begins = mine and self._begins_alike(mine[0][0], min(start, first), first, after_tool)
+            if not (begins and self._ends_alike(mine[-1][1], end, last)):
                 marked = [_shortened(text[slice(*tag)]) for tag in mine]
                 template = self.chat.chat.template
                 raise CheckFailed(
@@ -282,10 +284,12 @@ class _Derivation:
                     f"which is {_shortened(text[min(start, first) : end[1] if end else last])!r}"
                 )
 
-    def _begins_alike(self, marked: int, start: int, first: int) -> bool:
-        """Whether tags begin where an answer does, or within the prompt that it answers; `first` is the first of its own texts."""
+    def _begins_alike(self, marked: int, start: int, first: int, after_tool: bool) -> bool:
+        """Whether tags begin where an answer does, or within the prompt that it answers, or enclose the control tokens that end what a tool gave, which
+        TRL's variant for DeepSeek V3 does; `first` is the first of its own texts."""
         header = self.chat.text[marked:start].strip()
-        return marked <= first and not self.chat.text[start:marked].strip() and header in self.borders.lone_prompt
+        ends_tool = after_tool and not pattern(self.chat.chat.template).sub("", header).strip()
+        return marked <= first and not self.chat.text[start:marked].strip() and (header in self.borders.lone_prompt or ends_tool)
 
     def _ends_alike(self, marked: int, end: Range | None, last: int) -> bool:
         """Whether tags end where an answer does; `last` is the end of its own texts."""
