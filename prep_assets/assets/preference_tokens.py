@@ -17,7 +17,7 @@ from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.alone import pair_lines
 from prep_assets.assets.checks.conversations import CONVERSATIONS, preference_identity, preference_mask
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY
-from prep_assets.assets.checks.expected import preference_conversations, preference_rows
+from prep_assets.assets.checks.expected_pairs import preference_conversations, preference_rows
 from prep_assets.assets.checks.merged import MERGED_RECORDS
 from prep_assets.assets.checks.selection import LINE_SELECTION
 from prep_assets.assets.checks.token_rows import token_rows

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
 
 __all__ = ["Derived", "Expected", "MaskOptions", "derive", "expected_texts"]
-
 _END_OF_THINKING = "</think>"
 
 
@@ -274,8 +273,7 @@ class _Derivation:
             first, last = self.chat.places[block.places[0]].start, self.chat.places[block.places[-1]].end
             low = self.real(blocks[number - 1].end) if number else 0
             mine = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
-            after_tool = number > 0 and blocks[number - 1].role == TOOL
-            begins = mine and self._begins_alike(mine[0][0], min(start, first), first, after_tool)
+            begins = mine and self._begins_alike(mine[0][0], min(start, first), first, number > 0 and blocks[number - 1].role == TOOL)
             if not (begins and self._ends_alike(mine[-1][1], end, last)):
                 marked = [_shortened(text[slice(*tag)]) for tag in mine]
                 template = self.chat.chat.template

@@ -8,7 +8,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from prep_assets.assets.checks.expected import numbered_preference_rows, numbered_sft_rows
+from prep_assets.assets.checks.expected import numbered_sft_rows
+from prep_assets.assets.checks.expected_pairs import numbered_preference_rows
 from prep_assets.assets.checks.merged import merged_streams
 from prep_assets.assets.graph import store_of
 from prep_assets.assets.stage import Store

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs.identity import Conversation, prove_identity
-from prep_assets.proofs.reference_ids import ReferenceIds, cuts_before_spaces, whole_tokens
+from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.text import Text, prove_texts
+from prep_assets.proofs.word_cuts import _SPLITS, cuts_before_spaces, whole_tokens
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.flat import Flat
@@ -385,7 +386,7 @@ def test_bytes_of_ids() -> None:
 TOKEN = {"content": "<e>", "rstrip": False}
 BYTES = {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}
 META = {"type": "Metaspace", "replacement": "\u2581"}
-CL100K = next(pattern for pattern in module._SPLITS if "{1,3}" in pattern)
+CL100K = next(pattern for pattern in _SPLITS if "{1,3}" in pattern)
 
 
 def split(pattern: str, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.every_store import cuts_counted, together
-from prep_assets.assets.checks.expected import Example, Rules, pair_examples, pair_rules, sft_examples, sft_rules
+from prep_assets.assets.checks.expected import Example, Rules, sft_examples, sft_rules
+from prep_assets.assets.checks.expected_pairs import pair_examples, pair_rules
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.identity import Conversation, IdentityProof
 from prep_assets.proofs.mask import MaskProof, Row
