@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.config.models import Keep
@@ -41,7 +41,7 @@ def verdicts(
     return prove_masks(rows, bound.vocabulary).passed, prove_identity(renders, bound.vocabulary).passed
 
 
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(150))
 @given(CHATS, st.integers(4, 80), st.sampled_from(MODES), st.booleans(), KEEPS)
 def test_what_is_left_is_proven(sample: Sample, limit: int, mode: str, keep_stop: bool, keeps: Mapping[str, Keep]) -> None:
     bound = chatml.bound()
@@ -53,7 +53,7 @@ def test_what_is_left_is_proven(sample: Sample, limit: int, mode: str, keep_stop
     assert left.taken == found.encoded.taken[0]
 
 
-@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(100))
 @given(CHATS, st.integers(8, 80), st.sampled_from(MODES), st.booleans(), st.data())
 def test_any_other_mask_is_found(sample: Sample, limit: int, mode: str, keep_stop: bool, data: st.DataObject) -> None:
     """One token more or fewer is trained, unless it is white space beside what is trained."""
