@@ -21,6 +21,7 @@ REASONS = {
     *("template_refuses", "template_drops_content", "template_rewrites_content", "generation_prompt_not_found", "stop_token_not_found"),
     *("template_drops_tools", "template_drops_names", "template_reorders_content", "no_stop_token"),
     *("mask_not_provable", "mask_border_inside_token", "nothing_to_train"),
+    *("conflicting_reasoning", "unbalanced_reasoning", "inline_reasoning", "empty_answer"),
 }
 POLICIES = {
     "default": MaskOptions(),
@@ -35,12 +36,18 @@ POLICIES = {
 }
 
 
+def twice_reasoned() -> Sample:
+    """Reasoning in a field of its own, and tags without any in the text."""
+    return Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region(THINKING, "A greeting."), Region(TEXT, "<think></think>Hello.")))))
+
+
 @pytest.mark.parametrize("name", CONTROL)
 def test_proven_or_refused(name: str) -> None:
     bound = bind(SHIPPED, name)
 
     @settings(max_examples=examples(800) if SOAK else 40, deadline=None, suppress_health_check=list(HealthCheck))
     @given(samples(CONTROL[name]), st.sampled_from(sorted(POLICIES)), st.sampled_from(["text", "text", "strip", "refuse", "allow"]))
+    @example(twice_reasoned(), "default", "text")
     @example(trained_result("\x1b"), "default", "text")  # some templates write it as an escape
     @example(chat_of("Hi", "<|im_end|>"), "default", "text")
     @example(chat_of("", "Hello"), "every token", "text")
