@@ -119,7 +119,7 @@ def test_every_cell_has_the_same_bytes(
 
     begun = [path.name.split("-") for path in marks.iterdir()]
     executions = Counter(int(number) for number, *_ in begun)
-    # on a crowded machine a shard may be late, and is begun a second time on purpose
+    # on a crowded machine a shard may be late, and is given out a second time on purpose; the first may end before the second begins
     redone = executions.total() - len(executions) - efforts[-1].copies
     if workers == 1:
         assert not executions  # no shards
@@ -134,7 +134,7 @@ def test_every_cell_has_the_same_bytes(
         assert seen == SEEN
         assert all(executions[number] == 1 for number in range(SEEN))
     elif what == "nothing":
-        assert redone == 0
+        assert redone <= 0
         assert len({process for _, process, _ in begun}) <= count + 1, "workers are kept from one shard to the next"
     if where == "bucket":
         assert not [entry.key for entry in Bucket(kept).entries("") if ".shards-" in entry.key]
