@@ -178,7 +178,9 @@ class _Record:
     def end(self) -> Iterator[Any]:
         """Record what was asked for. Where a partition was refused there is no output, so that what is downstream waits."""
         key = self._site.key(self._asset.name)
-        if len(self._partitions) == 1 and self._accepted and not self.reasons:
+        # of a run over a range, of which this asset may have one domain only, Dagster would record the output for each partition
+        asked = len(self._context.partition_keys) if self._asset.partitioned else 1
+        if asked == 1 and self._accepted and not self.reasons:
             event = self._accepted[0]
             # what the asset was made from may have been built by this very step, after Dagster noted the versions of its inputs
             self._context.get_step_execution_context().fetch_external_input_asset_version_info()

@@ -32,9 +32,11 @@ def carried_out(workspace: Workspace, job: str, **how: Any) -> dg.DagsterInstanc
 
 
 def test_a_whole_family_is_built(workspace: Workspace) -> None:
-    carried_out(workspace, "rebuild_rl", tags={RANGE_START: "gsm8k", RANGE_END: "scored"})
+    instance = carried_out(workspace, "rebuild_rl", tags={RANGE_START: "gsm8k", RANGE_END: "scored"})
     for asset, domain in (("rl_prompts_by_domain", "gsm8k"), ("rl_groups_by_domain", "scored"), ("rl_prompts", ""), ("rl_groups", "")):
         assert workspace.published(asset, domain) is not None
+    assert instance.get_materialized_partitions(dg.AssetKey("rl_prompts_by_domain")) == {"gsm8k"}
+    assert instance.get_materialized_partitions(dg.AssetKey("rl_groups_by_domain")) == {"scored"}
 
 
 def test_a_domain_of_groups_has_no_prompts(workspace: Workspace) -> None:
