@@ -97,14 +97,26 @@ def known_versions(
     return found
 
 
+def latest(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str) -> dg.EventLogRecord | None:
+    """The record of a store's latest materialization."""
+    chosen = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition]) if partition else key
+    return next(iter(instance.fetch_materializations(chosen, limit=1).records), None)
+
+
+def recorded_version(record: dg.EventLogRecord | None) -> str:
+    """The data version of a materialization; empty where there is none."""
+    found = record.asset_materialization if record else None
+    return ((found.tags if found else None) or {}).get("dagster/data_version", "")
+
+
 def checked_materialization(
     instance: dg.DagsterInstance, key: dg.AssetKey, partition: str
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
     """The latest materialization of a store, which is what a check looked at. A check of a partition counts only while it names that."""
-    chosen = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition]) if partition else key
-    for record in instance.fetch_materializations(chosen, limit=1).records:
-        return AssetCheckEvaluationTargetMaterializationData(storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp)
-    return None
+    record = latest(instance, key, partition)
+    if record is None:
+        return None
+    return AssetCheckEvaluationTargetMaterializationData(storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp)
 
 
 def provenance_tags(instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, published: Published) -> dict[str, str]:
@@ -116,12 +128,8 @@ def provenance_tags(instance: dg.DagsterInstance, site: Site, workspace: Workspa
     }
     for name in step.asset.upstream:
         key = site.key(name)
-        same = step.partition and EVERY[name].partitioned
-        wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[step.partition]) if same else key
-        records = instance.fetch_materializations(wanted, limit=1).records
-        latest = records[0].asset_materialization if records else None
-        version = ((latest.tags if latest else None) or {}).get("dagster/data_version")
-        if version:
+        record = latest(instance, key, step.partition if EVERY[name].partitioned else "")
+        if record and (version := recorded_version(record)):
             tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
-            tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = str(records[0].storage_id)
+            tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = str(record.storage_id)
     return tags

@@ -12,7 +12,7 @@ from prep_assets.defs.domains import register
 from prep_assets.defs.jobs import SECONDS
 from prep_assets.defs.metadata import data_version, store_metadata
 from prep_assets.defs.outside_runs import OutsideRun
-from prep_assets.defs.provenance import evaluations, materialization
+from prep_assets.defs.provenance import evaluations, latest, materialization, recorded_version
 from prep_assets.defs.site import Site
 from prep_assets.engine.planning import Step
 from prep_assets.errors import PrepAssetsError
@@ -87,19 +87,10 @@ def record(instance: dg.DagsterInstance, site: Site, workspace: Workspace, step:
         published = workspace.published(step.asset.name, step.partition)
     except PrepAssetsError:
         return False  # damaged: its own check says so
-    if published is None or _is_known(instance, site, step, data_version(published)):
+    if published is None or data_version(published) == recorded_version(latest(instance, site.key(step.asset.name), step.partition)):
         return False
     metadata = {"built_elsewhere": True, **store_metadata(workspace, published)}
     instance.report_runless_asset_event(materialization(instance, site, workspace, step, published, metadata))
     results = {name: Verdict(*result) for name, result in (published.results or {}).items()}
     checks.record(evaluations(instance, site, workspace, step, results))
     return True
-
-
-def _is_known(instance: dg.DagsterInstance, site: Site, step: Step, version: str) -> bool:
-    key = site.key(step.asset.name)
-    wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[step.partition]) if step.partition else key
-    for found in instance.fetch_materializations(wanted, limit=1).records:
-        latest = found.asset_materialization
-        return latest is not None and (latest.tags or {}).get("dagster/data_version") == version
-    return False
