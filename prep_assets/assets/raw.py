@@ -117,9 +117,9 @@ def _why_empty(workspace: Workspace, domain: Domain) -> str:
 def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, quarantine: Quarantine) -> dict[str, Any]:
     """How many rows a file has, and where it can be cut."""
     rows, lines = 0, LineCuts(cuts.SHARD_BYTES)
-    for read in read_blocks(file, 0, txt=domain.txt, watch=lines if _has_lines(file, domain) else None):
-        rows += _taken(router, file, read, quarantine)
-        workspace.progress(f"read {file.name}", read.bytes_read, file.size)
+    for block in router.picked(file, read_blocks(file, 0, txt=domain.txt, watch=lines if _has_lines(file, domain) else None)):
+        rows += _rows(file, block, quarantine)
+        workspace.progress(f"read {file.name}", block.bytes_read, file.size)
     return _counted(rows, table_cuts(file, cuts.SHARD_BYTES) if file.format in cuts.TABLES else lines.cuts)
 
 
@@ -127,9 +127,8 @@ def _has_lines(file: SourceFile, domain: Domain) -> bool:
     return file.format in cuts.LINES and domain.txt == "line"
 
 
-def _taken(router: Router, file: SourceFile, read: Block, quarantine: Quarantine) -> int:
-    """Rows of a block that are the domain's."""
-    block = router.pick(file, read)
+def _rows(file: SourceFile, block: Block, quarantine: Quarantine) -> int:
+    """How many rows a block has; those that cannot be read go into quarantine."""
     for bad in block.unreadable:
         quarantine.add_unreadable(file, bad)
     return len(block.records) + len(block.unreadable)
@@ -179,8 +178,9 @@ def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[S
     mine, rows = replace(router, others=Counter()), Counter[str]()
     with Quarantine(folder / QUARANTINE) as quarantine:
         for stretch in stretches:
-            for read in read_blocks(files[stretch.file], stretch.file, part=stretch.part):
-                rows[str(stretch.file)] += _taken(mine, files[stretch.file], read, quarantine)
+            file = files[stretch.file]
+            for block in mine.picked(file, read_blocks(file, stretch.file, part=stretch.part)):
+                rows[str(stretch.file)] += _rows(file, block, quarantine)
         return {"rows": dict(rows), "others": dict(mine.others), "refused": quarantine.counts}
 
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.blocks import BLOCK
 from prep_assets.disk.faults import named
-from prep_assets.disk.ledger import note
-from prep_assets.disk.meant import Meant
+from prep_assets.disk.ledger import Meant, note
 
 
 class WrittenFile:

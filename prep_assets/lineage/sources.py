@@ -85,9 +85,8 @@ def nth_row(workspace: Workspace, raw: str, domain: str, number: int) -> tuple[O
     for index, (file, count) in enumerate(zip(files_of(workspace, raw, domain), counts, strict=True)):
         if number < before + count:
             at = before
-            for block in read_blocks(file, index, block_bytes=4 << 20, txt=configured.txt):
-                picked = router.pick(file, block)
-                rows: list[Record | Unreadable] = sorted([*picked.records, *picked.unreadable], key=lambda each: each.row)
+            for block in router.picked(file, read_blocks(file, index, block_bytes=4 << 20, txt=configured.txt)):
+                rows: list[Record | Unreadable] = sorted([*block.records, *block.unreadable], key=lambda each: each.row)
                 if number < at + len(rows):
                     return Origin(raw, domain, index, rows[number - at].row), total
                 at += len(rows)

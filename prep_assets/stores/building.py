@@ -9,8 +9,7 @@ from typing import Any
 
 from prep_assets.disk.faults import in_words
 from prep_assets.disk.folders import folder_size, remove_tree, sync_folders
-from prep_assets.disk.ledger import recording
-from prep_assets.disk.readback import prove, read_back
+from prep_assets.disk.ledger import prove, read_back, recording
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.h5_layout import h5_layout
 from prep_assets.stores.manifest import MANIFEST, Manifest

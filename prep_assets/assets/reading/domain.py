@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from prep_assets.assets.reading.contamination import Benchmarks
@@ -86,6 +85,10 @@ class Reading:
     read: int = 0
     _done: int = field(default=0, init=False)
     _pace: Pace = field(default_factory=Pace, init=False)
+    _size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._size = self.sources.bytes
 
     def rows(self, block_bytes: int) -> Iterator[Rows]:
         """Every row: training files in order, then held-out ones. One that is refused at reading, or by `where`, stands in its place."""
@@ -98,7 +101,7 @@ class Reading:
                 continue
             before = 0
             read = read_blocks(file, stretch.file, block_bytes=block_bytes, txt=self.domain.txt, part=stretch.part)
-            picked = map(partial(self.router.pick, file), read)
+            picked = self.router.picked(file, read)
             wanted = without_forgotten(picked, self.domain.forgotten) if self.domain.forgotten else picked
             for block in filter_blocks(wanted, tests) if tests else wanted:
                 rows: Sequence[Record | Unreadable] = block.records
@@ -175,7 +178,7 @@ class Reading:
     def advance(self, doing: str, size: int) -> None:
         """So many more bytes of source are done."""
         self._done += size
-        self.progress(f"{doing} {self.name}: {self._pace.said(self._done, self.sources.bytes)}", self._done, self.sources.bytes)
+        self.progress(f"{doing} {self.name}: {self._pace.said(self._done, self._size)}", self._done, self._size)
 
 
 def _first(rows: Sequence[Record | Unreadable], limit: int) -> tuple[Sequence[Record | Unreadable], int]:

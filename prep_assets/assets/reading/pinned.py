@@ -78,7 +78,7 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
     if benchmarks_pinned(workspace, family).get("benchmarks") != listed.get("benchmarks"):
         raise SourceError(f"{asset}[{name}]: the benchmarks of decontaminate changed since they were pinned. Pin them again:\n  {remedy}")
     entries = [entry for which in ("files", "test_files") for entry in listed[which]]
-    marked = tuple(tuple((start, row) for start, row in entry.get("cuts", ())) for entry in entries)
+    marked = tuple(tuple(map(tuple, entry.get("cuts", ()))) for entry in entries)
     rows = sum(entry["rows"] for entry in entries)
     return Pinned(
         proven(files, blocks["files"], remedy),

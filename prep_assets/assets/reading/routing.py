@@ -7,8 +7,9 @@ the same file declares stops the build, so that no row is lost between them; and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from prep_assets.assets.workspace import Workspace
@@ -42,12 +43,12 @@ class Router:
         """Values that some domain takes of a file."""
         return self.declared.get(file.url, frozenset({self.value}))
 
-    def pick(self, file: SourceFile, block: Block) -> Block:
-        """The rows of a block that are this domain's. Rows that cannot be read belong to every domain of their file."""
-        if self.key is None:
-            return block
-        taken = self.taken(file)
-        values = [value_of(record.payload, self.key) for record in block.records]
+    def picked(self, file: SourceFile, blocks: Iterator[Block]) -> Iterator[Block]:
+        """The blocks of a file with the rows that are this domain's. Rows that cannot be read belong to every domain of their file."""
+        return blocks if self.key is None else map(partial(self._pick, self.taken(file), self.key), blocks)
+
+    def _pick(self, taken: frozenset[str], key: str, block: Block) -> Block:
+        values = [value_of(record.payload, key) for record in block.records]
         self.others.update(value for value in values if value not in taken)
         return replace(block, records=[record for record, value in zip(block.records, values, strict=True) if value == self.value])
 

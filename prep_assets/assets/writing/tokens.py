@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.image_rules import ImageRule, tokens_around
@@ -73,12 +71,6 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
     return family.output.dtype
 
 
-def blocks(array: Any, size: int = BLOCK) -> Iterator[npt.NDArray[Any]]:
-    """A long array, read in blocks."""
-    for start in range(0, len(array), size):
-        yield np.asarray(array[start : start + size])
-
-
 def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int | None = None, rule: ImageRule | None = None) -> TokenStore:
     """Structural checks on a token stream: parts fit together, records are not empty, ids are inside the vocabulary, images stand where the
     image token does.
@@ -94,7 +86,9 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int 
     lengths = np.diff(store.ends, prepend=0)
     if len(lengths) and lengths.min() < 1:
         raise StoreError(f"{stream}: record {int(lengths.argmin()):,} has no tokens")
-    for block in blocks(store.arrays["tokens"]):
+    tokens = store.arrays["tokens"]
+    for first in range(0, len(tokens), BLOCK):
+        block = np.asarray(tokens[first : first + BLOCK])
         if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
             raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
     mixed = rule is not None and bool(tokens_around(rule))
