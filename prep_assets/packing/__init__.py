@@ -15,10 +15,9 @@ from prep_assets.packing.borders import (
     seq_start_id,
     used_places,
 )
-from prep_assets.packing.gather import gather_rows
 from prep_assets.packing.mixing import DomainShare, Mixture, mix
 from prep_assets.packing.pieces import Overlong
-from prep_assets.packing.plan import PackPlan
+from prep_assets.packing.plan import PackPlan, gather_rows
 from prep_assets.packing.strategies import Strategy, Tail, pack
 
 __all__ = [

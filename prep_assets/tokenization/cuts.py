@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,59 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError
 from prep_assets.samples import SYSTEM, TEXT, Region
 from prep_assets.templates.rendered import Rendered
-from prep_assets.tokenization.images import NOTHING, Placed
-from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.steps import steps
-from prep_assets.tokenization.truncation import Prompt
+from prep_assets.tokenization.policy import MaskPolicy, steps
 
 Ints = npt.NDArray[np.int64]
 Image = tuple[int, int, Region]
 """First item, number of items, region."""
+
+
+class Prompt(NamedTuple):
+    """An untrained text that may be shortened: where it starts and ends, and the role of its turn."""
+
+    start: int
+    end: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """The images of a batch of records, k of them, ascending by record and start.
+
+    Attributes:
+        record: int64[k], which record of the batch each belongs to.
+        start: int64[k], place of its first token: in its record, or in the batch while that is not yet cut.
+        length: int64[k], its tokens: one for each patch, and those that its processor writes between them.
+        regions: what the record says of it.
+    """
+
+    record: Ints
+    start: Ints
+    length: Ints
+    regions: tuple[Region, ...]
+
+    def __len__(self) -> int:
+        return len(self.regions)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Their paths or URLs."""
+        return tuple(region.text for region in self.regions)
+
+    def at(self, chosen: npt.NDArray[np.bool_]) -> Placed:
+        """Only the chosen ones."""
+        if chosen.all():
+            return self
+        regions = tuple(region for region, take in zip(self.regions, chosen.tolist(), strict=True) if take)
+        return Placed(self.record[chosen], self.start[chosen], self.length[chosen], regions)
+
+    def of(self, kept: npt.NDArray[np.bool_]) -> Placed:
+        """Those of the records that are kept, bool[n], numbered among them."""
+        here = self.at(kept[self.record])
+        return Placed((np.cumsum(kept) - 1)[here.record], here.start, here.length, here.regions)
+
+
+NOTHING = Placed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,11 @@ import numpy.typing as npt
 from prep_assets.config.models import Keep
 from prep_assets.errors import Refused
 from prep_assets.templates.rendered import Rendered
-from prep_assets.tokenization.cuts import Cuts, Cutter, Ints, bounds, characters, of_rows
+from prep_assets.tokenization.cuts import Cuts, Cutter, Ints, Placed, Prompt, bounds, characters, of_rows
 from prep_assets.tokenization.engines import Engines
-from prep_assets.tokenization.images import Placed, after_cut, cut_through
-from prep_assets.tokenization.policy import MaskPolicy
-from prep_assets.tokenization.steps import trained
+from prep_assets.tokenization.policy import MaskPolicy, trained
 from prep_assets.tokenization.tokens import Tokens, regions, tokenize
-from prep_assets.tokenization.truncation import Prompt, Truncation, kept_tokens
+from prep_assets.tokenization.truncation import Truncation, after_cut, cut_through, kept_tokens
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.templates.layouts import Layout
-from prep_assets.tokenization.cuts import Cuts, Cutter, Ints, Row, bounds, moved, of_rows
-from prep_assets.tokenization.steps import steps
-from prep_assets.tokenization.truncation import Prompt
+from prep_assets.tokenization.cuts import Cuts, Cutter, Ints, Prompt, Row, bounds, moved, of_rows
+from prep_assets.tokenization.policy import steps
 
 Places = tuple[Ints, Ints]
 """For each of several places: how many texts end before it, and bytes after these."""

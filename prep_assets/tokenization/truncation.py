@@ -1,4 +1,4 @@
-"""Truncation: which tokens of an example that is too long are left.
+"""Truncation: which tokens of an example that is too long are left. An image is kept whole, cut away whole, or makes its example refused.
 
 drop     none: the example is refused
 end      the first max_seq_len tokens
@@ -12,25 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.models import Keep
+from prep_assets.errors import Refused
 from prep_assets.samples import SYSTEM, USER, Sample
+from prep_assets.tokenization.cuts import Ints, Placed, Prompt
 
 Truncation = Literal["drop", "start", "end", "turns", "prompt"]
 Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-
-
-class Prompt(NamedTuple):
-    """An untrained text that may be shortened: where it starts and ends, and the role of its turn."""
-
-    start: int
-    end: int
-    role: str
 
 
 def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[Prompt], keeps: Mapping[str, Keep]) -> Bools | None:
@@ -76,3 +69,36 @@ def without_oldest_rounds(sample: Sample, count: int) -> Sample:
     first, cut = begins[0], begins[count]
     system = tuple(turn for turn in sample.turns[:first] if turn.role == SYSTEM)
     return replace(sample, turns=(*system, *sample.turns[cut:]))
+
+
+def cut_through(images: Placed, chosen: npt.NDArray[np.bool_]) -> dict[int, Refused]:
+    """The records of which truncation would leave a part of an image: the first such image of each.
+
+    Args:
+        images: with `start` counted through the batch.
+        chosen: bool[T], which tokens of the batch stay.
+    """
+    left = _kept_before(chosen)
+    kept = left[images.start + images.length] - left[images.start]
+    faults: dict[int, Refused] = {}
+    for number in np.flatnonzero((kept > 0) & (kept < images.length)):
+        detail = f"truncation would leave {kept[number]:,} of the {images.length[number]:,} tokens of {images.regions[number].text[:200]!r}"
+        faults.setdefault(int(images.record[number]), Refused("image_cut", detail, stage="tokenize"))
+    return faults
+
+
+def after_cut(images: Placed, chosen: npt.NDArray[np.bool_], keep: npt.NDArray[np.bool_], offsets: Ints) -> Placed:
+    """The images that are left, numbered and placed within the records that are left.
+
+    Args:
+        chosen: bool[T], which tokens of the batch stay.
+        keep: bool[n], which records stay.
+        offsets: int64[n + 1], where records begin in the batch.
+    """
+    left, number = _kept_before(chosen), np.cumsum(keep) - 1
+    here = Placed(number[images.record], left[images.start] - left[offsets[images.record]], images.length, images.regions)
+    return here.at(keep[images.record] & chosen[images.start])
+
+
+def _kept_before(chosen: npt.NDArray[np.bool_]) -> Ints:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen)])

@@ -73,7 +73,7 @@ def test_fractional_weights_keep_their_dtype() -> None:
 
 @pytest.mark.parametrize(("dtype", "fill"), [(np.uint16, -100), (np.uint8, 256), (np.int8, 128)])
 def test_a_fill_that_is_no_value_of_the_dtype(dtype: Any, fill: int) -> None:
-    with pytest.raises(ConfigError, match=f"fill {fill} is no {np.dtype(dtype)}"):
+    with pytest.raises(ConfigError, match=f"fill {fill} does not fit into {np.dtype(dtype)}"):
         gather_rows(np.zeros(3, dtype=dtype), np.array([0]), pack([3], 4, "simple"), ALL, fill)
 
 

@@ -19,7 +19,7 @@ from prep_assets.samples import IMAGE, Region, Turn
 from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.manifest import file_hash
 from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.tokenization.images import Placed
+from prep_assets.tokenization.cuts import Placed
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 REMOTE = re.compile("(https?|s3|gs|gcs|hf|az|abfss?|oss)://", re.IGNORECASE)

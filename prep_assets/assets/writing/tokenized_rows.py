@@ -19,8 +19,8 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import ASSISTANT, USER, Sample, turn
 from prep_assets.templates.rendered import Rendered
+from prep_assets.tokenization.cuts import NOTHING
 from prep_assets.tokenization.encode import Encoded, Encoder
-from prep_assets.tokenization.images import NOTHING
 from prep_assets.tokenization.policy import MaskPolicy
 from prep_assets.tokenization.truncation import kept_tokens
 
