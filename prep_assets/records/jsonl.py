@@ -1,42 +1,48 @@
-"""JSON lines: one object a line."""
+"""JSON lines: one object a line.
+
+A row that can be decoded is refused all the same where it is nested too deeply, or where an object has a key twice, of which readers keep one and say
+nothing, and not all the same one. Looking at each value of each row would cost more than reading it. So brackets and keys are counted in the text, of
+many rows at a time: a colon after the quote that closes a string ends a key, and nothing else does. Where the rows as they were decoded have as many
+keys, none was lost. Only else rows are looked at by themselves.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from prep_assets.disk.strict_json import TOO_DEEP, may_be_too_deep
+from prep_assets.disk.strict_json import MOST_NESTED, TOO_DEEP, KeyTwice, is_too_deep, may_be_too_deep, once
 from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, shown
-from prep_assets.records.lines import Lines, blocks_of_lines, text_start
+from prep_assets.records.lines import Lines, blocks_of_lines
 from prep_assets.records.stream import Stream
-from prep_assets.records.unfit import unfit
 from prep_assets.samples import Record
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_decode = msgspec.json.Decoder().decode
+decode = msgspec.json.Decoder().decode
+"""JSON → value, as msgspec reads it."""
 
 # One escape of a JSON string: a surrogate pair, a surrogate without its other half (the group), or any other.
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
-MAX_JSON_BYTES = 1 << 30
-_TO_JSONL = "Convert it to JSON lines (one object a line), which is read in bounded memory"
-_LINES = "Where each line is an object of its own, set `format: jsonl`"
-_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_WHITE = b" \t\r\n"
-# A string, or a character that says where an element ends; a quote on its own opens a string that nothing closes.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{},]', re.DOTALL)
+Places = npt.NDArray[np.int64]
+_COLON, _QUOTE, _BACKSLASH, _SPACE = b':"\\ '
+_BRACE = ord("{")
+_PART = 1 << 16
+_BRACKET_TO_BRACE = _BRACE - ord("[")
 
 
 def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
     """The objects of a JSON lines file. `Record.row` is the zero-based number of the line; blank lines are skipped."""
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
-        decode, keep, too_long, first = _decode, records.append, lines.too_long, len(records)
+        keep, too_long, first = records.append, lines.too_long, len(records)
         for row, line in enumerate(lines.lines, lines.start):
             if too_long and (length := too_long.get(row - lines.start)):
                 unreadable.append(refuse_long(index, row, line, length, max_record_bytes))
@@ -113,77 +119,78 @@ def refuse_long(file: int, row: int, start: bytes, length: int, limit: int) -> U
     return Unreadable(file, row, "too_long", f"{length:,} bytes; the limit is {limit:,} (max_record_bytes)", shown(start), length)
 
 
-def read_json(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
-    """The elements of the list, decoded one by one, so that a bad one is a refused row. `Record.row` is the position in the list.
+def unfit(lines: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """The positions of those that are refused, and why.
 
-    Raises:
-        SourceError: the file is over `MAX_JSON_BYTES` (decompressed), or is neither a list nor one object; with the position.
+    Args:
+        lines: what each of `rows` was decoded from.
     """
-    start = text_start(stream)
-    data = start + stream.read_fully(MAX_JSON_BYTES + 1 - len(start))
-    if len(data) > MAX_JSON_BYTES:
-        raise stream.broken(f"a JSON file of more than {MAX_JSON_BYTES:,} bytes is not read whole; stopped", _TO_JSONL)
-    kept, texts, unreadable, size = list[Record](), list[bytes](), list[Unreadable](), 0
-    for row, raw in enumerate(_elements(stream, data)):
-        element = bytes(raw)
-        payload = _object(element, index, row, max_record_bytes)
-        if isinstance(payload, Unreadable):
-            unreadable.append(payload)
-        else:
-            kept.append(Record(index, row, payload))
-            texts.append(element)
-        size += len(raw)
-        if size >= block_bytes:
-            yield Block(fit(index, kept, texts, unreadable), unreadable, stream.stored)
-            kept, texts, unreadable, size = [], [], [], 0
-    yield Block(fit(index, kept, texts, unreadable), unreadable, stream.stored)
+    if not any(lines):
+        return {}
+    raw = np.frombuffer(b"\n".join(lines), np.uint8)
+    after = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
+    brackets = _by_line(_places(lambda part: part | _BRACKET_TO_BRACE == _BRACE, raw), after)
+    deep = {at: TOO_DEEP for at in np.flatnonzero(brackets > MOST_NESTED).tolist() if is_too_deep(rows[at])}
+    shallow = [{} if at in deep else row for at, row in enumerate(rows)] if deep else rows
+    return {**_twice(lines, shallow, raw, after), **deep}
 
 
-def _elements(stream: Stream, data: bytes) -> Iterable[bytes | msgspec.Raw]:
-    start = len(data) - len(data.lstrip(_WHITE))
-    opening = data[start : start + 1]
-    if opening not in (b"[", b"{"):
-        what = f"starts with {opening!r}" if opening else "holds white space only"
-        raise stream.broken(f"the file {what} at byte {start}; needs a list [...] of objects or one object; stopped", _TO_JSONL)
-    try:
-        return _decode_list(data) if opening == b"[" else [_decode_raw(data)]
-    except UNDECODABLE as error:
-        return _split(stream, data, start, str(error))
+def _places(true: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: npt.NDArray[np.uint8]) -> Places:
+    """Where something is true of a byte, looked at in parts that the processor's cache holds."""
+    parts = range(0, len(raw), _PART)
+    return np.concatenate([np.flatnonzero(true(raw[start : start + _PART])) + start for start in parts])
 
 
-def _split(stream: Stream, data: bytes, start: int, why: str) -> list[bytes]:
-    """The elements of JSON that is malformed somewhere, as far as quotes and brackets prove where each ends."""
-    elements: list[bytes] = []
-    depth, begin = 0, start if data[start : start + 1] == b"{" else start + 1
-    end = None
-    for token in _TOKEN.finditer(data, start):
-        kind = token[0]
-        if kind == b'"':
-            break
-        depth += (kind in b"[{") - (kind in b"]}")
-        if depth == 0:
-            end = token.end()
-            break
-        if depth == 1 and kind == b"," and begin > start:
-            elements.append(data[begin : token.start()].strip(_WHITE))
-            begin = token.end()
-    if end is None:
-        raise stream.broken(f"the JSON is cut short or a quote is missing ({why}); stopped")
-    rest = data[end:].lstrip(_WHITE)
-    if rest:
-        raise stream.broken(f"more follows the first JSON value at byte {len(data) - len(rest):,}; stopped", _LINES)
-    elements.append(data[begin : end - 1].strip(_WHITE) if begin > start else data[start:end])
-    return elements
+def _by_line(places: Places, after: Places) -> Places:
+    """How many of `places`, which ascend, are in each line."""
+    return np.diff(np.searchsorted(places, after), prepend=0)
 
 
-def _object(raw: bytes, index: int, row: int, limit: int) -> dict[str, Any] | Unreadable:
-    """The fields of an element, or why it is refused."""
-    if len(raw) > limit:
-        return refuse_long(index, row, raw, len(raw), limit)
-    try:
-        payload = _decode(raw)
-    except UNDECODABLE as error:
-        return undecodable(index, row, raw, error)
-    if type(payload) is not dict:
-        return no_object(index, row, raw, payload)
-    return payload
+def _twice(lines: Sequence[bytes], rows: Sequence[Mapping[str, Any]], raw: npt.NDArray[np.uint8], after: Places) -> dict[int, str]:
+    colons, least = _places(lambda part: part == _COLON, raw), _least_keys(rows)
+    if len(colons) == least:
+        return {}
+    ends = _key_ends(raw, colons)
+    if len(ends) == least:
+        return {}
+    keys = np.fromiter(map(_keys, rows), np.int64, len(rows))
+    found = {}
+    for position in np.flatnonzero(_by_line(ends, after) != keys).tolist():
+        try:
+            json.loads(lines[position], object_pairs_hook=once)
+        except KeyTwice as error:
+            found[position] = str(error)
+        except RecursionError:
+            found[position] = TOO_DEEP
+    return found
+
+
+def _key_ends(raw: npt.NDArray[np.uint8], colons: Places) -> Places:
+    """The colons that end a key of JSON text. Those after two blanks inside a string are among them."""
+    before, second = raw[colons - 1], raw[colons - 2]
+    spaced = (before <= _SPACE) & ((second == _QUOTE) | (second <= _SPACE))
+    escaped = (second == _BACKSLASH) & (raw[colons - 3] != _BACKSLASH)  # a quote inside a string
+    found: Places = colons[((before == _QUOTE) & ~escaped) | spaced]
+    return found
+
+
+def _least_keys(rows: Sequence[Mapping[str, Any]]) -> int:
+    """How many keys rows have at least: their own, and those of objects in lists, as messages are."""
+    count = sum(map(len, rows))
+    for name, value in rows[0].items():
+        if type(value) is list and value and type(value[0]) is dict:
+            try:
+                count += sum(map(dict.__len__, chain.from_iterable([row[name] for row in rows])))
+            except (KeyError, TypeError):  # other rows have something else there
+                continue
+    return count
+
+
+def _keys(value: Any) -> int:
+    """How many keys a JSON value has, at any depth."""
+    inner = value.values() if type(value) is dict else value
+    kinds = set(map(type, inner))
+    count = len(value) if type(value) is dict else 0
+    if dict in kinds or list in kinds:
+        count += sum([_keys(each) for each in inner if type(each) is dict or type(each) is list])
+    return count

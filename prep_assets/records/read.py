@@ -10,7 +10,8 @@ from prep_assets.records.blocks import Block, Unreadable
 from prep_assets.records.cuts import WHOLE, Part
 from prep_assets.records.delimited import read_delimited
 from prep_assets.records.files import SourceFile
-from prep_assets.records.jsonl import read_json, read_jsonl
+from prep_assets.records.json_list import read_json
+from prep_assets.records.jsonl import read_jsonl
 from prep_assets.records.stream import Stream, stream_of
 from prep_assets.records.tables import read_arrow, read_parquet
 from prep_assets.records.text import read_text_file, read_text_lines

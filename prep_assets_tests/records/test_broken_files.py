@@ -17,7 +17,7 @@ from backports import zstd
 from pyarrow import ipc
 
 from prep_assets.errors import SourceError
-from prep_assets.records import jsonl
+from prep_assets.records import json_list
 from prep_assets.records.files import find_files
 from prep_assets.records.read import read_blocks
 
@@ -166,7 +166,7 @@ def test_a_json_file_that_is_no_list_and_no_object_stops(source: Source, read: R
 
 
 def test_a_json_file_over_the_limit_stops(source: Source, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl, "MAX_JSON_BYTES", 50)
+    monkeypatch.setattr(json_list, "MAX_JSON_BYTES", 50)
     assert len(read(source("fits.json", b'{"a": "' + b"x" * 41 + b'"}'))[0]) == 1
     with pytest.raises(SourceError, match=r"more than 50 bytes.*Convert it to JSON lines"):
         read(source("a.json", b'{"a": "' + b"x" * 42 + b'"}'))

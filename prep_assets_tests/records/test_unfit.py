@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.proofs.source_rows import read_rows
-from prep_assets.records.unfit import unfit
+from prep_assets.records.jsonl import unfit
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 Source = Callable[..., Any]
