@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -11,6 +12,7 @@ import typer
 
 from prep_assets.cli.console import counted, out, table
 from prep_assets.cli.tokens import visible
+from prep_assets.config.loading import config_dir
 from prep_assets.errors import ConfigError, SourceError, nearest
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def sniff(
     file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="A file, folder, glob, URL or hub address.")],
     format: Annotated[str | None, typer.Option("--format", help="The format, where the file's name does not say it.")] = None,
     count: Annotated[int, typer.Option("-n", min=1, help="How many records to try.")] = 100,
+    every: Annotated[bool, typer.Option("--all", help="List also the schemas that need a field which these records lack.")] = False,
 ) -> None:
     """Try every schema on the first records of a file: which fit, and why the others do not. Exit code 1 when none fits."""
     from rich.text import Text
@@ -106,11 +109,15 @@ def sniff(
                 fit.schema, gives(known[fit.schema].gives), records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
             )
         console.print(shown)
-    others = table("schema", "first reason why not", title="does not fit")
-    for fit in fits:
-        if not fit.fitting:
-            others.add_row(fit.schema, Text(_reason(fit)))
-    console.print(others)
+    others = [fit for fit in fits if not fit.fitting]
+    shown = table("schema", "first reason why not", title="does not fit")
+    near = [fit for fit in others if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else others)
+    for fit in near:
+        shown.add_row(fit.schema, Text(_reason(fit)))
+    if near:
+        console.print(shown)
+    if lacking := len(others) - len(near):
+        console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
     for detail in unreadable[:1]:
         console.print(f"{counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow", soft_wrap=True)
     if not fitting:
@@ -124,7 +131,16 @@ def _entry(file: str, format: str | None, fit: Fit) -> str:
     from prep_assets.schemas.account import in_one_line
 
     more = {"format": format, "ignore": list(fit.unread)}
-    return in_one_line({"files": [file], "schema": fit.schema, **{key: value for key, value in more.items() if value}})
+    return in_one_line(
+        {"files": [_beside_configuration(file)], "schema": fit.schema, **{key: value for key, value in more.items() if value}}
+    )
+
+
+def _beside_configuration(file: str) -> str:
+    """`file` as the configuration below this folder names it: relative to itself. As it is where none is, or for an absolute path or address."""
+    if "://" in file or Path(file).expanduser().is_absolute() or not config_dir().is_relative_to(Path.cwd()):
+        return file
+    return os.path.relpath(file, config_dir())
 
 
 def _reason(fit: Fit) -> str:

@@ -45,7 +45,7 @@ def alpaca(
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
         answer = needed(text_of(row, response_key), "empty_answer", response_key)
         said = Region(TEXT, answer.strip() if strip else answer)
-        return chat_sample(row, (*prompt, Turn(ASSISTANT, (*reasoning_regions(row, "the record", None), said))))
+        return chat_sample(row, (*prompt, Turn(ASSISTANT, (*reasoning_regions(row, "", None), said))))
 
     return convert
 

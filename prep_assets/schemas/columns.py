@@ -84,7 +84,7 @@ def label_of(row: Mapping[str, Any]) -> bool | None:
 
 def weighted_by(row: Mapping[str, Any], turns: Sequence[Turn]) -> tuple[Turn, ...]:
     """`turns` with the row's own loss weight on each of its answers, times the weight that a message has of its own. 1 changes nothing."""
-    weight = loss_weight_of(row, "the record")
+    weight = loss_weight_of(row, "")
     if weight is None or weight == 1:
         return tuple(turns)
     return tuple(_scaled(each, weight) if each.role in (ASSISTANT, COMPLETION) else each for each in turns)

@@ -31,7 +31,7 @@ def content_regions(content: object, where: str, weight: float | None, images: I
     if isinstance(content, str):
         return images.split(content, weight)
     regions: list[Region] = []
-    for number, part in enumerate(as_list(content, where)):
+    for number, part in enumerate(as_list(content, where, "a string or an array of parts")):
         place = f"{where}[{number}]"
         regions.extend(_part_regions(as_mapping(part, place), place, weight, images))
     return regions

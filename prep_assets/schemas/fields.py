@@ -12,11 +12,26 @@ from typing import Any, NoReturn
 
 from prep_assets.errors import Refused
 
+_JSON_TYPES = (
+    (bool, "true or false"),
+    (int, "an integer"),
+    (float, "a number"),
+    (str, "a string"),
+    (Mapping, "an object"),
+    (list | tuple, "an array"),
+)
+"""Types of Python in the words of JSON. A bool is an int too, so it comes first."""
+
 
 def wrong_type(value: object, where: str, needed: str) -> NoReturn:
     """Refuse `value`, which stands at `where` and is not what is `needed`."""
-    found = "null" if value is None else type(value).__name__
+    found = next((words for kind, words in _JSON_TYPES if isinstance(value, kind)), "null" if value is None else type(value).__name__)
     raise Refused("wrong_type", f"{where!r} is {found}, needs {needed}")
+
+
+def inside(where: str, key: str) -> str:
+    """The place of field `key` of what stands at `where`; ``""`` is the row itself."""
+    return f"{where}.{key}" if where else key
 
 
 def value_at(row: Mapping[str, Any], key: str, where: str = "") -> Any:
@@ -38,9 +53,9 @@ def as_mapping(value: object, where: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else wrong_type(value, where, "an object")
 
 
-def as_list(value: object, where: str) -> Sequence[Any]:
-    """`value` as a JSON array."""
-    return value if isinstance(value, list | tuple) else wrong_type(value, where, "an array")
+def as_list(value: object, where: str, needed: str = "an array") -> Sequence[Any]:
+    """`value` as a JSON array. `needed` says what else the place may hold, for the error."""
+    return value if isinstance(value, list | tuple) else wrong_type(value, where, needed)
 
 
 def as_integer(value: object, where: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.samples import THINKING, Region
 from prep_assets.schemas.field_names import REASONING
-from prep_assets.schemas.fields import as_list, as_mapping, as_text, value_at
+from prep_assets.schemas.fields import as_list, as_mapping, as_text, inside, value_at
 from prep_assets.schemas.view import has_content
 
 DETAILS = "reasoning_details"
@@ -20,11 +20,11 @@ def reasoning_regions(message: Mapping[str, Any], where: str, weight: float | No
 
     Refuses two spellings with different texts (``conflicting_reasoning``).
     """
-    said = {key: as_text(message[key], f"{where}.{key}") for key in REASONING if message.get(key)}
+    said = {key: as_text(message[key], inside(where, key)) for key in REASONING if message.get(key)}
     if has_content(message.get(DETAILS)):
-        said[DETAILS] = _details(message[DETAILS], f"{where}.{DETAILS}")
+        said[DETAILS] = _details(message[DETAILS], inside(where, DETAILS))
     if len(set(said.values())) > 1:
-        raise Refused("conflicting_reasoning", f"{where} has different texts under {', '.join(said)}")
+        raise Refused("conflicting_reasoning", f"{where or 'the record'} has different texts under {', '.join(said)}")
     return [Region(THINKING, text, weight) for text in list(said.values())[:1]]
 
 

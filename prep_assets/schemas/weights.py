@@ -10,7 +10,7 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.samples import TEXT, THINKING, TOOL_CALL, Turn
 from prep_assets.schemas.field_names import FLAGS, WEIGHTS
-from prep_assets.schemas.fields import as_number, wrong_type
+from prep_assets.schemas.fields import as_number, inside, wrong_type
 
 
 def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
@@ -19,12 +19,12 @@ def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
     Read are ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning) and ``loss_mask``, and the booleans ``train`` and ``training``
     (Axolotl) and ``loss`` (ms-swift). Refuses a negative weight (``bad_weight``) and two fields that disagree (``conflicting_weights``).
     """
-    asked = {key: as_weight(message[key], f"{where}.{key}") for key in WEIGHTS if message.get(key) is not None}
+    asked = {key: as_weight(message[key], inside(where, key)) for key in WEIGHTS if message.get(key) is not None}
     for key in FLAGS:
         if (flag := message.get(key)) is not None:
-            asked[key] = float(flag) if isinstance(flag, bool) else wrong_type(flag, f"{where}.{key}", "true or false")
+            asked[key] = float(flag) if isinstance(flag, bool) else wrong_type(flag, inside(where, key), "true or false")
     if len(set(asked.values())) > 1:
-        raise Refused("conflicting_weights", f"{where}: {', '.join(f'{key} = {value:g}' for key, value in asked.items())}")
+        raise Refused("conflicting_weights", f"{where or 'the record'}: {', '.join(f'{key} = {value:g}' for key, value in asked.items())}")
     return next(iter(asked.values()), None)
 
 

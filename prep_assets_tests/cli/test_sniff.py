@@ -30,7 +30,7 @@ def test_the_sample_files_are_recognized(run: Any, file: str, schema: str) -> No
     fitting, others = parts(result.stdout)
     assert result.exit_code == 0
     assert fitting[[row[0] for row in fitting].index(schema)][2:5] == ["20", "of", "20"]
-    assert "sharegpt" in others
+    assert "sharegpt" not in others
     assert "schema: " in result.stdout.splitlines()[-1]
 
 
@@ -75,3 +75,24 @@ def test_the_last_line_is_a_whole_domain(run: Any, tmp_path: Path) -> None:
     build(workspace, "sft_raw", "a")
     passed_over = build(workspace, "sft_tokens", "a").manifest.counts["fields_passed_over"]
     assert passed_over == {"a": {"id": 3, "messages.the mood": 3, "stars: all": 3}}
+
+
+def test_schemas_that_need_other_fields_are_counted_and_listed_when_asked(run: Any) -> None:
+    everything, shown = (run("sniff", SAMPLES / "gsm8k.jsonl", "-n", 20, *more).stdout for more in (["--all"], []))
+    _, others = parts(everything)
+    _, near = parts(shown)
+    left_out = len([line for line in everything.splitlines() if "missing_field: needs " in line])
+    assert f"{left_out} more need a field that these records lack; --all lists them" in shown
+    assert "sharegpt" in others and "sharegpt" not in near
+
+
+def test_the_domain_names_the_file_as_its_configuration_does(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("configs", "data"):
+        (tmp_path / folder).mkdir()
+    jsonl(tmp_path / "data" / "docs.jsonl", [{"text": "one"}])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", "configs")
+    named = [run("sniff", file).stdout.splitlines()[-1] for file in ("data/docs.jsonl", tmp_path / "data" / "docs.jsonl")]
+    assert [yaml.safe_load(line)["a_name"]["files"] for line in named] == [["../data/docs.jsonl"], [str(tmp_path / "data" / "docs.jsonl")]]
+    monkeypatch.delenv("PREP_ASSETS_CONFIG_DIR")
+    assert "files: [data/docs.jsonl]" in run("sniff", "data/docs.jsonl").stdout, "a configuration elsewhere"
