@@ -92,7 +92,8 @@ def render(
         Refused: messages that cannot be rendered, with the reason.
     """
     from prep_assets.samples import Sample
-    from prep_assets.schemas.registry import apply, convert_with
+    from prep_assets.schemas.reader import apply
+    from prep_assets.schemas.registry import convert_with
     from prep_assets.templates.rendering import render as rendered
 
     row = {"messages": list(messages), **({"tools": list(tools)} if tools else {})}

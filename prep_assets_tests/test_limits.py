@@ -14,7 +14,8 @@ import pytest
 from prep_assets import limits
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, TemplateError
 from prep_assets.limits import limited
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.sizes import LARGEST
 

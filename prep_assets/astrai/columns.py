@@ -13,8 +13,8 @@ import numpy.typing as npt
 from prep_assets.astrai.config import Section, Source
 from prep_assets.astrai.task import Task
 from prep_assets.errors import Refused
-from prep_assets.schemas.account import Account
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, value_at, wrong_type
+from prep_assets.schemas.reader import Account
 from prep_assets.schemas.sections import plain_text
 from prep_assets.schemas.view import View, peek, unread, whole
 

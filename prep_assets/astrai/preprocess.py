@@ -22,7 +22,7 @@ from prep_assets.astrai.task import Task, task_of
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.quarantine import Quarantine
-from prep_assets.schemas.account import Account
+from prep_assets.schemas.reader import Account
 from prep_assets.stores.folders import whole_folder
 from prep_assets.tokenization.beside import DEFAULT, NAMES, chat_templates, read_object, templates_by_name
 from prep_assets.tokenization.load import from_file

@@ -20,7 +20,7 @@ from prep_assets.astrai.task import Task
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal
 from prep_assets.samples import Record
-from prep_assets.schemas.account import Account
+from prep_assets.schemas.reader import Account
 
 DEFAULT = "__default__"
 """AstrAI's folder for records without a domain."""

@@ -114,7 +114,8 @@ def _first(files: Any, count: int) -> list[tuple[str, dict[str, Any]]]:
 def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, Sample]]:
     from prep_assets.errors import Refused
     from prep_assets.samples import Sample
-    from prep_assets.schemas.registry import apply, convert_with
+    from prep_assets.schemas.reader import apply
+    from prep_assets.schemas.registry import convert_with
 
     convert, refused = convert_with(schema, gives=Sample), 0
     for identity, payload in records:

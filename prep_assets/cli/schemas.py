@@ -128,7 +128,7 @@ def sniff(
 
 def _entry(file: str, format: str | None, fit: Fit) -> str:
     """A whole domain, in YAML."""
-    from prep_assets.schemas.account import in_one_line
+    from prep_assets.schemas.reader import in_one_line
 
     more = {"format": format, "ignore": list(fit.unread)}
     return in_one_line(
@@ -176,8 +176,8 @@ def dataset_info(
     ] = None,
 ) -> None:
     """Print the data sets of a LLaMA-Factory dataset_info.json as domains, to paste into the configuration."""
-    from prep_assets.schemas.account import in_one_line
     from prep_assets.schemas.dataset_info import domain_of, read_dataset_info
+    from prep_assets.schemas.reader import in_one_line
 
     if not file.is_file():
         raise ConfigError(f"no file {file}")

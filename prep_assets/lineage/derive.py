@@ -32,7 +32,7 @@ from prep_assets.lineage.sequence import Sequence, rendered_sequence, spelled
 from prep_assets.lineage.why import Why
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.samples import ASSISTANT, DOCUMENT, TEXT, USER, Contrast, Group, Pair, Prompt, Record, Sample
-from prep_assets.schemas.registry import apply
+from prep_assets.schemas.reader import apply
 from prep_assets.tokenization.cuts import characters
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.ends import ends_of

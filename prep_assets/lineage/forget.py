@@ -24,7 +24,7 @@ from prep_assets.lineage.where import Found, NotHere, Whereabouts, where
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.records.where import FORGOTTEN
 from prep_assets.samples import IMAGE, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Sample, Turn
-from prep_assets.schemas.registry import apply
+from prep_assets.schemas.reader import apply
 from prep_assets.stores.published import Place, Published
 from prep_assets.stores.versions import versions
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from prep_assets.errors import Refused
-from prep_assets.schemas.account import Account
-from prep_assets.schemas.registry import Reader, Schema, apply, convert_with, schemas
+from prep_assets.schemas.reader import Account, Reader, apply
+from prep_assets.schemas.registry import Schema, convert_with, schemas
 
 
 @dataclass(frozen=True, slots=True)

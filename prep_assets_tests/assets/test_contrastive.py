@@ -17,7 +17,8 @@ from prep_assets.exports import export
 from prep_assets.lineage.trace import trace
 from prep_assets.lineage.where import where
 from prep_assets.samples import Contrast
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import build, domain, failing, jsonl, make, minimal, refusals, workspace_in

@@ -23,8 +23,8 @@ from prep_assets.assets.writing.documents import Documents, Sizes, _totals, read
 from prep_assets.config.models import Domain
 from prep_assets.records.files import find_files
 from prep_assets.samples import Sample
-from prep_assets.schemas.account import Account
-from prep_assets.schemas.registry import Convert, Reader, convert_with
+from prep_assets.schemas.reader import Account, Reader
+from prep_assets.schemas.registry import Convert, convert_with
 from prep_assets.schemas.text import TextField
 from prep_assets.tokenization.flat import Flat
 from prep_assets_tests.assets.conftest import Make

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from prep_assets.config.models import Domain
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 
 ENTRIES: dict[str, Any] = {
     "alpaca_en": {"file_name": "alpaca_en.json"},

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.schemas.registry import apply, convert_with, schemas
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with, schemas
 
 
 def test_lists_every_schema(run: Any) -> None:

@@ -14,7 +14,8 @@ from prep_assets.doctor.compare import AFTER_STOP, HEADER, NO_STOP, NOTHING, PIE
 from prep_assets.doctor.rules import RULES, Chat, Ours, Stops
 from prep_assets.doctor.run import Diagnosis, diagnose
 from prep_assets.samples import Sample
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.conftest import ROOT
 
 TOKENIZER = str(ROOT / "configs" / "tokenizer")

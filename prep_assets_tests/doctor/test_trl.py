@@ -10,7 +10,8 @@ import pytest
 from prep_assets.doctor.rules import RULES, Chat, Ours
 from prep_assets.doctor.run import prepared_by_trl, trl_version
 from prep_assets.samples import Sample
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.exports.readers import needs
 
 pytestmark = pytest.mark.readers

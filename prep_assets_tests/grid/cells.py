@@ -21,7 +21,8 @@ from prep_assets.proofs.stretches import MaskOptions
 from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import Record, Sample
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets.templates.load import load_template
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.tokenization.encode import Encoder

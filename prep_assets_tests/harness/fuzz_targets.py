@@ -29,9 +29,9 @@ from prep_assets.records.quarantine import read_quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.records.stream import _zstd_module
 from prep_assets.samples import Sample
-from prep_assets.schemas.account import Account
 from prep_assets.schemas.dataset_info import domain_of, read_dataset_info
-from prep_assets.schemas.registry import Reader, apply, convert_with, schemas
+from prep_assets.schemas.reader import Account, Reader, apply
+from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets.stores.catalog import Catalog
 from prep_assets.stores.catalog import read as read_catalog
 from prep_assets.stores.catalog import write as catalog_text

@@ -16,7 +16,8 @@ import pytest
 
 from prep_assets.errors import Refused
 from prep_assets.samples import Sample
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets.templates.certify import certify
 from prep_assets.templates.conversation import messages, pieces
 from prep_assets_tests.effort import SOAK

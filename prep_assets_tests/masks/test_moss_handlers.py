@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from prep_assets.samples import Sample
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.load import load_template
 from prep_assets.templates.rendering import render

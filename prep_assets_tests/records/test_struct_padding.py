@@ -12,7 +12,8 @@ import pytest
 from pyarrow import ipc
 
 from prep_assets.proofs.source_rows import read_rows
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 Source = Callable[..., Any]

@@ -9,7 +9,8 @@ import pytest
 
 from prep_assets.errors import Refused
 from prep_assets.samples import Example, Turn
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 
 
 @pytest.fixture

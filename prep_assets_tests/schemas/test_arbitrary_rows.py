@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import Refused
 from prep_assets.samples import Example, Turn
-from prep_assets.schemas.registry import apply, convert_with, schemas
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.effort import examples
 
 NAMES = list(schemas())

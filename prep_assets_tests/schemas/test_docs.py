@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from prep_assets.samples import Turn
-from prep_assets.schemas.registry import apply, convert_with, schemas
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with, schemas
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 PARTS = ("turns", "prompt", "chosen", "rejected")

@@ -13,7 +13,8 @@ import pytest
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Example
-from prep_assets.schemas.registry import apply, convert_with, schemas
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with, schemas
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"from": "function_call", "value": '{"name": "add", "arguments": {}}'}

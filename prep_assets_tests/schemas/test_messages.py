@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Region
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 
 USER = {"role": "user", "content": "q"}
 ANSWER = {"role": "assistant", "content": "a"}

@@ -11,7 +11,8 @@ import pytest
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Pair, Sample
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 
 
 def qa_hook(example: dict[str, Any], **read_hook_kwargs: Any) -> list[dict[str, Any]]:

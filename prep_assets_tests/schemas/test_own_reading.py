@@ -14,8 +14,8 @@ import pytest
 
 from prep_assets.errors import Refused
 from prep_assets.samples import Sample, turn
-from prep_assets.schemas.account import Account
-from prep_assets.schemas.registry import Reader, apply, convert_with
+from prep_assets.schemas.reader import Account, Reader, apply
+from prep_assets.schemas.registry import convert_with
 
 
 class Struct(msgspec.Struct):

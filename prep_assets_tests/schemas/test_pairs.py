@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.samples import ASSISTANT, USER
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 
 PROMPT = "\n\nHuman: a\n\nAssistant: b\n\nHuman: c"
 

@@ -13,8 +13,8 @@ from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import Refused
 from prep_assets.proofs.plain_reading import pair_line
 from prep_assets.samples import Pair, PlainPair
-from prep_assets.schemas.account import Account
-from prep_assets.schemas.registry import Reader, apply, convert_with
+from prep_assets.schemas.reader import Account, Reader, apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets_tests.effort import examples
 

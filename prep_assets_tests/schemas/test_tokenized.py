@@ -8,7 +8,8 @@ import pytest
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, USER
-from prep_assets.schemas.registry import apply, convert_with
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 
 CHAT = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "1."}]
 

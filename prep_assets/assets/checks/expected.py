@@ -33,7 +33,8 @@ from prep_assets.proofs.truncated import Left, Truncation, left_of
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import DOCUMENT, IMAGE, PlainChat, Record, Sample, Turn
-from prep_assets.schemas.registry import Convert, Reader, apply
+from prep_assets.schemas.reader import Reader, apply
+from prep_assets.schemas.registry import Convert
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import control_pattern, treat

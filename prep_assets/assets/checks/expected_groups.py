@@ -21,7 +21,7 @@ from prep_assets.proofs.plain_forms import answers_derivation
 from prep_assets.proofs.rewards import Scores
 from prep_assets.proofs.sampled import Rollout
 from prep_assets.samples import Group, Sample
-from prep_assets.schemas.registry import apply
+from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
 

@@ -26,7 +26,8 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import USER, Prompt, Record
-from prep_assets.schemas.registry import Convert, apply
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import Convert
 from prep_assets.stores.lines import open_lines
 
 Gold = tuple[str, str, object, Fraction | Converted | None]

@@ -26,7 +26,7 @@ from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.samples import Group, Pair, Prompt, Sample
-from prep_assets.schemas.registry import apply
+from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 

@@ -27,7 +27,8 @@ from prep_assets.proofs.plain_reading import pair_line, plain_contrast, plain_pa
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast, Pair, Prompt
 from prep_assets.schemas.arithmetic import SEED, arithmetic_rows
-from prep_assets.schemas.registry import Convert, apply
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import Convert
 from prep_assets.stores.lines import Lines, open_lines
 
 Make = Callable[[Any], Mapping[str, Any]]

@@ -22,7 +22,7 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.records.where import MISSED, conditions, filter_blocks
 from prep_assets.samples import Example, Record
-from prep_assets.schemas.registry import Reader, apply
+from prep_assets.schemas.reader import Reader, apply
 
 
 @dataclass(frozen=True, slots=True)

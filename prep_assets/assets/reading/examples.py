@@ -16,9 +16,9 @@ from prep_assets.errors import Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
-from prep_assets.schemas.account import Account
 from prep_assets.schemas.own_code import own_code_hash
-from prep_assets.schemas.registry import Reader, convert_with
+from prep_assets.schemas.reader import Account, Reader
+from prep_assets.schemas.registry import convert_with
 from prep_assets.schemas.weighing import weighed_by
 
 KEY = 11

@@ -18,7 +18,7 @@ from prep_assets.errors import Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine, Refusal, refusal, unreadable
 from prep_assets.samples import Example, Record, Sample
-from prep_assets.schemas.registry import apply
+from prep_assets.schemas.reader import apply
 from prep_assets.schemas.text import TextField
 from prep_assets.templates.conversation import NONCHARACTER
 from prep_assets.templates.rendering import render

@@ -1,21 +1,28 @@
-"""Every field of a row is accounted for: read by its schema, passed over by its name, listed under `ignore`, or a reason to stop."""
+"""Rows → examples. Every field of a row is accounted for: read by its schema, passed over by its name, listed under `ignore`, or a reason to stop."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import yaml
 
-from prep_assets.errors import ConfigError, Refused
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused
+from prep_assets.samples import Contrast, Example, Group, Pair, PlainChat, PlainPair, Sample
 from prep_assets.schemas.field_names import DECISIVE, MEDIA, NEUTRAL
+from prep_assets.schemas.own_function import OwnFunction
+from prep_assets.schemas.plain_rows import plain_rows_of
+from prep_assets.schemas.registry import Convert
 from prep_assets.schemas.view import View, has_content, unread, view_of, whole
+from prep_assets.schemas.weights import refuse_weighted_space
 
 Verdict = Literal["used", "passed over", "decisive", "unknown"]
 _SHOWN = 80
 """Characters of an example value."""
+MOST_COLUMNS = 1024
+"""Sets of columns that a reader remembers."""
 
 
 @dataclass(slots=True)
@@ -145,3 +152,95 @@ def shown(value: object) -> str:
 
 def _covers(listed: str, path: str) -> bool:
     return path == listed or path.startswith(f"{listed}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A row function with the account of the fields that it does not read."""
+
+    convert: Convert
+    account: Account
+    _columns: dict[tuple[str, ...], bool] = field(default_factory=dict)
+
+    def __call__(self, payload: Mapping[str, Any]) -> Example | None:
+        row = self.account.view(payload)
+        example = self.convert(row)
+        if example is not None:
+            example = _without_views(example)
+            if isinstance(self.convert, OwnFunction):
+                left = self.convert.unread(self.account.plain(payload), unread(row), self.account.is_passed_over)
+                self.account.note(row.book.dropped, left)
+            else:
+                self.account.settle(row)
+            self._note(payload, row)
+        return example
+
+    def _note(self, payload: Mapping[str, Any], row: View) -> None:
+        """Note whether, of rows with these columns, those with the texts alone are read."""
+        plain, columns = plain_rows_of(self.convert), tuple(payload)
+        if plain is not None and columns not in self._columns and len(self._columns) < MOST_COLUMNS:
+            ignored = {*self.account.ignore}
+            inside = any("." in path or path in plain.columns for path in ignored)
+            self._columns[columns] = not inside and {*columns} - row.left - ignored == plain.columns
+
+    def plain(self, payload: Mapping[str, Any]) -> PlainChat | PlainPair | None:
+        """The chat or the pair of a row that is nothing but texts; `None` where `convert` has to read it.
+
+        Raises:
+            Refused: as `Account.settle` says.
+        """
+        plain = plain_rows_of(self.convert)
+        if plain is None or not self._columns.get(tuple(payload)):
+            return None
+        found = plain.read(payload)
+        if found is not None:
+            self.account.skim(payload, plain.columns)
+        return found
+
+
+def _without_views(example: Example) -> Example:
+    """`example` with plain values where a schema passed parts of the row on as they are."""
+    passed_on = {name: value for name in ("tools", "documents", "template_options") if (value := getattr(example, name, None))}
+    plain: dict[str, Any] = {
+        name: whole(value) if isinstance(value, Mapping) else tuple(map(whole, value)) for name, value in passed_on.items()
+    }
+    return replace(example, **plain) if plain else example
+
+
+def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
+    """`convert(payload)`, with every way of saying no turned into `Refused` of stage ``schema``.
+
+    A schema sees arbitrary JSON. Whatever else it raises on such a row is about the row, so it is a refusal that shows the exception. A row
+    with a decisive field that the schema does not read is refused too, see `Account`.
+    """
+    reader = convert if isinstance(convert, Reader) else Reader(convert, Account())
+    try:
+        example = reader(payload)
+    except Refused as refusal:
+        refusal.stage = refusal.stage or "schema"
+        raise
+    except PrepAssetsError:
+        raise
+    except Exception as error:
+        raise Refused("schema_error", f"{type(error).__name__}: {error}", stage="schema") from error
+    if example is None:
+        raise Refused("skipped_by_schema", "the schema returned None", stage="schema")
+    _refuse_hidden(example)
+    return example
+
+
+def _refuse_hidden(example: Example) -> None:
+    """Refuse (``not_attended``) a region that is shown and not attended to: no store and no trainer's format holds such an attention mask."""
+    if isinstance(example, Contrast):
+        return
+    parts = [*example.turns] if isinstance(example, Sample) else [*example.prompt]
+    if isinstance(example, Pair):
+        parts += [*example.chosen, *example.rejected]
+    elif isinstance(example, Group):
+        parts += [turn for response in example.responses for turn in response]
+    for turn in parts:
+        refuse_weighted_space(turn)
+        for region in turn.regions:
+            if not region.attend and not region.drop:
+                detail = f"region {region.kind!r} in a turn of role {turn.role} is not attended to, and no store has an attention mask. "
+                raise Refused("not_attended", detail + "Drop it (semantic_drop_mask), or attend to it", stage="schema")
