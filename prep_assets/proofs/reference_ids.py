@@ -28,7 +28,9 @@ LONGEST_HELD = 64
 WHOLE_EVERY = 64
 """Every so many texts are tokenized whole as well."""
 WHOLE_MOST = 1 << 18
-"""Of a text that is longer about so many characters are; the library takes some fifty times a text."""
+"""A text that is longer is, in windows of about so many characters: the library takes some fifty times what it tokenizes."""
+OVERLAP = 1 << 12
+"""About so many characters of a window are those of the next as well, so that no place where one ends is taken on trust."""
 RUN = 4096
 """New parts that are tokenized as one text."""
 
@@ -65,16 +67,38 @@ class ReferenceIds:
         if not self.cuts:
             return interleaved(self._first.encode(_of(texts, begins)), self._rest.encode(_of(texts, ~begins)), begins)
         # only the first word of a document is not what it would be elsewhere
-        at = [_word_end(text) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
+        at = [_cut_after(text, 0) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
         heads = self._first.encode([text[:end] for text, end in zip(texts, at, strict=True) if end])
         rests = [text[end:] for text, end in zip(texts, at, strict=True)]
         tails = self._cut(rests)
-        whole = rests[::WHOLE_EVERY]
-        some = [_beginning(text) for text in whole]
-        if not _same_whole(tails, self._rest.encode(some), [len(one) < len(text) for one, text in zip(some, whole, strict=True)]):
+        if not self._same_whole(tails, rests):
             self.cuts = False
             return self.encode(texts, first)
         return _one_after_the_other(heads, tails, np.asarray(at, np.int64) > 0)
+
+    def _same_whole(self, tails: Flat, texts: Sequence[str]) -> bool:
+        """Whether every so many texts have the ids that they have when they are not cut."""
+        some = range(0, len(texts), WHOLE_EVERY)
+        found = {number: tails.ids[slice(*tails.offsets[number : number + 2])] for number in some}
+        short = [number for number in some if len(texts[number]) <= WHOLE_MOST]
+        whole = self._rest.encode([texts[number] for number in short])
+        return all(
+            np.array_equal(found.pop(number), whole.ids[low:high])
+            for number, (low, high) in zip(short, pairwise(whole.offsets.tolist()), strict=True)
+        ) and all(self._same_in_windows(ids, texts[number]) for number, ids in found.items())
+
+    def _same_in_windows(self, ids: npt.NDArray[np.uint32], text: str) -> bool:
+        """The same of a long text: each window is tokenized whole. How many ids of it the next one has as well is counted from where that begins."""
+        at = token = 0
+        while at < len(text):
+            turn = _cut_after(text, at + WHOLE_MOST)
+            end = _cut_after(text, turn + OVERLAP)
+            both = self._rest.encode([text[at:end], text[turn:end]])
+            own, shared = np.diff(both.offsets).tolist()
+            if not np.array_equal(ids[token : token + own], both.ids[:own]):
+                return False
+            at, token = turn, token + own - shared
+        return token == len(ids)
 
     def char_spans(self, text: str, *, first: bool) -> list[tuple[int, int]]:
         """Characters (start, end) of each token of one text."""
@@ -228,19 +252,10 @@ def _put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray
     return Flat(ids, offsets)
 
 
-def _beginning(text: str) -> str:
-    """A text up to where it may be cut after `WHOLE_MOST` characters."""
-    found = _CUT.search(text, WHOLE_MOST)
-    return text[: found.end()] if found else text
-
-
-def _same_whole(flat: Flat, sample: Flat, is_part: Sequence[bool]) -> bool:
-    """Whether every so many texts have the ids that they, or their beginnings, have when they are not cut."""
-    bounds = list(pairwise(flat.offsets.tolist()))[::WHOLE_EVERY]
-    for (start, end), (low, high), part in zip(bounds, pairwise(sample.offsets.tolist()), is_part, strict=True):
-        if not np.array_equal(flat.ids[start : min(end, start + high - low) if part else end], sample.ids[low:high]):
-            return False
-    return True
+def _cut_after(text: str, most: int) -> int:
+    """Where a text may be cut after so many characters; its end where it may not."""
+    found = _CUT.search(text, most)
+    return found.end() if found else len(text)
 
 
 def _picked(flat: Flat, which: Ints) -> Flat:
@@ -257,12 +272,6 @@ def _joint(one: Flat, other: Flat) -> Flat:
 
 def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
     return [text for text, take in zip(texts, chosen, strict=True) if take]
-
-
-def _word_end(text: str) -> int:
-    """Where a text may be cut first; its end where it may not."""
-    found = _CUT.search(text)
-    return found.end() if found else len(text)
 
 
 def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +46,17 @@ def _rows(family: str, chance: random.Random) -> Iterator[dict[str, Any]]:
             yield {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
         elif family == "preference":
             yield {"prompt": asked, "chosen": said, "rejected": _text(chance, 120)}
-        else:
+        elif family == "contrastive":
+            yield {"query": asked, "pos": [said], "neg": [_text(chance, 60), _text(chance, 60)]}
+        elif family == "rl":
             yield {"prompt": asked, "gold": number}
+        else:
+            yield {"prompt": asked, "responses": [said, _text(chance, 120)], "rewards": [1.0, 0.25]}
 
 
-SCHEMAS = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt"}
+SCHEMAS = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt", "contrastive": "contrastive"}
+GROUPS = {"group": "group"}
+"""What the family ``rl`` reads besides, in a domain of its own and of the same size."""
 
 
 def _sized(rows: Iterable[dict[str, Any]], size: int) -> Iterator[dict[str, Any]]:
@@ -58,26 +67,52 @@ def _sized(rows: Iterable[dict[str, Any]], size: int) -> Iterator[dict[str, Any]
         size -= len(json.dumps(row)) + 1
 
 
-def workspace_of(folder: Path, family: str, megabytes: float) -> Workspace:
-    """One family with one domain of so much text."""
+def workspace_of(folder: Path, family: str, megabytes: float, workers: int = 1) -> Workspace:
+    """One family with a domain of so much text for each kind of rows that it has."""
     folder.mkdir(parents=True)
-    source = jsonl(folder / "rows.jsonl", _sized(_rows(family, random.Random(0)), int(megabytes * 2**20)))
+    domains = {}
+    for kind, schema in {family: SCHEMAS[family], **(GROUPS if family == "rl" else {})}.items():
+        source = jsonl(folder / f"{kind}.jsonl", _sized(_rows(kind, random.Random(0)), int(megabytes * 2**20)))
+        domains[kind] = domain(source, schema)
     options = {"rl": {"arithmetic": {"n": 100}}, "sft": {"template": "chatml"}}.get(family, {})
-    return workspace_in(folder, minimal(family, {"a": domain(source, SCHEMAS[family])}, workers=1, **options))
+    return workspace_in(folder, minimal(family, domains, workers=workers, **options))
 
 
-def _anonymous() -> int:
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+def _anonymous(process: int) -> int:
+    try:
+        lines = Path(f"/proc/{process}/status").read_text("ascii").splitlines()
+    except OSError:  # a worker that has ended
+        return 0
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssAnon", "RssShmem")))
 
 
-def measured(folder: Path, asset: str) -> int:
-    """Build an asset in this process; the most memory that it had."""
-    peak, done = [0], threading.Event()
+def _workers(process: int) -> Iterator[int]:
+    with suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            for child in map(int, (thread / "children").read_text("ascii").split()):
+                yield child
+                yield from _workers(child)
+
+
+def _where() -> str:
+    """What the threads of this process are doing, the innermost lines of this package."""
+    lines = []
+    for frame in sys._current_frames().values():
+        stack = [f"{Path(each.filename).name}:{each.lineno}" for each in traceback.extract_stack(frame) if "/prep_assets/" in each.filename]
+        lines.append(" ".join(stack[-8:]))
+    return " | ".join(filter(None, lines))
+
+
+def measured(folder: Path, asset: str) -> tuple[int, int, str]:
+    """Build an asset in this process; the most memory that it had, the most that one of its workers had, and what it did at that moment."""
+    peak, worker, where, done = 0, 0, "", threading.Event()
 
     def look() -> None:
+        nonlocal peak, worker, where
         while not done.wait(LOOK):
-            peak[0] = max(peak[0], _anonymous())
+            if (now := _anonymous(os.getpid())) > peak:
+                peak, where = now, _where()
+            worker = max(worker, *map(_anonymous, _workers(os.getpid())), 0)
 
     watch = threading.Thread(target=look)
     watch.start()
@@ -86,12 +121,17 @@ def measured(folder: Path, asset: str) -> int:
     finally:
         done.set()
         watch.join()
-    return max(peak[0], _anonymous())
+    return peak, worker, where
 
 
-def grown(folder: Path, family: str, megabytes: float, times: int, only: list[str]) -> Iterator[tuple[str, int, int]]:
+Measured = tuple[int, int, str]
+
+
+def grown(
+    folder: Path, family: str, megabytes: float, times: int, only: list[str], workers: int
+) -> Iterator[tuple[str, Measured, Measured]]:
     """Name of each asset of a family, and its memory from the small and from the large source."""
-    small, large = (workspace_of(folder / f"{family}-{size:g}", family, size) for size in (megabytes, megabytes * times))
+    small, large = (workspace_of(folder / f"{family}-{size:g}", family, size, workers) for size in (megabytes, megabytes * times))
     for asset in family_assets(small, family).values():
         if only and asset.name not in only:
             continue
@@ -100,9 +140,10 @@ def grown(folder: Path, family: str, megabytes: float, times: int, only: list[st
             yield asset.name, one, other
 
 
-def _in_a_process(folder: Path, asset: str) -> int:
+def _in_a_process(folder: Path, asset: str) -> Measured:
     command = [sys.executable, "-m", __spec__.name, "--measure", asset, "--folder", str(folder)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    peak, worker, where = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+    return peak, worker, where
 
 
 def main() -> None:
@@ -112,19 +153,29 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=16)
     parser.add_argument("--families", nargs="*", default=list(SCHEMAS))
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--where", action="store_true", help="say what was done when most was taken")
     parser.add_argument("--measure")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     if options.measure:
-        print(measured(options.folder, options.measure))
+        print(json.dumps(measured(options.folder, options.measure)))
         return
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         for family in options.families:
-            for name, one, other in grown(Path(folder), family, options.megabytes, options.times, options.only):
-                over = other > ALLOWED * one
-                wrong += over
-                print(f"{name:20} {one >> 20:6,} MiB → {other >> 20:6,} MiB  {other / one:5.2f}{'  GROWS' if over else ''}", flush=True)
+            for name, small, large in grown(Path(folder), family, options.megabytes, options.times, options.only, options.workers):
+                for process, one, other in zip(("", " worker"), small[:2], large[:2], strict=True):
+                    if other:
+                        over = other > ALLOWED * max(one, 1)
+                        wrong += over
+                        ratio = other / max(one, 1)
+                        print(
+                            f"{name + process:34} {one >> 20:6,} MiB → {other >> 20:6,} MiB  {ratio:5.2f}{'  GROWS' if over else ''}",
+                            flush=True,
+                        )
+                if options.where:
+                    print(f"    {small[2]}\n    {large[2]}", flush=True)
     raise SystemExit(bool(wrong))
 
 

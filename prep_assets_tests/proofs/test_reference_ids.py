@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -236,7 +237,14 @@ def whole(texts: list[str], vocabulary: Vocabulary = SHIPPED) -> list[list[int]]
 @pytest.mark.parametrize("longest", [64, 4, 0])
 @pytest.mark.parametrize("run", [4096, 2, 1])
 def test_whatever_is_remembered_ids_are_the_same(monkeypatch: pytest.MonkeyPatch, held: int, longest: int, run: int) -> None:
-    for name, value in {"MOST_HELD": held, "LONGEST_HELD": longest, "RUN": run, "WHOLE_EVERY": 3, "WHOLE_MOST": longest}.items():
+    for name, value in {
+        "MOST_HELD": held,
+        "LONGEST_HELD": longest,
+        "RUN": run,
+        "WHOLE_EVERY": 3,
+        "WHOLE_MOST": longest,
+        "OVERLAP": longest,
+    }.items():
         monkeypatch.setattr(module, name, value)
     again, _ = noting(monkeypatch)
     for texts in (TALE, TALE[::-1], [*TALE, *TALE], [], [""]):
@@ -332,7 +340,16 @@ def test_where_words_are_cut() -> None:
     assert module._cuts(data, ends, None).tolist() == [0, 2, 4, 9, 11, 16, 18]
     assert module._cuts(data, ends, ()).tolist() == [0, 2, 4, 8, 9, 11, 15, 16, 18]
     assert module._cuts(data, ends, [b"g!", b"e~"]).tolist() == [0, 2, 4, 9, 11, 16, 18]
-    assert [module._word_end(text) for text in ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")] == [2, 3, 2, 3, 0, 1, 1, 1]
+    assert [module._cut_after(text, 0) for text in ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")] == [
+        2,
+        3,
+        2,
+        3,
+        0,
+        1,
+        1,
+        1,
+    ]
 
 
 def flat(*texts: list[int]) -> Flat:
@@ -346,21 +363,45 @@ def test_results_put_together() -> None:
     assert rows(module._one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
 
 
-@pytest.mark.parametrize(
-    ("sample", "part", "same"),
-    [
-        ([[1], [4, 5]], False, True),
-        ([[1], [4, 6]], False, False),
-        ([[2], [4, 5]], False, False),
-        ([[1], [4]], False, False),
-        ([[1], [4]], True, True),
-        ([[1], [5]], True, False),
-        ([[1], [4, 5, 6]], True, False),
-    ],
-)
-def test_texts_that_are_tokenized_whole_as_well(monkeypatch: pytest.MonkeyPatch, sample: list[list[int]], part: bool, same: bool) -> None:
+@pytest.mark.parametrize(("number", "same"), [(0, False), (1, True), (2, False), (3, True), (4, False)])
+@pytest.mark.parametrize("change", [lambda ids: ids[:-1], lambda ids: [*ids, 7], lambda ids: [7, *ids[1:]]])
+def test_every_so_many_texts_are_tokenized_whole_as_well(
+    monkeypatch: pytest.MonkeyPatch, number: int, same: bool, change: Callable[[list[int]], list[int]]
+) -> None:
     monkeypatch.setattr(module, "WHOLE_EVERY", 2)
-    assert module._same_whole(flat([1], [2, 3], [4, 5], [6]), flat(*sample), [False, part]) is same
+    again, _ = noting(monkeypatch)
+    texts = ["the cat sat", "a cat", "dog on the mat", "verylong cat", "it"]
+    ids = whole(texts)
+    assert again._same_whole(flat(*ids), texts)
+    ids[number] = change(ids[number])
+    assert again._same_whole(flat(*ids), texts) is same
+
+
+@pytest.mark.parametrize(("most", "overlap"), [(20, 10), (1, 0), (200, 50), (30, 1000)])
+def test_all_of_a_long_text_is_compared(monkeypatch: pytest.MonkeyPatch, most: int, overlap: int) -> None:
+    """Of texts of more than 262,144 characters only the beginning was."""
+    monkeypatch.setattr(module, "WHOLE_MOST", most)
+    monkeypatch.setattr(module, "OVERLAP", overlap)
+    again, rest = noting(monkeypatch)
+    text = " ".join(f"the {number}th cat, caf\u00e9 \u732b" for number in range(20))
+    [ids] = whole([text])
+    assert again._same_whole(flat(ids), [text])
+    longest = len(", caf\u00e9 \u732b the")
+    assert all(len(window) <= most + overlap + 2 * longest for texts in rest.texts for window in texts), "windows are no longer than said"
+    for at in range(len(ids)):
+        assert not again._same_whole(flat([*ids[:at], 7, *ids[at + 1 :]]), [text]), "another id"
+        assert not again._same_whole(flat(ids[:at] + ids[at + 1 :]), [text]), "one too few"
+    assert not again._same_whole(flat([*ids, 7]), [text])
+
+
+def test_a_window_that_ends_where_words_join_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where both windows agree with themselves: the text has one id as a whole, and one for each of two parts."""
+    for name, value in {"WHOLE_MOST": 1, "OVERLAP": 4}.items():
+        monkeypatch.setattr(module, name, value)
+    again, rest = noting(monkeypatch)
+    joins = {"aa bb": [9], "aa": [1], " bb": [2], "": []}
+    monkeypatch.setattr(rest, "engine", SimpleNamespace(encode=lambda texts: flat(*(joins[text] for text in texts))))
+    assert not again._same_whole(flat([1, 2]), ["aa bb"]) and not again._same_whole(flat([9]), ["aa bb"])
 
 
 def test_a_long_text_takes_a_few_times_its_size() -> None:
