@@ -34,7 +34,7 @@ from prep_assets.assets.writing.in_shards import add
 from prep_assets.assets.writing.merging import parts_of
 from prep_assets.assets.writing.prompts import prompt_digest
 from prep_assets.assets.writing.sampled_groups import stores_logprobs
-from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
+from prep_assets.assets.writing.tokens import audit_stream, blocks, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Rl
 from prep_assets.errors import StoreError
 from prep_assets.records.quarantine import Quarantine
@@ -95,9 +95,10 @@ def _audit(workspace: Workspace, name: str, payload: Path) -> None:
 
 
 def _audit_rewards(store: GroupStore) -> None:
-    rewards, sizes = np.asarray(store.rewards.arrays["rewards"][:]), np.diff(store.rewards.ends, prepend=0)
-    if not np.isfinite(rewards).all() or (sizes < 1).any():
-        raise StoreError(f"{(~np.isfinite(rewards)).sum():,} rewards are no finite numbers, {(sizes < 1).sum():,} groups have no response")
+    infinite = sum(int((~np.isfinite(rewards)).sum()) for rewards in blocks(store.rewards.arrays["rewards"]))
+    empty = int((store.rewards.lengths < 1).sum())
+    if infinite or empty:
+        raise StoreError(f"{infinite:,} rewards are no finite numbers, {empty:,} groups have no response")
 
 
 def _write_groups(workspace: Workspace, name: str, writers: list[GroupWriter], quarantine: Quarantine, counts: dict[str, int]) -> Reading:

@@ -85,6 +85,18 @@ def before(column: npt.NDArray[Any], part: slice, first: int) -> npt.NDArray[Any
     return np.concatenate([column[part.start - 1 : part.start] if part.start else [first], column[part.start : part.stop - 1]])
 
 
+def equals(column: npt.NDArray[Any], value: int) -> npt.NDArray[np.bool_]:
+    """Of each element, whether it has a value."""
+    return made(len(column), lambda part: column[part] == value, bool)
+
+
+def repeats(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Of each element, whether it equals the one before it."""
+    found = made(len(column), lambda part: column[part] == before(column, part, 0), bool)
+    found[:1] = False
+    return found
+
+
 def sums(column: npt.NDArray[Any]) -> Ints:
     """Of each element, the sum of all up to it."""
     total = 0

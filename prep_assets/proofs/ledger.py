@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.arrays import Spool
+from prep_assets.disk.columns import at, before, made, order, repeats, stretches, where
 from prep_assets.proofs.held_out import is_held_out
 from prep_assets.proofs.selection import DUPLICATE, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -46,13 +47,15 @@ class Refusals:
     def of(self, files: Sequence[str]) -> _Claims:
         """Those that no domain before has claimed, of files of these names, for a domain that numbers them so."""
         number = np.full(len(self._names) + 1, -1, np.int64)
-        for at, file in enumerate(files):
-            number[self._names.get(file, len(self._names))] = at
-        free = np.flatnonzero(~self._used & (number[self._name] >= 0)) if len(self._name) else np.zeros(0, np.int64)
-        place = places(number[self._name[free]], self._row[free])
+        for which, file in enumerate(files):
+            number[self._names.get(file, len(self._names))] = which
+        free = where(made(len(self._name), lambda part: ~self._used[part] & (number[self._name[part]] >= 0), bool))
+        place = made(len(free), lambda part: places(number[self._name[free[part]]], self._row[free[part]]))
+        ordered = order(place)
+        place = at(place, ordered)
         # of two that are alike, which two domains may have whose files have one name, the first is the earlier domain's
-        _, first = np.unique(place, return_index=True)
-        return _Claims(place[first], free[first], self)
+        first = where(~repeats(place))
+        return _Claims(at(place, first), at(free, at(ordered, first)), self)
 
     def claim(self, which: Ints) -> None:
         """Take these out of what is left."""
@@ -93,10 +96,10 @@ class Stored:
     def of(cls, place: Ints, held_out: npt.NDArray[np.bool_], belongs: npt.NDArray[np.int8] | None = None) -> Stored:
         """Put them in order."""
         says = np.full(len(place), -1, np.int8) if belongs is None else belongs
-        if (place[1:] >= place[:-1]).all():
+        if all((place[part] >= before(place, part, 0)).all() for part in stretches(len(place))):
             return cls(place, held_out, says)
-        order = np.argsort(place, kind="stable")
-        return cls(place[order], held_out[order], says[order])
+        ordered = order(place)
+        return cls(at(place, ordered), at(held_out, ordered), at(says, ordered))
 
 
 @dataclass(slots=True)
@@ -141,7 +144,8 @@ class Ledger:
             seen: told the fields of each row that its schema has read.
         """
         claims, matched = self.refusals.of(names), 0
-        if (twice := np.flatnonzero(np.diff(stored.place) == 0)).size:
+        twice = where(repeats(stored.place))
+        if len(twice):
             self._fault(_identity(names, int(stored.place[twice[0]])), "is stored twice")
         for block in blocks:
             place = places(block.file, block.rows)
@@ -160,7 +164,7 @@ class Ledger:
             if seen is not None:
                 for payload in _read(block, reasons):
                     seen(payload)
-        if matched != len(np.unique(stored.place)):
+        if matched != len(stored.place) - len(twice):
             self._fault(
                 "the store", f"holds {len(stored.place) - matched:,} records that its sources do not offer, or that are beyond a limit"
             )

@@ -168,7 +168,7 @@ def open_groups(directory: Path) -> GroupStore:
         )
     index = directory / f"{PROMPTS}.index"
     guards = Guards()
-    source = np.array(load_array(index / "source.npy", guards))
+    source = np.asarray(load_array(index / "source.npy", guards))
     sources = tuple(load_json(index / "sources.json", guards))
     if len(source) != len(prompts) or (len(source) and not 0 <= int(source.min()) <= int(source.max()) < len(sources)):
         raise StoreError(f"{index}: {len(source):,} domain numbers of {len(prompts):,} groups, which must be below {len(sources)}")

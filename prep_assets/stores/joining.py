@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import stretches, sums, zeros
 from prep_assets.stores.images import ImageBlock
 from prep_assets.stores.tokens import RecordWriter, TokenStore
 
@@ -28,11 +29,12 @@ def append_records(
         source, record: int64[n], the number of each record's stream and its number there.
         row: int64[n], the row of each.
     """
-    lengths = np.zeros(len(record), np.int64)
-    starts = np.zeros(len(record), np.int64)
-    for number, part in enumerate(parts):
-        mine = source == number
-        lengths[mine], starts[mine] = (part.ends - part.starts)[record[mine]], part.starts[record[mine]]
+    lengths, starts = zeros(len(record)), zeros(len(record))
+    for some in stretches(len(record)):
+        for number, part in enumerate(parts):
+            mine = np.flatnonzero(source[some] == number) + some.start
+            ends, first = part.ends[record[mine]], np.where(record[mine], part.ends[record[mine] - 1], 0)
+            lengths[mine], starts[mine] = ends - first, first
     for some in _runs(lengths):
         block: dict[str, npt.NDArray[Any]] = {}
         for key in parts[0].arrays:
@@ -43,7 +45,7 @@ def append_records(
 
 def _runs(lengths: npt.NDArray[np.int64]) -> Iterator[slice]:
     """Consecutive records of about `BLOCK_TOKENS` tokens."""
-    ends, first = np.cumsum(lengths), 0
+    ends, first = sums(lengths), 0
     while first < len(lengths):
         start = int(ends[first - 1]) if first else 0
         stop = max(first + 1, int(np.searchsorted(ends, start + BLOCK_TOKENS, "right")))

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.disk.arrays import ArrayFile, Spool
+from prep_assets.disk.columns import equals, made, where
 from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array, load_json
@@ -144,7 +145,12 @@ class Lines:
     @property
     def places(self) -> npt.NDArray[np.int64]:
         """int64[n], file and row of each line as one number."""
-        return (self.index["file"].astype(np.int64) << 40) | self.index["row"].astype(np.int64)
+        file, row = self.index["file"], self.index["row"]
+        return made(len(self), lambda part: (file[part].astype(np.int64) << 40) | row[part])
+
+    def of(self, number: int) -> npt.NDArray[np.int64]:
+        """The numbers of the lines of a domain, given its own number."""
+        return where(equals(self.index["source"], number))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.part(0, None)

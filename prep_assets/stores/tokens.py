@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.arrays import ArrayFile
+from prep_assets.disk.columns import before, made, repeats, sizes
 from prep_assets.disk.h5 import GrowingH5
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array
@@ -206,7 +207,12 @@ class TokenStore:
     @property
     def starts(self) -> npt.NDArray[np.int64]:
         """int64[n], where each record starts."""
-        return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]]) if len(self.ends) else self.ends
+        return made(len(self), lambda part: before(self.ends, part, 0))
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """int64[n], how many tokens each record has."""
+        return sizes(self.ends)
 
     def blocks(self, size: int = 1 << 20) -> Iterator[tuple[slice, slice]]:
         """Successive records, and their tokens: about `size` at a time, unless one record alone has more."""
@@ -230,8 +236,8 @@ class TokenStore:
     @property
     def begins_row(self) -> npt.NDArray[np.bool_]:
         """bool[n], whether a record is the first of those from its source row, which are neighbours."""
-        changes = (np.diff(self.file) != 0) | (np.diff(self.row) != 0)
-        return np.concatenate([np.ones(min(1, len(self)), bool), changes])
+        same_file, same_row = repeats(self.file), repeats(self.row)
+        return made(len(self), lambda part: ~(same_file[part] & same_row[part]), bool)
 
     def part(self, i: int) -> tuple[int, int]:
         """Which of the records from one source row a record is, counted from 1, and how many there are. They are neighbours."""

@@ -40,6 +40,8 @@ def test_columns_are_what_numpy_makes_at_once(values: list[int]) -> None:
     assert columns.where(holds).tolist() == np.flatnonzero(holds).tolist()
     assert columns.where(holds, column).tolist() == column[holds].tolist()
     assert columns.joined([column, column[:5], column]).tolist() == [*values, *values[:5], *values]
+    assert columns.equals(column, 3).tolist() == [value == 3 for value in values]
+    assert columns.repeats(column // 2).tolist() == [at > 0 and values[at - 1] // 2 == value // 2 for at, value in enumerate(values)]
     turned = columns.order(column)[::-1].copy()
     assert columns.at(column, turned).tolist() == column[turned].tolist()
 

@@ -13,6 +13,7 @@ from prep_assets.proofs.selection import Again, Selected
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.peak import peak
 
+pytestmark = pytest.mark.usefixtures("short_stretches")
 NAMES = ("a.jsonl", "b.jsonl")
 
 

@@ -76,7 +76,7 @@ def _proven(stream: TokenStore, examples: Iterable[Example], rules: Rules, tags:
     vocabulary = rules.vocabulary
     masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
     plain = PlainBlocks(rules.derivation, masks, identities, (*vocabulary.control, *(tag for pair in tags for tag in pair)))
-    lengths = np.diff(stream.ends, prepend=0)
+    lengths = stream.lengths
     for block in _blocks(lengths, examples):
         tokens = slice(int(stream.ends[block[0][0]] - lengths[block[0][0]]), int(stream.ends[block[-1][0]]))
         ids, mask = (np.asarray(stream.arrays[key][tokens]) for key in ("tokens", "loss_mask"))

@@ -59,8 +59,8 @@ def source_records(store: Store, name: str, stream: TokenStore, *, several: bool
     files = (*sources.files, *sources.test_files)
     at = 0
     for index, file in enumerate(files):
-        others = np.flatnonzero(stream.file[at:] != index)
-        wanted = numbers(stream.row[at : at + int(others[0]) if len(others) else None])
+        others = stream.file[at:] != index
+        wanted = numbers(stream.row[at : at + int(others.argmax()) if others.any() else None])
         row = next(wanted, None)
         if row is None:
             continue
@@ -123,7 +123,7 @@ class Rules:
 
     def each(self, stream: TokenStore, examples: Iterable[Example]) -> Iterator[tuple[int, str, Left]]:
         """Number in the stream and id of each record, and what it must be."""
-        lengths = stream.ends - stream.starts
+        lengths = stream.lengths
         for number, identity, example in examples:
             yield number, identity, self.left(example, int(lengths[number]))
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from prep_assets.assets.checks.expected import fresh_render, source_records
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.groups import conversation_of, conversations
 from prep_assets.config.models import Rl
+from prep_assets.disk.columns import at, equals, where
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import group_again
@@ -35,17 +34,17 @@ def _groups(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group]
     family = store.workspace.family(Rl)
     shown = store.workspace.template(family).shows_thinking
     for number, name in enumerate(stored.sources):
-        domain, mine = domain_of(family, name), np.flatnonzero(stored.source == number)
+        domain, mine = domain_of(family, name), where(equals(stored.source, number))
         convert = converter(domain, Group)
-        view = TokenStore({}, mine, stored.prompts.file[mine], stored.prompts.row[mine])
-        for at, identity, record in source_records(store, name, view) if len(mine) else ():
+        view = TokenStore({}, mine, at(stored.prompts.file, mine), at(stored.prompts.row, mine))
+        for place, identity, record in source_records(store, name, view) if len(mine) else ():
             try:
                 group = apply(convert, record.payload)
             except Refused as refusal:
                 raise StoreError(f"the store holds {name}/{identity}, which its schema refuses: {refusal}") from refusal
             if not isinstance(group, Group):
                 raise StoreError(f"the store holds {name}/{identity}, of which its schema makes a {type(group).__name__}")
-            yield int(mine[at]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
+            yield int(mine[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
 
 
 def _pairs(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group, tuple[tuple[int, str, Sample], ...]]]:

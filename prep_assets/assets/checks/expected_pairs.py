@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from prep_assets.assets.checks.expected import Example, Rules
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import pair_sample
 from prep_assets.config.models import Preference
-from prep_assets.disk.arrays import numbers
 from prep_assets.errors import StoreError
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
@@ -31,7 +28,7 @@ def pair_examples(store: Store, side: str, stream: TokenStore, only: Sequence[in
         command = build_command(store.asset.name, store.partition)
         raise StoreError(f"preferences_by_domain[{store.partition}] was built again since these tokens. Build them again: {command}")
     read, column = _pair_reading(store), side.removeprefix("test/")
-    numbered = numbers(np.arange(len(stream)) if only is None else np.sort(np.asarray(only, np.int64)))
+    numbered = iter(range(len(stream)) if only is None else sorted(map(int, only)))
     number = next(numbered, None)
     for line, content in enumerate(open_lines(pairs.directory, "preferences_test" if side.startswith("test/") else "preferences")):
         if number is not None and stream.row[number] == line:

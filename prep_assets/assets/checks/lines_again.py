@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.arrays import Spool, numbers
+from prep_assets.disk.columns import at, order
 from prep_assets.stores.lines import Lines, row_of
 
 
@@ -21,8 +22,8 @@ class Wanted:
 
     def __init__(self, places: npt.NDArray[np.int64], of: npt.NDArray[np.int64] | None = None) -> None:
         """`of`: the number of each place; its position where nothing is said."""
-        order = np.argsort(places, kind="stable")
-        self._pairs = zip(numbers(places[order]), numbers(order if of is None else of[order]), strict=True)
+        ordered = order(places)
+        self._pairs = zip(numbers(at(places, ordered)), numbers(ordered if of is None else at(of, ordered)), strict=True)
         self._next = next(self._pairs, None)
         self.missed: list[int] = []
 
@@ -52,13 +53,13 @@ class LineByNumber:
     """Lines of a file by number, read from disk when they are asked for."""
 
     def __init__(self, lines: Lines) -> None:
-        starts, at = Spool(np.int64), 0
+        starts, begin = Spool(np.int64), 0
         with lines.guards.open(lines.path) as file:
             for some in iter(lambda: file.readlines(1 << 16), []):
-                ends = at + np.cumsum([len(line) for line in some])
-                starts.append(np.concatenate([[at], ends[:-1]]))
-                at = int(ends[-1])
-        starts.append([at])
+                ends = begin + np.cumsum([len(line) for line in some])
+                starts.append(np.concatenate([[begin], ends[:-1]]))
+                begin = int(ends[-1])
+        starts.append([begin])
         self._starts, self._file = starts.array(), lines.guards.open(lines.path)
 
     def __call__(self, number: int) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from prep_assets.assets.stage import Check, FromParts, Store
 from prep_assets.assets.writing.groups import splits
 from prep_assets.assets.writing.merging import by_domain
 from prep_assets.disk.arrays import Spool
+from prep_assets.disk.columns import at, joined, made, order, where
 from prep_assets.errors import StoreError
 from prep_assets.proofs.merged import Asked, Shelf, check_merged_lines, check_merged_records
 from prep_assets.proofs.verdict import Verdict
@@ -23,6 +24,7 @@ from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
+Column = npt.NDArray[np.int64]
 _AT_ONCE = 4096
 _ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant", "completion": "assistant"}
 
@@ -163,9 +165,13 @@ def _merged_groups(store: Store) -> Iterator[MergedStream]:
 
 def _end_to_end(streams: Sequence[TokenStore]) -> Asked:
     """All records of several streams, one after another."""
-    found = [np.zeros((4, 0), np.int64)]
-    found += [np.stack([np.full(len(each), number), np.arange(len(each)), each.file, each.row]) for number, each in enumerate(streams)]
-    return Asked(*np.concatenate(found, axis=1))
+    part = joined([np.broadcast_to(number, len(each)) for number, each in enumerate(streams)])
+    record = joined([_counted(len(each)) for each in streams])
+    return Asked(part, record, joined([each.file for each in streams]), joined([each.row for each in streams]))
+
+
+def _counted(count: int) -> npt.NDArray[np.int64]:
+    return made(count, lambda part: np.arange(part.start, part.stop))
 
 
 def _check_sources(store: Store, sources: Sequence[str]) -> None:
@@ -175,16 +181,24 @@ def _check_sources(store: Store, sources: Sequence[str]) -> None:
 
 def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, TokenStore]) -> Asked:
     """The records of the tokens of all domains, in the order of the merged lines that they are of."""
-    merged, found = open_lines(store.above(asset).directory, file), [np.zeros((4, 0), np.int64)]
+    merged, parts, records, lines = open_lines(store.above(asset).directory, file), list[Column](), list[Column](), list[Column]()
     for number, (name, stream) in enumerate(tokens.items()):
         if not len(stream):
             continue
-        mine = np.flatnonzero(merged.index["source"] == store.domains.index(name))
-        of_record, of_line = open_lines(store.above(by_domain(asset), name).directory, file).places[stream.row], merged.places[mine]
-        order = np.argsort(of_record, kind="stable")
-        at = order[np.minimum(np.searchsorted(of_record, of_line, sorter=order), len(order) - 1)]
-        there = of_record[at] == of_line
-        record, line = at[there], mine[there]
-        found.append(np.stack([np.full(len(line), number), record, np.zeros(len(line), np.int64), line]))
-    asked = np.concatenate(found, axis=1)
-    return Asked(*asked[:, np.argsort(asked[3], kind="stable")])
+        mine = merged.of(store.domains.index(name))
+        of_record = at(open_lines(store.above(by_domain(asset), name).directory, file).places, stream.row)
+        record, there = _places_in(of_record, at(merged.places, mine))
+        records.append(where(there, record))
+        lines.append(where(there, mine))
+        parts.append(np.broadcast_to(number, len(lines[-1])))
+    line = joined(lines)
+    ordered = order(line)
+    return Asked(at(joined(parts), ordered), at(joined(records), ordered), np.broadcast_to(0, len(line)), at(line, ordered))
+
+
+def _places_in(column: Column, wanted: Column) -> tuple[Column, npt.NDArray[np.bool_]]:
+    """Of each that is wanted, where it stands in a column, and whether it does."""
+    ordered = order(column)
+    ascending = at(column, ordered)
+    found = made(len(wanted), lambda part: ordered[np.minimum(np.searchsorted(ascending, wanted[part]), len(column) - 1)])
+    return found, made(len(wanted), lambda part: column[found[part]] == wanted[part], bool)

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from prep_assets.assets.checks.every_store import IDENTITY, together
 from prep_assets.assets.checks.expected import fresh_render
 from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
@@ -18,6 +16,7 @@ from prep_assets.assets.stage import Check, FromLines, Store
 from prep_assets.assets.writing.message_rows import sample_of, turns_of
 from prep_assets.assets.writing.prompts import prompt_row
 from prep_assets.config.models import Rl
+from prep_assets.disk.columns import at
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.gold import CONVERTED, Converted, as_number, check_golds, second_reading, stands_in, worked_out
 from prep_assets.proofs.identity import Conversation, prove_identity
@@ -46,8 +45,8 @@ def _golds_of(store: Store, name: str) -> Iterator[Gold]:
     for number, domain_name in enumerate(lines.sources):
         domain, sources = domain_of(family, domain_name), pinned(store.workspace, Rl, store.raw, domain_name)
         convert = converter(domain, Prompt)
-        mine = np.flatnonzero(lines.index["source"] == number)
-        wanted = Wanted(lines.places[mine], mine)
+        mine = lines.of(number)
+        wanted = Wanted(at(lines.places, mine), mine)
         for index, file in enumerate((*sources.files, *sources.test_files)):
             for block in read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt):
                 for record in block.records:

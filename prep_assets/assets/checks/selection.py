@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prep_assets.assets.checks.alone import alone
 from prep_assets.assets.checks.expected import shown_text
@@ -17,6 +18,7 @@ from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.stage import Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
+from prep_assets.disk.columns import at, equals, joined, made, where, zeros
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.accounting import Fields, books
 from prep_assets.proofs.held_out import canonical_json, is_held_out
@@ -30,6 +32,7 @@ from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 
+Column = npt.NDArray[Any]
 Part = tuple[bool, Any, Any, Any, Any]
 """A part of a store: whether it is held out; domain number, file and row of its records, and what `Stored.belongs` is (or `None`)."""
 
@@ -65,8 +68,8 @@ def line_selection(store: Store) -> Verdict:
         with path.open("rb") as file:
             blocks = select([(0, False, read_rows(file, "jsonl", None))], Rules(deduplicate=False))
             # a file without lines has no stream
-            place = places(0, streams[stream].row if stream in streams else np.zeros(0, np.int64))
-            stored = Stored.of(place, np.zeros(len(place), bool))
+            rows = streams[stream].row if stream in streams else np.zeros(0, np.int64)
+            stored = Stored.of(rows, np.zeros(len(rows), bool))
             ledger.domain(blocks, stored, [path.name], [False], canonical_json, source.again(store))
     return ledger.verdict()
 
@@ -102,8 +105,8 @@ def _parts(store: Store) -> Iterator[Part]:
     else:
         for name, stream in store.streams().items():
             several = store.recipe.get("expand") == "turns"
-            one = stream.begins_row if several else np.ones(len(stream), bool)
-            yield name.endswith("dev"), np.zeros(int(one.sum()), np.int32), stream.file[one], stream.row[one], None
+            file, row = (where(stream.begins_row, each) if several else each for each in (stream.file, stream.row))
+            yield name.endswith("dev"), zeros(len(row), np.int8), file, row, None
 
 
 def stored_of(store: Store, number: int) -> Stored:
@@ -113,11 +116,17 @@ def stored_of(store: Store, number: int) -> Stored:
 
 def _stored(parts: Sequence[Part], number: int) -> Stored:
     """The records of one domain, over all parts of a store."""
-    mine = [(held, np.asarray(source) == number, file, row, belongs) for held, source, file, row, belongs in parts]
-    place = np.concatenate([places(np.asarray(file)[here], np.asarray(row)[here]) for _, here, file, row, _ in mine])
-    held_out = np.concatenate([np.full(int(here.sum()), held) for held, here, *_ in mine])
-    unknown = [np.full(int(here.sum()), -1, np.int8) if belongs is None else belongs[here] for _, here, _, _, belongs in mine]
-    return Stored.of(place, held_out, np.concatenate(unknown))
+    place, held_out, says = list[Column](), list[Column](), list[Column]()
+    for held, source, file, row, belongs in parts:
+        mine = where(equals(source, number))
+        place.append(_places(at(file, mine), at(row, mine)))
+        held_out.append(np.full(len(mine), held))
+        says.append(np.full(len(mine), -1, np.int8) if belongs is None else at(belongs, mine))
+    return Stored.of(joined(place), joined(held_out, bool), joined(says, np.int8))
+
+
+def _places(file: Column, row: Column) -> Column:
+    return made(len(row), lambda part: places(file[part], row[part]))
 
 
 _ALONE = ("user", "assistant", "prompt", "completion")

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, zip_longest
 from typing import Any
 
-import numpy as np
-
 from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
@@ -20,8 +18,8 @@ from prep_assets.assets.writing.message_rows import form_of
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.assets.writing.prompts import prompt_of, prompt_row
 from prep_assets.config.models import Arithmetic, Domain, Preference, Rl
+from prep_assets.disk.columns import at
 from prep_assets.errors import Refused
-from prep_assets.proofs.ledger import places
 from prep_assets.proofs.lines_match import Line, check_lines
 from prep_assets.proofs.plain_reading import pair_line, plain_contrast, plain_pair, plain_prompt
 from prep_assets.proofs.verdict import Verdict
@@ -80,8 +78,8 @@ def matched_questions(store: Store) -> Iterator[Line]:
     )
     plain = _seed_level(options) if options.levels in (None, (SEED,)) and not options.unique else [None] * options.n
     lines = zip_longest(open_lines(store.directory, store.asset.name), made, plain)
-    for at, (stored, row, second) in enumerate(lines, 1):
-        yield Line(f"line {at}", stored or {}, row, second if stored else None)
+    for number, (stored, row, second) in enumerate(lines, 1):
+        yield Line(f"line {number}", stored or {}, row, second if stored else None)
 
 
 def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
@@ -103,11 +101,10 @@ def _lines_of(store: Store, lines: Lines, gives: type, make: Make, plain: Plain,
     in `ONE_IN` of these, and of all others."""
     at_line = LineByNumber(lines)
     for number, name in enumerate(lines.sources):
-        mine = np.flatnonzero(np.asarray(lines.index["source"]) == number)
+        mine = lines.of(number)
         if not len(mine):
             continue
-        place = places(lines.index["file"][mine], lines.index["row"][mine])
-        wanted = Wanted(place, mine)
+        wanted = Wanted(at(lines.places, mine), mine)
         second = Second.of(store, name)
         convert = converter(second.domain, gives)
         for file, _, rows in second.rows():

@@ -14,7 +14,8 @@ from prep_assets.assets.commands import build_command
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.message_rows import UNTEMPLATED, form_of, strings_as_messages
 from prep_assets.disk.arrays import numbers
-from prep_assets.errors import ConfigError
+from prep_assets.disk.columns import at, made, order, stretches, where, zeros
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.joining import append_records
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Published, open_published
@@ -109,15 +110,18 @@ def merge_tokens(workspace: Workspace, stream: str, parts: Mapping[str, Publishe
 
 def _records(merged: Lines, lines: Mapping[str, Lines], tokens: Mapping[str, TokenStore]) -> tuple[Ints, Ints, Ints]:
     """Of each record, in the order of the merged lines: the number of its stream, its number there, and its line. Not every line was tokenized."""
-    found = [np.zeros((3, 0), np.int64)]
+    # of each merged line: 1 + the number of its record, and its stream
+    numbered, of = zeros(len(merged)), zeros(len(merged), np.int32)
     for number, (name, stream) in enumerate(tokens.items()):
-        mine, places = np.flatnonzero(merged.index["source"] == merged.sources.index(name)), lines[name].places
-        order = np.argsort(places, kind="stable")
-        line = order[np.searchsorted(places[order], merged.places[mine])]
-        record = np.full(len(places), -1, np.int64)
-        record[stream.row] = np.arange(len(stream))
-        there = record[line] >= 0
-        found.append(np.stack([np.full(int(there.sum()), number), record[line][there], mine[there]]))
-    source, record, row = np.concatenate(found, axis=1)
-    order = np.argsort(row, kind="stable")
-    return source[order], record[order], row[order]
+        mine, places, record = merged.of(merged.sources.index(name)), lines[name].places, zeros(len(lines[name]))
+        for part in stretches(len(stream)):
+            record[stream.row[part]] = np.arange(part.start, part.stop) + 1
+        # both files hold the same lines, in two orders
+        here, by_place, line = merged.places, order(at(merged.places, mine)), order(places)
+        for part in stretches(max(len(mine), len(line))):
+            row = mine[by_place[part]]
+            if not np.array_equal(here[row], places[line[part]]):
+                raise StoreError(f"{merged.path}: it has not the {len(line):,} lines of {lines[name].path}. Build it again")
+            numbered[row], of[row] = record[line[part]], number
+    row = where(made(len(merged), lambda part: numbered[part] > 0, bool))
+    return made(len(row), lambda part: of[row[part]]), made(len(row), lambda part: numbered[row[part]] - 1), row

@@ -83,7 +83,7 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int 
         StoreError: one of these does not hold.
     """
     store = open_tokens(payload, stream)
-    lengths = np.diff(store.ends, prepend=0)
+    lengths = store.lengths
     if len(lengths) and lengths.min() < 1:
         raise StoreError(f"{stream}: record {int(lengths.argmin()):,} has no tokens")
     tokens = store.arrays["tokens"]
