@@ -34,8 +34,9 @@ from prep_assets.assets.writing.in_shards import add
 from prep_assets.assets.writing.merging import parts_of
 from prep_assets.assets.writing.prompts import prompt_digest
 from prep_assets.assets.writing.sampled_groups import stores_logprobs
-from prep_assets.assets.writing.tokens import audit_stream, blocks, ids_dtype, tokenizer_recipe
+from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Rl
+from prep_assets.disk.columns import stretches
 from prep_assets.errors import StoreError
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Group, Turn
@@ -95,7 +96,8 @@ def _audit(workspace: Workspace, name: str, payload: Path) -> None:
 
 
 def _audit_rewards(store: GroupStore) -> None:
-    infinite = sum(int((~np.isfinite(rewards)).sum()) for rewards in blocks(store.rewards.arrays["rewards"]))
+    rewards = store.rewards.arrays["rewards"]
+    infinite = sum(int((~np.isfinite(rewards[part])).sum()) for part in stretches(len(rewards)))
     empty = int((store.rewards.lengths < 1).sum())
     if infinite or empty:
         raise StoreError(f"{infinite:,} rewards are no finite numbers, {empty:,} groups have no response")
