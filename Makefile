@@ -28,8 +28,9 @@ $(VENV)/.installed-lint: $(VENV)/.installed
 	@$(INSTALL) --editable '.[lint]'
 	@touch $@
 
+# three processes for two processors, as some tests wait; code is compiled once, not by each process that a test starts
 test: $(VENV)/.installed-test
-	@$(BIN)/python -m pytest -n 2
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3
 
 # random tests with all of their examples, a third of which `make test` tries, and tests that take long
 soak: $(VENV)/.installed-test

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,27 +54,49 @@ def pytest_configure() -> None:
     without_fsync()
 
 
+LONGEST = ("assets", "defs", "stores", "proofs", "lineage")
+"""Rooms that take longest come first, so that no process is left with one of them when the others are done."""
+
+
+def room(nodeid: str) -> str:
+    """The room of a test, by the folder that it is in."""
+    return nodeid.partition("::")[0].rpartition("/")[0].removeprefix("prep_assets_tests/")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Garbage collections, in this process, pass over what eleven thousand collected tests take: it stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two processes take room by room, in the order of their names, and more of them file by file: what a room's tests share is built once."""
+    """Up to three processes take room by room, in the order of collection, and more of them file by file: what a room's tests share is built once.
+
+    Three keep two processors busy: some tests wait, for a server or a killed process.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class ByRoom(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return file.rpartition("/")[0] if self.numnodes <= 2 else file
+            return room(nodeid) if self.numnodes <= 3 else nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False
     return ByRoom(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that are marked `soak` run in `make soak` alone."""
-    if SOAK:
-        return
-    left = [item for item in items if item.get_closest_marker("soak")]
+    """Tests that are marked `soak` run in `make soak` alone; those of long rooms come first."""
+    left = [item for item in items if item.get_closest_marker("soak") and not SOAK]
     config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    kept = [item for item in items if SOAK or not item.get_closest_marker("soak")]
+    rank = {name: at for at, name in enumerate(LONGEST)}
+    items[:] = sorted(kept, key=lambda item: rank.get(room(item.nodeid), len(rank)))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
