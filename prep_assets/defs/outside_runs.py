@@ -20,11 +20,15 @@ class OutsideRun:
 
     def record(self, evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
         """Record what checks say."""
-        kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION.value
         for evaluation in evaluations:
             if not self._id:
                 by = {"dagster/sensor_name": self._name}
-                run = dg.DagsterRun(job_name=self._name, run_id=str(uuid4()), status=dg.DagsterRunStatus.SUCCESS, tags=by)
-                self._id = self._instance.add_run(run).run_id
-            event = dg.DagsterEvent(event_type_value=kind, job_name=self._name, event_specific_data=evaluation)
-            self._instance.report_dagster_event(event, run_id=self._id)
+                self._id = self._instance.add_run(dg.DagsterRun(job_name=self._name, run_id=str(uuid4()), tags=by)).run_id
+                # ended before anything is recorded, so that a sensor which dies leaves no run under way
+                self._report(dg.DagsterEventType.RUN_START)
+                self._report(dg.DagsterEventType.RUN_SUCCESS)
+            self._report(dg.DagsterEventType.ASSET_CHECK_EVALUATION, evaluation)
+
+    def _report(self, kind: dg.DagsterEventType, data: dg.AssetCheckEvaluation | None = None) -> None:
+        event = dg.DagsterEvent(event_type_value=kind.value, job_name=self._name, event_specific_data=data)
+        self._instance.report_dagster_event(event, run_id=self._id)
