@@ -35,16 +35,14 @@ from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.records import cuts
 from prep_assets.records.blocks import Block
-from prep_assets.records.cuts import Cut, LineCuts, table_cuts
+from prep_assets.records.cuts import Cut, LineCuts, line_cuts, table_cuts
 from prep_assets.records.files import SourceFile
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.records.remote import is_remote
-from prep_assets.records.stream import stream_of
 from prep_assets.stores.published import Draft
 
 _LINES = {"jsonl", "csv", "tsv", "txt"}
-_CHUNK = 1 << 20
 
 
 def _depends(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
@@ -153,7 +151,7 @@ def _by_workers(
     lines = [_has_lines(file, domain) and file.compression is None and not is_remote(file.url) for file in files]
     if runner is None or not all(lines) or sum(file.size for file in files) < FEWEST * cuts.SHARD_BYTES:
         return []
-    found = list(map(_line_cuts, files))
+    found = [line_cuts(file, cuts.SHARD_BYTES) for file in files]
     shards = shards_of(Pinned(ready["files"], ready["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
     rows = Counter[int]()
     work = partial(_read_shard, files=files, router=router)
@@ -163,14 +161,6 @@ def _by_workers(
         router.others.update(result.counts["others"])
     runner.effort.shards += len(shards)
     return [_counted(rows[number], each) for number, each in enumerate(found)]
-
-
-def _line_cuts(file: SourceFile) -> list[Cut]:
-    lines = LineCuts(cuts.SHARD_BYTES)
-    with stream_of(file, watch=lines) as stream:
-        while stream.read(_CHUNK):
-            pass
-    return lines.cuts
 
 
 def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[SourceFile], router: Router) -> dict[str, Any]:

@@ -20,17 +20,15 @@ from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, shards_of
 from prep_assets.astrai.columns import Builder, Row
-from prep_assets.astrai.masks import AstraiBuilder
-from prep_assets.astrai.spans import SpansBuilder
+from prep_assets.astrai.masks import AstraiBuilder, SpansBuilder
 from prep_assets.astrai.task import Task
 from prep_assets.config.models import Domain
 from prep_assets.errors import Refused
 from prep_assets.records import cuts
-from prep_assets.records.cuts import Cut, LineCuts, table_cuts
-from prep_assets.records.files import SourceFile, record_id
-from prep_assets.records.quarantine import Refusal, unreadable
+from prep_assets.records.blocks import Unreadable
+from prep_assets.records.cuts import Cut, line_cuts, table_cuts
+from prep_assets.records.files import SourceFile
 from prep_assets.records.remote import is_remote
-from prep_assets.records.stream import Stream
 from prep_assets.samples import Record, Sample
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Counts, Plan
@@ -39,21 +37,19 @@ FEWEST = 4
 """What has fewer shards is done sooner than workers start."""
 _BUILT = "built.pickle"
 _READ = 1 << 20
-Item = tuple[str, Record | Refusal]
-"""The id of a row, and what it holds, or why it cannot be read."""
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Neighbouring rows.
+    """Neighbouring rows of a file.
 
     Attributes:
-        items: the rows.
-        build: places in `items` → what each of these records becomes.
+        build: places in `rows` → what each of these records becomes.
     """
 
-    items: Sequence[Item]
+    file: SourceFile
+    rows: Sequence[Record | Unreadable]
     build: Callable[[Sequence[int]], Iterable[Row | Refused]]
 
 
@@ -89,15 +85,13 @@ class Job:
         """All rows of a reading."""
         size = self.task.pipeline.preprocessing.batch_size
         for block in reading.rows(_READ):
-            items = [_item(block.file, row) for row in block.rows]
-            for at in range(0, len(items), size):
-                batch = items[at : at + size]
-                yield Batch(batch, partial(self._build, batch))
+            for at in range(0, len(block.rows), size):
+                rows = block.rows[at : at + size]
+                yield Batch(block.file, rows, partial(self._build, rows))
             reading.advance("preprocess", block.size)
 
-    def _build(self, items: Sequence[Item], places: Sequence[int]) -> list[Row | Refused]:
-        records = (items[place][1] for place in places)
-        return self.builder.build([record.payload for record in records if isinstance(record, Record)])
+    def _build(self, rows: Sequence[Record | Unreadable], places: Sequence[int]) -> list[Row | Refused]:
+        return self.builder.build([row.payload for place in places if isinstance(row := rows[place], Record)])
 
 
 def batches_by_workers(job: Job, pool: Pool, folder: Path, reading: Reading) -> Generator[Batch, None, None]:
@@ -126,30 +120,20 @@ def _build_shard(task: Sequence[Stretch], folder: Path, *, job: Job) -> Counts:
     """The work of one shard: every batch with what each record becomes, one after the other in a file."""
     with (folder / _BUILT).open("wb") as file:
         for batch in job.batches(job.reading(task)):
-            places = [place for place, (_, row) in enumerate(batch.items) if isinstance(row, Record)]
-            pickle.dump((batch.items, dict(zip(places, batch.build(places), strict=True))), file)
+            places = [place for place, row in enumerate(batch.rows) if isinstance(row, Record)]
+            pickle.dump((batch.file, batch.rows, dict(zip(places, batch.build(places), strict=True))), file)
     return {}
 
 
 def _read(path: Path) -> Iterator[Batch]:
     with path.open("rb") as file:
         while file.peek(1):
-            items, built = pickle.load(file)
-            yield Batch(items, partial(map, built.__getitem__))
-
-
-def _item(file: SourceFile, row: Any) -> Item:
-    return record_id(file, row.row), row if isinstance(row, Record) else unreadable(file, row)
+            source, rows, built = pickle.load(file)
+            yield Batch(source, rows, partial(map, built.__getitem__))
 
 
 def _cuts(file: SourceFile) -> tuple[Cut, ...]:
     """Where a file can be cut; nowhere, where that would fetch it twice."""
     if file.format in cuts.TABLES:
         return tuple(table_cuts(file, cuts.SHARD_BYTES))
-    if file.format not in cuts.LINES or is_remote(file.url):
-        return ()
-    watch = LineCuts(cuts.SHARD_BYTES)
-    with Stream(file) as stream:
-        while data := stream.read(_READ):
-            watch(data)
-    return tuple(watch.cuts)
+    return tuple(line_cuts(file, cuts.SHARD_BYTES)) if file.format in cuts.LINES and not is_remote(file.url) else ()

@@ -11,7 +11,6 @@ output there; here it is an error that names the nearest key.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from prep_assets.config.loading import parse
+from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError, nearest
 
 
@@ -230,7 +230,7 @@ def load_pipeline(path: Path) -> AnyPipeline:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the pipeline configuration {path}: {error}") from error
     try:
-        values = json.loads(text, object_pairs_hook=_unique_keys)
+        values = loads(text)
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     return parse_pipeline(values, str(path))
@@ -257,11 +257,3 @@ def _dialect(values: Mapping[str, Any], where: str) -> type[TypedPipeline] | typ
 
 def _found(values: Mapping[str, Any], only: Mapping[str, set[str]]) -> list[str]:
     return [f"{part}.{key}" for part, keys in only.items() if isinstance(values.get(part), Mapping) for key in values[part] if key in keys]
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"key {twice!r} stands twice in one object; JSON readers would silently keep the last")
-    return found

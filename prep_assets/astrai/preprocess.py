@@ -19,6 +19,7 @@ from prep_assets.astrai.config import AnyPipeline, PositionIds
 from prep_assets.astrai.run import Counts, Log, Run
 from prep_assets.astrai.shards import Layout, ShardWriter, Totals
 from prep_assets.astrai.task import Task, task_of
+from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.records.files import SourceFile, find_files
 from prep_assets.records.quarantine import Quarantine
@@ -135,13 +136,9 @@ def _write_about(work: Path, told: Mapping[str, Any], run: Run, files: Sequence[
         "packing": {"cut_tokens": totals.cut_by_packing, "cut_records": totals.cut_records, "padding": totals.padding},
         "shards": totals.shards,
     }
-    _write_json(work / SUMMARY, about)
+    write_json(work / SUMMARY, about, indent=1, ensure_ascii=False)
     if output.domain_key is not None:
-        _write_json(work / DOMAINS, run.domains.values)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        write_json(work / DOMAINS, run.domains.values, indent=1, ensure_ascii=False)
 
 
 def prefix_signature(payload: Mapping[str, Any]) -> str:

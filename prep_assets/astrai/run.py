@@ -18,7 +18,8 @@ from prep_assets.astrai.columns import Row
 from prep_assets.astrai.shards import ShardWriter
 from prep_assets.astrai.task import Task
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal
+from prep_assets.records.files import SourceFile, record_id
+from prep_assets.records.quarantine import Quarantine, read_quarantine
 from prep_assets.samples import Record
 from prep_assets.schemas.reader import Account
 
@@ -140,17 +141,18 @@ class Run:
 
     def _batch(self, batch: Batch) -> bool:
         """Take over a batch; whether ``max_items`` is reached. Records after the last kept one count as never read."""
-        refused = [self._refused(identity, row) for identity, row in batch.items]
-        built = iter(batch.build([place for place, why in enumerate(refused) if why is None]))
-        for (identity, row), why in zip(batch.items, refused, strict=True):
+        records = {place: row for place, row in enumerate(batch.rows) if isinstance(row, Record)}
+        duplicates = {place: why for place, row in records.items() if (why := self._duplicate(batch.file, row))}
+        built = iter(batch.build([place for place in records if place not in duplicates]))
+        for place, row in enumerate(batch.rows):
             self.counts.read += 1
-            result = why or self._accounted(next(built))
-            if isinstance(result, Refusal):
-                self.quarantine.write(result)
-            elif isinstance(result, Refused):
-                self.quarantine.add(identity, result.stage, result.reason, result.detail, _payload(row))
+            result = None
+            if not isinstance(row, Record):
+                self.quarantine.add_unreadable(batch.file, row)
+            elif isinstance(result := duplicates.get(place) or self._accounted(next(built)), Row):
+                self._keep(row.payload, result)
             else:
-                self._keep(_payload(row), result)
+                self.quarantine.add(record_id(batch.file, row.row), result.stage, result.reason, result.detail, row.payload)
             if self.log_interval and self.counts.read % self.log_interval == 0:
                 self.log(self.counts)
             if isinstance(result, Row) and self.counts.kept == self.task.pipeline.preprocessing.max_items:
@@ -166,14 +168,13 @@ class Run:
                 return refused
         return result
 
-    def _refused(self, identity: str, row: Record | Refusal) -> Refusal | None:
-        """Why a row is refused before it is looked at: it cannot be read, or came before."""
-        if isinstance(row, Refusal) or self.deduplicator is None:
-            return row if isinstance(row, Refusal) else None
+    def _duplicate(self, file: SourceFile, row: Record) -> Refused | None:
+        """Why a record is refused that came before."""
         try:
-            self.deduplicator.check(row, identity)
-        except Refused as why:
-            return refusal(identity, why.stage, why.reason, why.detail, row.payload)
+            if self.deduplicator is not None:
+                self.deduplicator.check(row, record_id(file, row.row))
+        except Refused as refused:
+            return refused
         return None
 
     def _keep(self, payload: Any, row: Row) -> None:
@@ -209,8 +210,3 @@ class Run:
 def _to_ignore(account: Account) -> str:
     options = " ".join(f"--ignore {shlex.quote(path)}" for path in sorted(account.unknown))
     return f"Name a section for them. If nothing is lost without them, add to the command:\n  {options}"
-
-
-def _payload(row: Record | Refusal) -> Any:
-    assert isinstance(row, Record)
-    return row.payload

@@ -109,24 +109,14 @@ def task_of(pipeline: AnyPipeline, *, position_ids: PositionIds | None = None) -
 
 def in_sections(pipeline: TypedPipeline) -> SectionsPipeline:
     """The same pipeline in the sections dialect; deduplication, which that one lacks, is left out."""
-    steps, output = pipeline.preprocessing, pipeline.output
+    steps = pipeline.preprocessing
+    same = steps.model_dump(exclude={"deduplicate", "max_items"})
     return SectionsPipeline(
         mask=pipeline.mask,
         mask_default=pipeline.mask_default,
         input=SectionsInput(sections=_typed_sections(pipeline)),
-        preprocessing=SectionsPreprocessing(
-            max_seq_len=steps.max_seq_len,
-            min_chars=steps.min_chars,
-            max_chars=steps.max_chars,
-            max_items=steps.max_items or None,
-            max_packed_len=steps.max_seq_len,
-        ),
-        output=SectionsOutput(
-            domain_key=output.domain_key,
-            storage_format=output.storage_format,
-            max_tokens_per_shard=output.max_tokens_per_shard,
-            position_ids_mode="none",
-        ),
+        preprocessing=SectionsPreprocessing(**same, max_items=steps.max_items or None, max_packed_len=steps.max_seq_len),
+        output=SectionsOutput(**pipeline.output.model_dump(), position_ids_mode="none"),
     )
 
 

@@ -18,6 +18,7 @@ LINES = ("jsonl", "txt")
 TABLES = ("parquet", "arrow")
 _MOST_OF_ONE = 16
 """Most pieces of one row group or batch, because each piece is read from the beginning of the group."""
+_CHUNK = 1 << 20
 MOST_SHARDS = 4096
 """Into how many shards a domain is cut at most, unless more are asked for: each costs whoever joins them some milliseconds."""
 Cut = tuple[int, int]
@@ -88,6 +89,17 @@ class LineCuts:
     def _next(self) -> int:
         """The line that begins at this byte, or the first one after it, is the next cut."""
         return (self.found[-1][0] // self.size + 1) * self.size if self.found else self.size
+
+
+def line_cuts(file: SourceFile, size: int = SHARD_BYTES) -> list[Cut]:
+    """The cuts of a file of lines, which is read through."""
+    from prep_assets.records.stream import stream_of
+
+    lines = LineCuts(size)
+    with stream_of(file, watch=lines) as stream:
+        while stream.read(_CHUNK):
+            pass
+    return lines.cuts
 
 
 def table_cuts(file: SourceFile, size: int = SHARD_BYTES) -> list[Cut]:
