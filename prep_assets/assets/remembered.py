@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from prep_assets.disk.strict_json import loads
 
 if TYPE_CHECKING:
+    from prep_assets.records.files import SourceFile
     from prep_assets.records.pin import Pin
 
 
@@ -20,6 +21,17 @@ def keep(cache: Path, found: Any) -> None:
     fresh = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     fresh.write_text(json.dumps(found), "utf-8")
     fresh.replace(cache)
+
+
+def pinned_again(files: tuple[SourceFile, ...], cache: Path) -> tuple[Pin, ...]:
+    """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
+    from prep_assets.records.pin import Pin, pin_files
+
+    known = remembered_pins(cache)
+    pins = pin_files(files, known)
+    if list(pins) != known:
+        keep(cache, [{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins])
+    return pins
 
 
 def remembered_pins(cache: Path) -> list[Pin]:

@@ -10,17 +10,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prep_assets.assets.remembered import keep, remembered_pins
+from prep_assets.assets.remembered import pinned_again, remembered_pins
 from prep_assets.config.image_rules import FromProcessor, ImageRule
 from prep_assets.config.loading import config_dir, load_family, store_dir
-from prep_assets.config.models import FAMILIES, Chat, Domain, Family, image_placeholder
+from prep_assets.config.models import FAMILIES, Chat, Domain, Family, family_name, image_placeholder
 from prep_assets.config.tombstones import with_tombstones
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.mirror import bucket_of, local_root
 from prep_assets.stores.published import Place, Published
 from prep_assets.stores.shelf import Pointers
-from prep_assets.workers.count import Workers, worker_count
+from prep_assets.workers.count import Workers
 
 if TYPE_CHECKING:
     # definitions open a workspace to see the domains; what reads sources and tokenizes is imported when it is used
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Family)
 Progress = Callable[[str, int, int], None]
 """Told about long work: what (with figures after a colon, which change), how much is done, how much there is."""
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody wants to hear about."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ class Workspace:
     configs: Path
     stores: Path
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    progress: Progress = silent
+    progress: Progress = lambda what, done, total: None
     workers: Workers | None = None
     pool: Pool | None = field(default=None, compare=False)
     same: Mapping[str, str] = field(default_factory=dict)
@@ -73,9 +69,10 @@ class Workspace:
         object.__setattr__(self, "stores", local_root(self.stores))
 
     @classmethod
-    def open(cls, *, progress: Progress = silent) -> Workspace:
+    def open(cls, *, progress: Progress | None = None) -> Workspace:
         """The workspace that the environment names (see `prep_assets.config.loading`)."""
-        return cls(config_dir(), local_root(store_dir()), progress=progress)
+        found = cls(config_dir(), local_root(store_dir()))
+        return found if progress is None else replace(found, progress=progress)
 
     def __reduce__(self) -> tuple[object, ...]:
         """It travels with the address of a bucket: the folder that stands for it is another one there. What it has opened stays here."""
@@ -98,8 +95,8 @@ class Workspace:
         Args:
             kind: the family that is worked on: configuration and tokenizer must be the same there.
         """
-        family = self.family(kind)
-        same = {f"{name_of(kind)} configuration": configuration_hash(family), f"{name_of(kind)} tokenizer": self.vocabulary(family).hash}
+        name, family = family_name(kind), self.family(kind)
+        same = {f"{name} configuration": configuration_hash(family), f"{name} tokenizer": self.vocabulary(family).hash}
         return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides, same=same)
 
     def runner(self, family: Family, *, busy: int = 1) -> Runner | None:
@@ -108,15 +105,8 @@ class Workspace:
         Args:
             busy: how many processors this process keeps busy without workers; `auto` starts none for so few.
         """
-        if self.pool is None:
-            return None
-        asked = self.workers or family.workers
-        if family.cluster.kind == "ray":
-            from prep_assets.workers.on_ray import RayTasks
-
-            return RayTasks(family.cluster.address, asked, self.pool.effort)
-        self.pool.size = worker_count(asked)
-        return self.pool if self.pool.size > (busy if asked == "auto" else 1) else None
+        ray = family.cluster.address if family.cluster.kind == "ray" else None
+        return None if self.pool is None else self.pool.runner(self.workers or family.workers, busy=busy, ray=ray)
 
     def _compare(self, what: str, found: Callable[[], str]) -> None:
         """Stop where a process that works for another one reads something else than that one did."""
@@ -132,14 +122,14 @@ class Workspace:
 
     def declared(self, kind: type[F]) -> F:
         """The configuration of a family as its file and the overrides say, before any source is looked at."""
-        name = name_of(kind)
+        name = family_name(kind)
         loaded = load_family(name, self.configs, self.overrides.get(name, {}))
         assert isinstance(loaded, kind)
         return loaded
 
     def family(self, kind: type[F]) -> F:
         """The configuration of a family, overrides applied, with the domains that its files name."""
-        name = name_of(kind)
+        name = family_name(kind)
         if name not in self._families:
             from prep_assets.assets.configured import check_domains
 
@@ -217,15 +207,7 @@ class Workspace:
 
     def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
         """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
-        if not files:
-            return ()
-        cache, known = self._pin_cache(files), self.remembered(files)
-        from prep_assets.records.pin import Pin, pin_files
-
-        pins = pin_files(files, known)
-        if list(pins) != known:
-            keep(cache, [{name: getattr(pin, name) for name in Pin.__slots__} for pin in pins])
-        return pins
+        return pinned_again(files, self._pin_cache(files)) if files else ()
 
     def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
         """What source files held when they were last pinned on this machine; none of them is looked at."""
@@ -258,7 +240,7 @@ class Workspace:
         if isinstance(family, Chat):
             with suppress(TemplateError):  # whoever renders with it says so; data without chats needs no template
                 found = bound_vocabulary(opened, self.template(family))
-        self._compare(f"{name_of(type(family))} tokenizer", lambda: found.hash)
+        self._compare(f"{family_name(type(family))} tokenizer", lambda: found.hash)
         return found
 
     def engines(self, family: Family) -> Engines:
@@ -309,11 +291,6 @@ class Workspace:
             image=image,
             training=family.training_template,
         )
-
-
-def name_of(kind: type[Family]) -> str:
-    """The name of a family, which is that of its configuration file."""
-    return next(name for name, model in FAMILIES.items() if model is kind)
 
 
 def configuration_hash(family: Family) -> str:

@@ -199,6 +199,11 @@ FAMILIES: Mapping[str, type[Family]] = {
 }
 
 
+def family_name(kind: type[Family]) -> str:
+    """The name of a family, which is that of its configuration file."""
+    return next(name for name, model in FAMILIES.items() if model is kind)
+
+
 def image_token(family: Family) -> str | None:
     """The control token that stands for an image; `None` where the family refuses images. ``template_options.image_token`` counts as well.
 

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work
+from prep_assets.workers.count import Workers, worker_count
+from prep_assets.workers.shards import Effort, Plan, Runner, Shard, ShardResult, Work
 
 TRIES = 2
 """How often a shard is begun before the loss of its worker stops the build."""
@@ -66,6 +67,19 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def runner(self, workers: Workers, *, busy: int = 1, ray: str | None = None) -> Runner | None:
+        """Who carries out plans with so many workers: this pool, or tasks on the Ray cluster at the address `ray`.
+
+        Args:
+            busy: how many processors this process keeps busy without workers; ``auto`` starts none for so few, which gives `None`.
+        """
+        if ray is not None:
+            from prep_assets.workers.on_ray import RayTasks
+
+            return RayTasks(ray, workers, self.effort)
+        self.size = worker_count(workers)
+        return self if self.size > (busy if workers == "auto" else 1) else None
 
     @property
     def processes(self) -> list[int]:
