@@ -25,8 +25,8 @@ def disagreement(derived: Derived, text: str, trained: Iterable[Weighted]) -> st
         for side, listed in enumerate((ours, theirs)):
             while next_of[side] < len(listed) and listed[next_of[side]][1] <= start:
                 next_of[side] += 1
-            here = listed[next_of[side]] if next_of[side] < len(listed) else (end, end, 0.0)
-            weights.append(here[2] if here[0] <= start else 0.0)
+            at = next_of[side]
+            weights.append(listed[at][2] if at < len(listed) and listed[at][0] <= start else 0.0)
         if weights[0] != weights[1] and text[start:end].strip():
             return f"{text[start:end][:80]!r} has loss weight {weights[0]:g} by its marks and {weights[1]:g} by its frames"
     return None

@@ -34,7 +34,7 @@ def _trained(region: Region, options: Mapping[str, Any]) -> bool:
     if region.drop or region.kind == IMAGE:
         return False
     off = {THINKING: not options["train_thinking"], TOOL_CALL: not options["train_tool_calls"]}
-    if off.get(region.kind, False):
+    if off.get(region.kind):
         return False
     return options["mask"].get(ASSISTANT, options["mask_default"]) == "train" if region.loss_weight is None else region.loss_weight > 0
 

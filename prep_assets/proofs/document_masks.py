@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -75,22 +75,20 @@ def _expected(shown: Sequence[Region], vocabulary: Vocabulary) -> list[Run]:
 
 def _found(document: MaskedDocument, vocabulary: Vocabulary, images: Collection[int]) -> list[Run]:
     whole = len(document.ids) - document.ended
-    ids, weights = document.ids[:whole], document.mask[:whole].astype(np.float32)
+    ids, weights = document.ids[:whole], document.mask[:whole]
     pictures = np.isin(ids, list(images))
-    begins = np.flatnonzero(np.append(True, (np.diff(weights) != 0) | (np.diff(pictures.astype(np.int8)) != 0))[: len(ids)])
-    ends = np.append(begins, len(ids))[1:]
+    begins = np.flatnonzero(np.append(True, (np.diff(weights) != 0) | np.diff(pictures))[: len(ids)]).tolist()
     return _joined(
         [
             PICTURE if pictures[first] and not weights[first] else (float(weights[first]), vocabulary.decode(ids[first:stop].tolist()))
-            for first, stop in zip(begins.tolist(), ends.tolist(), strict=True)
+            for first, stop in pairwise([*begins, len(ids)])
         ]
     )
 
 
 def _joined(runs: Sequence[Run]) -> list[Run]:
     """Neighbours of one weight as one, without white space; runs of white space alone are left out. Pictures side by side are one."""
-    kept = [run if run == PICTURE else (run[0], _solid(run[1])) for run in runs]
-    kept = [run for run in kept if run[1]]
+    kept = [(weight, solid) for weight, text in runs if (solid := _solid(text))]
     grouped = groupby(kept, key=lambda run: (run[0], run == PICTURE))
     return [PICTURE if picture else (weight, "".join(text for _, text in same)) for (weight, picture), same in grouped]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,16 @@ class Conversation:
     typed: int
     left: npt.NDArray[np.integer[Any]] | None = None
     taken: int = 0
+
+
+class Rendered(Protocol):
+    """A render, and the characters (start, end) of the control tokens that the template wrote, ascending."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def controls(self) -> tuple[tuple[int, int], ...]: ...
 
 
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
@@ -116,7 +126,7 @@ def _batches(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
         yield batch
 
 
-def expected_ids(rows: Sequence[Conversation], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:
+def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:
     """The reference's ids of each whole row: its control tokens, and what lies between them as ordinary text."""
     texts: list[str] = []
     begins: list[bool] = []

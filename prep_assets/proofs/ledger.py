@@ -46,16 +46,15 @@ class Refusals:
 
     def of(self, files: Sequence[str]) -> _Claims:
         """Those that no domain before has claimed, of files of these names, for a domain that numbers them so."""
-        number = np.full(len(self._names) + 1, -1, np.int64)
-        for which, file in enumerate(files):
-            number[self._names.get(file, len(self._names))] = which
+        own = {file: which for which, file in enumerate(files)}
+        number = np.array([own.get(name, -1) for name in self._names])
         free = where(made(len(self._name), lambda part: ~self._used[part] & (number[self._name[part]] >= 0), bool))
         place = made(len(free), lambda part: places(number[self._name[free[part]]], self._row[free[part]]))
         ordered = order(place)
         place = at(place, ordered)
         # of two that are alike, which two domains may have whose files have one name, the first is the earlier domain's
         first = where(~repeats(place))
-        return _Claims(at(place, first), at(free, at(ordered, first)), self)
+        return _Claims(at(place, first), at(free, at(ordered, first)))
 
     def claim(self, which: Ints) -> None:
         """Take these out of what is left."""
@@ -75,7 +74,6 @@ class Refusals:
 class _Claims:
     place: Ints
     which: Ints
-    refusals: Refusals
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from typing import Any
 from prep_assets.proofs.plain_reading import as_text
 from prep_assets.proofs.verdict import Verdict, Worst
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -72,4 +74,4 @@ def _types(row: Mapping[str, Any]) -> list[type]:
 
 
 def _written(row: Mapping[str, Any], key: str) -> str:
-    return json.dumps(row[key], ensure_ascii=False) if key in row else "missing"
+    return _JSON.encode(row[key]) if key in row else "missing"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -138,11 +139,14 @@ def _tail_cut(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row]
 
 def _longest_placeholder(row: Row, vocabulary: Vocabulary) -> int | None:
     """Where the longest run of one untrained control token stands, of two or more: most likely an image."""
-    equal = np.isin(row.ids, list(vocabulary.control.values())) & (row.mask == 0)
-    begins = np.flatnonzero(np.append(True, np.diff(row.ids.astype(np.int64)) != 0) & equal)
-    ends = begins + np.array([np.argmax(np.append(row.ids[start:] != row.ids[start], True)) for start in begins.tolist()], np.int64)
-    longest = int(np.argmax(ends - begins)) if len(begins) else 0
-    return int(begins[longest]) if len(begins) and ends[longest] - begins[longest] > 1 else None
+    control = set(vocabulary.control.values())
+    found, longest, start = None, 1, 0
+    for (token, is_trained), run in groupby(zip(row.ids.tolist(), row.mask.astype(bool).tolist(), strict=True)):
+        count = len(list(run))
+        if count > longest and token in control and not is_trained:
+            found, longest = start, count
+        start += count
+    return found
 
 
 def _placeholder(by: int) -> Change:

@@ -44,15 +44,15 @@ def check_mixture(
     order = expected_order(lengths, packing)
     numbers["records_expected"] = len(order.record)
     pieces = _usable(order, packing)
-    for source, record, start, end, surplus in _differences(pieces, found, known):
+    for source, record, start, end, surplus in _differences(pieces, found):
         name = f"{sources[source]} record {record:,}"
         if surplus > 0:
             return _failed(numbers, name, f"tokens {start:,} to {end:,} are {surplus} times more in the table than the options ask for")
         if (lost := trained(source, record, start, end)) > 0:
             return _failed(numbers, name, f"{lost:,} trained tokens between {start:,} and {end:,} are in no row")
         numbers["tokens_untrained"] += -surplus * (end - start)
-    fault = _claims(order, pieces, found, sources, claimed, numbers)
-    if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, found, int(packing["row_len"])):
+    fault = _claims(order, found, sources, claimed, numbers)
+    if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, found):
         fault = f"{packing['strategy']} keeps the order of the mixture, the table does not"
     if fault is not None:
         return _failed(numbers, "documents", fault)
@@ -69,7 +69,7 @@ def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
     length: Callable[[slice], Ints]
     if packing["strategy"] == "concat":
         ends = sums(whole)
-        total = int(ends[-1]) if len(ends) else 0
+        total = int(whole.sum())
         limit = total // row_len * row_len if packing["tail"] == "drop" else total
 
         def length(part: slice) -> Ints:
@@ -87,7 +87,7 @@ def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:
 
 def _stranger(found: Mapping[str, Ints], known: Sequence[int]) -> str | None:
     """A piece of a record that no domain has."""
-    counts = np.array(known, np.int64)
+    counts = np.array(known)
     for part in stretches(len(found["record"])):
         source, record = found["source"][part], found["record"][part]
         sound = (source >= 0) & (source < len(counts))
@@ -98,15 +98,10 @@ def _stranger(found: Mapping[str, Ints], known: Sequence[int]) -> str | None:
     return None
 
 
-def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints], known: Sequence[int]) -> Iterator[tuple[int, int, int, int, int]]:
+def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> Iterator[tuple[int, int, int, int, int]]:
     """Domain, record, start and end of every stretch that is in the table more or less often than wanted, and by how much, some records at a time."""
-    first = np.cumsum([0, *known])
-
-    def keys(pieces: Mapping[str, Ints]) -> Ints:
-        return made(len(pieces["record"]), lambda part: first[pieces["source"][part]] + pieces["record"][part])
-
     begin = len(found["record"])
-    for here in together(joined([keys(found), keys(wanted)])):
+    for here in together(joined([found["record"], wanted["record"]])):
         mine, others = here[here < begin], here[here >= begin] - begin
         yield from _surplus({key: column[others] for key, column in wanted.items()}, {key: column[mine] for key, column in found.items()})
 
@@ -114,16 +109,16 @@ def _differences(wanted: Mapping[str, Ints], found: Mapping[str, Ints], known: S
 def _surplus(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tuple[int, int, int, int, int]]:
     parts = [(found, 1), (wanted, -1)]
     edges = [
-        (part["source"], part["record"], part["start"] + shift * part["length"], sign * (1 - 2 * shift))
+        (part["source"], part["record"], place, step)
         for part, sign in parts
-        for shift in (0, 1)
+        for place, step in ((part["start"], sign), (part["start"] + part["length"], -sign))
     ]
     source, record, place = (np.concatenate([edge[column] for edge in edges]) for column in range(3))
     change = np.concatenate([np.full(len(edge[0]), edge[3]) for edge in edges])
     order = np.lexsort((place, record, source))
     source, record, place, change = source[order], record[order], place[order], change[order]
-    changes = (np.diff(source) != 0) | (np.diff(record) != 0) | (np.diff(place) != 0)
-    last = np.append(changes, np.ones(min(1, len(source)), bool))
+    # the edges of a record add up to nothing at its end, so that those of the next one may be there as well
+    last = np.append(np.diff(place) != 0, np.ones(min(1, len(source)), bool))
     count = np.cumsum(change)[last]
     source, record, place = source[last], record[last], place[last]
     return [(int(source[at]), int(record[at]), int(place[at]), int(place[at + 1]), int(count[at])) for at in np.flatnonzero(count).tolist()]
@@ -131,7 +126,6 @@ def _surplus(wanted: Mapping[str, Ints], found: Mapping[str, Ints]) -> list[tupl
 
 def _claims(
     order: Order,
-    pieces: Mapping[str, Ints],
     found: Mapping[str, Ints],
     sources: Sequence[str],
     claimed: Mapping[str, float],
@@ -154,15 +148,13 @@ def _claims(
     return None
 
 
-def _in_order(pieces: Mapping[str, Ints], found: Mapping[str, Ints], row_len: int) -> bool:
+def _in_order(pieces: Mapping[str, Ints], found: Mapping[str, Ints]) -> bool:
     """Whether records stand in the table as in the mixture, but for those that are left out."""
     wanted = zip(numbers(pieces["source"]), numbers(pieces["record"]), strict=True)
-    current: tuple[int, int] | None = None
-    before = 0
-    for source, record, start in zip(*(numbers(found[field]) for field in ("source", "record", "start")), strict=True):
-        if current != (source, record) or start < before:
-            current = next((each for each in wanted if each == (source, record)), None)
-            if current is None:
-                return False
-        before = start + 1
+    last: tuple[int, ...] = ()
+    for piece in zip(*(numbers(found[field]) for field in ("source", "record", "start")), strict=True):
+        # all that is wanted before a record is gone once it is found
+        if (piece[:2] != last[:2] or piece <= last) and piece[:2] not in wanted:
+            return False
+        last = piece
     return True

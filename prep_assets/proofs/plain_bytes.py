@@ -54,7 +54,9 @@ class BytesForm:
             control: the tokenizer's control tokens and their ids.
         """
         pairs = [(start, end) for start, end, _, _ in form.stretches]
-        written = [form.frames[start[0]][start[1] : end[1]] if start[0] == end[0] else "" for start, end in form.controls]
+        if any(start[0] != end[0] for start, end in form.controls):
+            return None
+        written = [form.frames[start[0]][start[1] : end[1]] for start, end in form.controls]
         if any(edge[1] > len(form.frames[edge[0]]) for pair in (*pairs, *form.controls) for edge in pair):
             return None
         if any(text not in control for text in written) or not all(_ends_with(form, end, stop) for _, end, _, stop in form.stretches):
@@ -63,7 +65,7 @@ class BytesForm:
         return cls(
             form,
             b"%b".join(frame.replace(b"%", b"%%") for frame in frames),
-            np.array([len(frame) for frame in frames], np.int64),
+            np.array([len(frame) for frame in frames]),
             _in_bytes(form, pairs),
             np.array([weight for _, _, weight, _ in form.stretches], np.float32),
             _in_bytes(form, form.controls),
@@ -100,15 +102,16 @@ class BytesForm:
 
     def _items(self, ends: Ints, first: Ints, last: Ints) -> Ints:
         low, high = (first[:, None] + ends[:, self.controls[:, side, 0]] + self.controls[:, side, 1] for side in (0, 1))
-        between = np.concatenate([first[:, None], high], axis=1), np.concatenate([low, last[:, None]], axis=1)
-        ordinary = np.stack([between[0].ravel(), between[1].ravel(), np.full(between[0].size, -1)], axis=1)
+        begins = np.concatenate([first[:, None], high], axis=1).ravel()
+        ends = np.concatenate([low, last[:, None]], axis=1).ravel()
+        ordinary = np.stack([begins, ends, np.full(len(begins), -1)], axis=1)
         control = np.stack([low.ravel(), high.ravel(), np.tile(self.tokens, len(first))], axis=1)
-        return np.concatenate([ordinary[ordinary[:, 0] < ordinary[:, 1]], control])
+        return np.concatenate([ordinary[begins < ends], control])
 
 
 def _in_bytes(form: PlainForm, pairs: Sequence[tuple[Edge, Edge]]) -> Ints:
     places = [[(gap, len(form.frames[gap][:after].encode())) for gap, after in pair] for pair in pairs]
-    return np.array(places, np.int64).reshape(-1, 2, 2)
+    return np.array(places, np.int64).reshape(len(pairs), 2, 2)
 
 
 def _ends_with(form: PlainForm, end: Edge, stop: str) -> bool:

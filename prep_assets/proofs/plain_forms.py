@@ -7,6 +7,7 @@ one that it looks for; a chat with such a text is derived by itself. No code of 
 
 from __future__ import annotations
 
+import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ ONE_IN = 64
 """Share of the plain chats that are derived by themselves as well, by a hash of their first texts."""
 _BLANKS = ("\n", " ", "\t", "\r\n", "\t \u3000\n")
 """White space put around words. A template may strip all of it, or line breaks only."""
+_NAME = re.compile(r"Qz(\d{5})zQ")
 
 Edge = tuple[int, int]
 """A place: how many texts end before it, and so many characters after the last of these."""
@@ -107,9 +109,10 @@ class PlainForms:
             bare = self._derived(roles, names)
         except CheckFailed:
             return None
-        if any(bare.text.count(name) != 1 for name in names):
+        found = list(_NAME.finditer(bare.text))
+        if sorted(name[0] for name in found) != names:
             return None
-        form = _taken(bare, names, sorted(range(len(names)), key=lambda number: bare.text.index(names[number])))
+        form = _taken(bare, found)
         try:
             spaced = [self._derived(roles, [f"{blank}{name}{blank}" for name in names]) for blank in _BLANKS]
         except CheckFailed:
@@ -127,7 +130,7 @@ def _only_shown(node: Any) -> Iterator[Any]:
     elif isinstance(node, nodes.Output | nodes.Concat | nodes.Add):
         yield from chain.from_iterable(map(_only_shown, node.iter_child_nodes()))
     elif isinstance(node, nodes.CondExpr):
-        yield from chain.from_iterable(map(_only_shown, (node.expr1, *([node.expr2] if node.expr2 else []))))
+        yield from chain.from_iterable(map(_only_shown, (node.expr1, node.expr2)))
     elif isinstance(node, nodes.Template | nodes.For | nodes.If):
         for part in (part for name in ("body", "elif_", "else_") for part in getattr(node, name, ())):
             if isinstance(part, nodes.Stmt):
@@ -142,9 +145,8 @@ def forms_of(template: ChatTemplate, options: MaskOptions) -> PlainForms:
     return _FORMS.setdefault(repr((template.hash, template.control, options)), PlainForms(template, options))
 
 
-def _taken(derived: Derived, names: Sequence[str], turns: Sequence[int]) -> PlainForm:
-    starts = [derived.text.index(names[turn]) for turn in turns]
-    ends = [start + len(names[turn]) for start, turn in zip(starts, turns, strict=True)]
+def _taken(derived: Derived, names: Sequence[re.Match[str]]) -> PlainForm:
+    starts, ends = [name.start() for name in names], [name.end() for name in names]
 
     def edge(position: int) -> Edge:
         before = bisect_right(ends, position)
@@ -152,7 +154,7 @@ def _taken(derived: Derived, names: Sequence[str], turns: Sequence[int]) -> Plai
 
     return PlainForm(
         tuple(derived.text[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True)),
-        tuple(turns),
+        tuple(int(name[1]) for name in names),
         ((False, False),) * len(names),
         False,
         tuple((edge(each.start), edge(each.end), each.weight, each.stop) for each in derived.expected),
@@ -168,7 +170,7 @@ def _with_edges(form: PlainForm, spaced: Sequence[Derived], names: Sequence[str]
     strips = []
     for turn, before, after in zip(form.turns, form.frames, form.frames[1:], strict=False):
         at = first.find(names[turn])
-        lead = not first.endswith(before + blank, 0, at)
+        lead = not first[:at].endswith(before + blank)
         strips.append((lead, not first.startswith(blank + after, at + len(names[turn]))))
     full = replace(form, strips=tuple(strips), keeps_edges=True)
     for blank, derived in zip(_BLANKS, spaced, strict=True):

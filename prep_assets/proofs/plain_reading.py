@@ -5,6 +5,7 @@ Only rows of plain text are read, of schemas without options. `None` stands for 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -55,7 +56,7 @@ def pair_line(row: Row, schema: str, options: Row, form: str, tags: Iterable[str
     said: Row = row if schema == "preference" else plain_pair(row, schema, options) or {}
     messages = {part: _plain_messages(said.get(part), role) for part, role in parts.items()}
     texts = [message["content"] for turns in messages.values() for message in turns]
-    last = {part: turns[-1]["role"] if turns else "" for part, turns in messages.items()}
+    last = {part: turns[-1]["role"] for part, turns in messages.items() if turns}
     if last != parts or any(len(messages[part]) != 1 for part in ("chosen", "rejected")) or messages["chosen"] == messages["rejected"]:
         return None
     if not all(map(str.strip, texts)) or any(tag in text for text in texts for tag in tags):
@@ -95,22 +96,17 @@ def plain_contrast(row: Row, schema: str, options: Row) -> dict[str, str] | None
         return None
     found: dict[str, list[str]] = {"query": [], "positives": [], "negatives": []}
     for key, value in row.items():
-        side = next(
-            (
-                side
-                for side, names in _SIDES.items()
-                if key in names or (side == "negatives" and key[:9] == "negative_" and key[9:].isdigit())
-            ),
-            "",
-        )
-        for text in [value] if isinstance(value, str) else value if side and value is not None else []:
+        side = "negatives" if _NUMBERED.fullmatch(key) else next((side for side, names in _SIDES.items() if key in names), None)
+        if side is None or value is None:
+            continue
+        for text in [value] if isinstance(value, str) else value:
             if not isinstance(text, str):
                 return None
-            if side:
-                found[side].append(text)
+            found[side].append(text)
     return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in found.items() if texts}
 
 
+_NUMBERED = re.compile(r"negative_\d+")
 _SIDES = {
     "query": {"query", "anchor", "question", "ques"},
     "positives": {"positive", "positives", "pos", "context_positive"},

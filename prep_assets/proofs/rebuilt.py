@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 512
 """Renders with invented words that are kept."""
+_JSON = json.JSONEncoder(ensure_ascii=False)
 _WORD = re.compile("zq([a-p]+)qz")
-_LETTERS = "abcdefghijklmnop"
+_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+_DIGITS = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
 _TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 Marked = tuple[tuple[int, int], ...] | None
 
 
 def _word(number: int) -> str:
-    return "zq" + "".join(_LETTERS[int(digit, 16)] for digit in f"{number:x}") + "qz"
+    return f"zq{f'{number:x}'.translate(_LETTERS)}qz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +208,7 @@ class Rebuilder:
 
 
 def _places(text: str) -> tuple[Place, ...]:
-    words = _WORD.finditer(text)
-    return tuple(Place(int("".join(f"{_LETTERS.index(char):x}" for char in word[1]), 16), *word.span()) for word in words)
+    return tuple(Place(int(word[1].translate(_DIGITS), 16), *word.span()) for word in _WORD.finditer(text))
 
 
 def _blanks(text: str, place: Place) -> tuple[int, int]:
@@ -247,7 +248,7 @@ def _put_together(name: str, made: Slotted, text: str, invented_text: str, inven
 
 def _spellings(words: str) -> tuple[str, ...]:
     """How a text may be written: as it is, or inside JSON."""
-    return words, json.dumps(words, ensure_ascii=False)[1:-1], json.dumps(words)[1:-1]
+    return words, _JSON.encode(words)[1:-1], json.dumps(words)[1:-1]
 
 
 def _otherwise(name: str, text: str, at: int, expected: str) -> CheckFailed:

@@ -61,5 +61,5 @@ def _fault(group: Scores) -> str | None:
     if len(group.source) != len(group.rewards):
         return f"{len(group.rewards)} rewards, the source has {len(group.source)}"
     # float32 is off by half of its last bit at most, and of its smallest step near 0
-    wrong = np.flatnonzero(~np.isclose(group.rewards.astype(np.float64), np.array(group.source, np.float64), rtol=2.0**-24, atol=2.0**-149))
+    wrong = np.flatnonzero(~np.isclose(group.rewards, group.source, rtol=2.0**-24, atol=2.0**-150))
     return f"reward {wrong[0]} is {group.rewards[wrong[0]]:g}, the source says {group.source[wrong[0]]:g}" if len(wrong) else None

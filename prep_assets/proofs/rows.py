@@ -54,7 +54,7 @@ def _ends_fault(
         if token is None:
             continue
         is_token = ids == token
-        in_place, count = is_token[places], np.add.reduceat(is_token, starts, dtype=int)
+        in_place, count = is_token[places], np.add.reduceat(is_token, starts)
         wrong = (count != int(token == bos) + int(ended and token == eos)) | (there & ~in_place)
         if wrong.any():
             record = int(wrong.argmax())

@@ -59,7 +59,7 @@ def _fault(group: Rollout) -> str | None:
             return f"response {number}: {sum(not each for each in stored['loss_mask'])} sampled tokens are not trained"
         if ("logprobs" in stored) != (source.logprobs is not None):
             return f"response {number}: log-probabilities are {'stored and not in' if 'logprobs' in stored else 'in and not stored of'} the source"
-        # float32 is off by half of its last bit at most
-        if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], rtol=2.0**-24, atol=2.0**-149):
+        # float32 is off by half of its last bit at most, and of its smallest step near 0
+        if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], rtol=2.0**-24, atol=2.0**-150):
             return f"response {number}: log-probabilities differ from those of the source"
     return None

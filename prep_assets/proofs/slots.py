@@ -15,6 +15,8 @@ from prep_assets.errors import CheckFailed
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.templates.form import MessageForm
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -59,7 +61,7 @@ def _filled(value: Any, texts: Sequence[str]) -> Any:
     if isinstance(value, _Hole):
         return texts[value.slot]
     if isinstance(value, _Json):
-        return json.dumps(_filled(value.value, texts), ensure_ascii=False)
+        return _JSON.encode(_filled(value.value, texts))
     if isinstance(value, dict):
         return {key: _filled(inner, texts) for key, inner in value.items()}
     return [_filled(inner, texts) for inner in value] if isinstance(value, list) else value

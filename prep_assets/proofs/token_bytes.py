@@ -27,8 +27,9 @@ def unproven_id(vocabulary: Vocabulary) -> int | None:
         return 0
     cases = list(_cases(table))
     # many in one text, each on a line of its own; those of a text that differs are decoded one by one
-    line = [number for number, own in enumerate(table) if own == b"\n"][:1]
-    runs = [cases[at : at + (_RUN if line else 1)] for at in range(0, len(cases), _RUN if line else 1)]
+    line = [table.index(b"\n")] if b"\n" in table else []
+    run_length = _RUN if line else 1
+    runs = [cases[at : at + run_length] for at in range(0, len(cases), run_length)]
     found = vocabulary.decode_batch([[token for _, ids, _ in run for token in (*ids, *line)] for run in runs])
     doubtful = [
         case

@@ -94,13 +94,13 @@ def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callabl
     if mode == "turns":
         left = _newest_rounds(sample, limit, derive, vocabulary)
     else:
-        left = _cut(derived, ids, truncation, vocabulary)
+        left = _cut(derived, ids, limit, truncation, vocabulary)
     return replace(left, taken=len(ids) - len(left.ids if left.ids is not None else ids))
 
 
-def _cut(derived: Derived, ids: npt.NDArray[np.int64], truncation: Truncation, vocabulary: Vocabulary) -> Left:
+def _cut(derived: Derived, ids: npt.NDArray[np.int64], limit: int, truncation: Truncation, vocabulary: Vocabulary) -> Left:
     """What is left of the ids of one render."""
-    limit, spans = truncation.limit or 0, _spans(derived, vocabulary)
+    spans = _spans(derived, vocabulary)
     if truncation.mode == "prompt":
         return Left(derived, derived.expected, ids[_shortened(spans, limit, derived.shortenable, truncation.keeps)])
     if truncation.mode == "start":
@@ -112,13 +112,12 @@ def _cut(derived: Derived, ids: npt.NDArray[np.int64], truncation: Truncation, v
 
 def ids_of(derived: Derived, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
     """The reference tokenizer's ids of a whole conversation."""
-    row = Conversation("", np.zeros(0, np.int64), derived.text, derived.controls, derived.typed)
-    return next(expected_ids([row], vocabulary, reference_ids(vocabulary))).astype(np.int64)
+    return next(expected_ids([derived], vocabulary, reference_ids(vocabulary))).astype(np.int64)
 
 
 def _spans(derived: Derived, vocabulary: Vocabulary) -> Spans:
     """Characters (start, end) of every token of the whole conversation, int64[n, 2]; tokens of a part of a character have all of it."""
-    return np.array(list(_each_span(derived, vocabulary)), np.int64).reshape(-1, 2)
+    return np.array(list(_each_span(derived, vocabulary)))
 
 
 def _each_span(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:

@@ -51,6 +51,7 @@ def test_documents_that_nothing_ends() -> None:
         (document([("One", 0.0), (" \n", 1.0), ("two", 0.0)], [ONE, LINE, TWO, EOS], [0, 1, 0, 0]), None),
         (document([("One", None), (" two", None)], [ONE, TWO, EOS], [1, 1, 1]), None),
         (document([("One", 0.1), ("@", 0.0), ("two", None)], [ONE, IMG, IMG, TWO, EOS], [0.1, 0, 0, 1, 1]), IMG),
+        (document([("@", None), ("@", None), ("One", None)], [IMG, IMG, ONE, EOS], [0, 0, 1, 1]), IMG),
         (document([("One", 0.5), ("@", None)], [ONE, IMG, EOS], [0.5, 0, 0.5]), IMG),
         (document([("@", None), ("One", 0.0), ("@", None)], [IMG, ONE, IMG, EOS], [0, 0, 0, 0]), IMG),
         (document([("One", 0.0), ("<img>", 0.0)], [ONE, IMG, EOS], [0, 0, 0]), None),

@@ -198,12 +198,14 @@ def test_a_place_sorts_as_file_and_row_do() -> None:
     assert places([0, 1, 2], [5, 0, 7]).tolist() == [5, 1 << 40, (2 << 40) + 7]
     made = Stored.of(np.array([9, 3, 7]), np.array([True, False, True]))
     assert (made.place.tolist(), made.held_out.tolist(), made.belongs.tolist()) == ([3, 7, 9], [False, True, True], [-1, -1, -1])
+    assert made.belongs.dtype == np.int8
+    assert Stored.of(np.array([3, 9, 7]), np.ones(3, bool)).place.tolist() == [3, 7, 9]
     assert Stored.of(np.array([9, 3]), np.array([True, False]), np.array([1, 0], np.int8)).belongs.tolist() == [0, 1]
 
 
 def test_a_record_of_a_file_that_nobody_knows() -> None:
-    held = stored((0, 0, False, 0), (5, 2, False, 0), (5, 2, False, 0))
-    assert gone_through([block(0, [0])], held).worst == Worst("file 5:2", "is stored twice")
+    held = stored((0, 0, False, 0), (2, 7, False, 0), (2, 7, False, 0))
+    assert gone_through([block(0, [0])], held).worst == Worst("file 2:7", "is stored twice")
 
 
 def test_domains_share_the_refusals() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.disk import columns
 from prep_assets.proofs.mixture import Order, expected_order
 
 PLAIN: dict[str, Any] = {"weights": None, "epochs": None, "max_items": None, "seed": 7, "shuffle": False}
@@ -86,3 +87,29 @@ def test_weights_take_the_nearest_number_of_tokens() -> None:
             target = total * Fraction(weights[name])
             options = [int(lengths[name][:count].sum()) for count in range(len(lengths[name]) + 1)]
             assert abs(taken - target) == min(abs(each - target) for each in options)
+
+
+def test_a_long_column_is_made_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for stretch in (columns.STRETCH, 2):
+        monkeypatch.setattr(columns, "STRETCH", stretch)
+        for shuffle in (True, False):
+            made = expected_order(LENGTHS, {**PLAIN, "shuffle": shuffle})
+            found.append((made.source.tolist(), made.record.tolist(), made.length.tolist()))
+    assert found[:2] == found[2:] and len(found[0][0]) == 7
+
+
+class Falling:
+    """Random numbers of 64 bits, each one less than the one before: alike to whatever has less than 64 bits."""
+
+    def __init__(self, seed: int) -> None: ...
+
+    def random_raw(self, count: int) -> Any:
+        return np.uint64(2**64 - 1) - np.arange(count, dtype=np.uint64)
+
+
+def test_all_bits_of_random_numbers_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen last to first, passed last to first, and placed last to first."""
+    monkeypatch.setattr(np.random, "PCG64", Falling)
+    found = expected_order({"a": np.array([5, 6, 7])}, {**PLAIN, "shuffle": True})
+    assert (found.record.tolist(), found.length.tolist()) == ([2, 1, 0], [7, 6, 5])

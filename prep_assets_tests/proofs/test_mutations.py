@@ -97,14 +97,31 @@ def test_every_corruption_is_looked_at() -> None:
     assert [name for name, *_ in CASES] == [each.name for each in MUTATIONS]
 
 
-@pytest.mark.parametrize(("change", "count"), [("many", 4), ("few", 2)])
-def test_a_placeholder_is_the_longest_run_of_an_untrained_control_token(change: str, count: int) -> None:
-    [mutation] = [each for each in MUTATIONS if each.name == f"an image has a token too {change}"]
-    pictures = row("pictures", [2, 2, 2, 2, 1, 1, 3, 1, 1, 1, 4, 0, 0, 0, 0], [0] * 11 + [1] * 4)
-    found = mutation.change([pictures], 0, WORDS)
-    assert found is not None
-    assert found[0].ids.tolist() == [2, 2, 2, 2, 1, 1, 3, *[1] * count, 4, 0, 0, 0, 0]
-    assert found[0].mask.tolist() == [0] * (8 + count) + [1] * 4
+@pytest.mark.parametrize("by", [1, -1])
+@pytest.mark.parametrize(
+    ("ids", "trained", "at"),
+    [
+        ([2, 2, 2, 2, 1, 1, 3, 1, 1, 1, 4, 0, 0, 0, 0], [11, 12, 13, 14], 7),
+        ([1, 1, 1, 3, 0, 0], [], 0),
+        ([3, 1, 1, 0, 0], [], 1),
+        ([3, 0, 0, 0, 1, 1], [1], 2),
+        ([3, 1, 0, 2, 2], [], None),
+        ([1], [], None),
+        ([1, 1, 0, 0], [0, 1, 2, 3], None),
+    ],
+)
+def test_a_placeholder_is_the_longest_run_of_an_untrained_control_token(
+    ids: list[int], trained: list[int], at: int | None, by: int
+) -> None:
+    before = row("pictures", ids, [float(place in trained) for place in range(len(ids))])
+    found = kit._placeholder(by)([OPEN, before], 1, WORDS)
+    if at is None:
+        assert found is None
+        return
+    assert found is not None and found[0] is OPEN and found[1].ids.dtype == np.uint16
+    changed = [*ids[:at], *ids[at : at + 1] * (1 + by), *ids[at + 1 :]]
+    assert found[1].ids.tolist() == changed
+    assert np.flatnonzero(found[1].mask).tolist() == [place + by * (place > at) for place in trained]
 
 
 def test_masks_are_swapped_both_ways() -> None:
@@ -116,6 +133,7 @@ def test_masks_are_swapped_both_ways() -> None:
 
 def test_the_factories() -> None:
     """They are called when the module is read, so they are called here again."""
+    assert seen(kit._shift(1)(ROWS, 1, WORDS), 1) == mask(1, 0, 1, 1)
     assert seen(kit._shift(2)(ROWS, 1, WORDS), 1) == mask(1, 0, 1, 1)
     assert seen(kit._shift(-2)(ROWS, 1, WORDS), 1) == mask(1, 1, 1, 0)
     assert seen(kit._shift(0)(ROWS, 2, WORDS), 2) == mask(2, 0, 0.5, 0)
@@ -127,6 +145,8 @@ def test_the_factories() -> None:
 def test_what_does_not_lend_itself() -> None:
     second = row("second", [2, 3, 4], [0, 1, 1])
     assert kit._prompt_replaced([second], 0, WORDS) is None and kit._user_trained([second], 0, WORDS) is None
+    late = row("late", [2, 3, 4, 5, 6, 7, 2, 3, 4], [0] * 8 + [1])
+    assert kit._user_trained([late], 0, WORDS)[0].mask.tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 1]  # type: ignore[index]
     third = row("third", [2, 3, 4], [0, 0, 1])
     found = kit._prompt_replaced([third], 0, WORDS)
     assert found is not None and found[0].ids.tolist() == [2, 2, 4]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import partialmethod
 from typing import Any
 
+import numpy as np
 import pytest
 
-from prep_assets.proofs.packed_mask import check_pieces
+from prep_assets.proofs.packed_mask import _used_twice, check_pieces
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores.packed import PackedStore
 from prep_assets_tests.proofs.test_rows import MASKS, PAD, TOKENS, store, table
 
 
@@ -41,6 +44,23 @@ def test_pieces_that_are_not_their_records(changes: dict[str, list[Any]], row: i
     place = re.search(r"at place (\d+)", what)
     worst = Worst(f"row {row}", what, tuple(ids), tuple(weights), int(place[1]) if place else -1)
     assert proven(**changes) == Verdict(False, f"row {row}: {what}", {"tokens_checked": checked}, worst)
+
+
+def test_pieces_of_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked at once, with the rows of its own block."""
+    monkeypatch.setattr(PackedStore, "blocks", partialmethod(PackedStore.blocks, tokens=1))
+    assert proven().numbers == {"tokens_checked": 9, "rows_checked": 2}
+    for key, rows, place in (
+        ("tokens", [[5, 6, 7, 8, 9], [5, 5, 5, 6, PAD]], 3),
+        ("loss_mask", [[0, 1, 1, 0, 1], [1, 1, 0, 1, 0]], 1),
+    ):
+        assert proven(**{key: rows}).summary == f"row 1: {key} differs from a record 2 at place {place} of the row"
+
+
+@pytest.mark.parametrize(("lengths", "twice"), [([3, 1, 3, 2], False), ([3, 2, 3, 2], True), ([4, 1, 3, 2], False)])
+def test_overlaps_among_many_pieces(lengths: list[int], twice: bool) -> None:
+    pieces = {"source": [0, 0, 0, 0], "record": [2, 2, 0, 1], "start": [1, 0, 0, 0], "length": lengths}
+    assert _used_twice({field: np.array(values) for field, values in pieces.items()}) is twice
 
 
 TWICE: dict[str, list[Any]] = {

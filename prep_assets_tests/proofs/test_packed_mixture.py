@@ -13,7 +13,7 @@ from prep_assets.disk import columns
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import mix, pack
 from prep_assets.proofs.mixture import expected_order
-from prep_assets.proofs.packed_mixture import check_mixture
+from prep_assets.proofs.packed_mixture import _in_order, _stranger, check_mixture
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.peak import peak
 
@@ -204,6 +204,72 @@ def test_a_mixture_that_is_not(changes: Any, claimed: Any, where: str, what: str
     assert told(changes, claimed) == Verdict(False, f"{where}: {what}", {**NUMBERS, **numbers}, Worst(where, what))
 
 
+@pytest.mark.parametrize("stretch", [1 << 16, 2])
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"record": [0, 1, 2, 1]}, "piece 3 is of record 1 of domain 1, where there is none"),
+        ({"record": [0, 1, 3, 0]}, "piece 2 is of record 3 of domain 0, where there is none"),
+        ({"record": [0, -1, 2, 0]}, "piece 1 is of record -1 of domain 0, where there is none"),
+        ({"source": [0, 0, 0, 2]}, "piece 3 is of record 0 of domain 2, where there is none"),
+        ({"source": [-1, 0, 0, 1]}, "piece 0 is of record 0 of domain -1, where there is none"),
+        ({"record": [0, 1, 1234, 0]}, "piece 2 is of record 1,234 of domain 0, where there is none"),
+    ],
+)
+def test_pieces_of_what_there_is_not(monkeypatch: pytest.MonkeyPatch, stretch: int, changes: dict[str, Any], says: str) -> None:
+    monkeypatch.setattr(columns, "STRETCH", stretch)
+    found = told({field: np.array(values) for field, values in changes.items()})
+    assert found == Verdict(False, f"documents: {says}", {**NUMBERS, "records_expected": 0}, Worst("documents", says))
+
+
+def test_the_piece_of_a_second_domain_where_there_is_one() -> None:
+    pieces = {field: np.array(values) for field, values in {"source": [0, 1], "record": [0, 0]}.items()}
+    assert _stranger(pieces, [1]) == "piece 1 is of record 0 of domain 1, where there is none"
+    columns_of_thousands = {field: np.zeros(1500, int) for field in pieces}
+    columns_of_thousands["record"][1400] = 1
+    assert _stranger(columns_of_thousands, [1]) == "piece 1,400 is of record 1 of domain 0, where there is none"
+
+
+def test_what_is_asked_of_a_stretch_that_is_left_out() -> None:
+    """Its domain, record, start and end; a single trained token is a loss."""
+    found = told(lost(3), trained=lambda *stretch: int(stretch == (1, 0, 0, 5)))
+    assert found.summary == "b record 0: 1 trained tokens between 0 and 5 are in no row"
+
+
+def one_token(share_a: float, share_b: float) -> Verdict:
+    pieces = {"source": [0], "record": [0], "start": [0], "length": [1]}
+    books = {"tokens_left_out": 0, "tokens_in_untrained_rows": 0, "share_a": share_a, "share_b": share_b}
+    lengths = {"a": np.array([1]), "b": np.zeros(0, int)}
+    return check_mixture({key: np.array(value) for key, value in pieces.items()}, ("a", "b"), lengths, INORDER, lambda *_: 1, books)
+
+
+def test_shares_are_compared_to_nine_places() -> None:
+    assert one_token(1.0, 0.0).passed and one_token(1.0, 1e-9).passed
+    assert one_token(1.0, 1.1e-9).summary == "documents: b is 0.0000 of the tokens, the manifest says 0.0000"
+    assert one_token(0.5, 0.0).summary == "documents: a is 1.0000 of the tokens, the manifest says 0.5000"
+
+
+@pytest.mark.parametrize(
+    ("found", "in_order"),
+    [
+        ([(0, 0, 0), (0, 1, 0), (0, 0, 0), (0, 1, 0)], True),
+        ([(0, 0, 0), (0, 0, 5), (0, 1, 0), (0, 1, 3), (0, 0, 0)], True),
+        ([(0, 1, 0), (0, 1, 0)], True),
+        ([(0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 1, 0)], False),
+        ([(0, 0, 0), (0, 0, 0), (0, 0, 0)], False),
+        ([(0, 0, 5), (0, 0, 0), (0, 0, 5), (0, 0, 0)], False),
+        ([(1, 0, 0)], False),
+        ([(0, 2, 0)], False),
+        ([], True),
+    ],
+)
+def test_records_in_the_order_of_the_mixture(found: list[tuple[int, int, int]], in_order: bool) -> None:
+    """A record that begins again is another use of it; one may be left out."""
+    wanted = {"source": np.zeros(4, int), "record": np.array([0, 1, 0, 1])}
+    pieces = np.array(found, int).reshape(-1, 3).T
+    assert _in_order(wanted, dict(zip(("source", "record", "start"), pieces, strict=True))) is in_order
+
+
 def test_domains_are_those_of_the_configuration() -> None:
     found = check_mixture(WHOLE, ("a", "c"), LONG, INORDER, lambda *_: 0, BOOKS)
     what = "the table is of ['a', 'c'], the configuration of ['a', 'b']"
@@ -215,6 +281,8 @@ def test_tokens_that_are_not_trained_are_counted() -> None:
     books = {**shares, "tokens_left_out": 4, "tokens_in_untrained_rows": 4}
     verdict = told(lost(2), books, lambda *_: 0)
     assert verdict.passed and verdict.numbers["tokens_untrained"] == 4
+    books = {"share_a": 2000 / 2005, "share_b": 5 / 2005, "tokens_left_out": 7, "tokens_in_untrained_rows": 7}
+    assert told(lost(1, 2), books, lambda *_: 0).numbers["tokens_untrained"] == 7
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_pairs_of_messages() -> None:
         return [{"role": role, "content": text}]
 
     good = {"prompt": said("user", "p"), "chosen": said("assistant", "a"), "rejected": said("assistant", "b")}
-    assert check_pairs([good], []).passed
+    assert check_pairs([good, {**good, "tools": [], "chat_template_kwargs": {}, "margin": 1.0}], []).passed
     assert not check_pairs([{**good, "chosen": said("assistant", " ")}], []).passed
     assert not check_pairs([{**good, "rejected": good["chosen"]}], []).passed
     assert not check_pairs([good], [{**good, "chosen": said("assistant", "c")}]).passed
@@ -58,6 +58,8 @@ def test_sound_pairs_in_the_words_of_the_verdict() -> None:
     verdict = check_pairs([pair(), short], [pair(prompt="q")], [labelled()], [labelled(False, prompt="v")])
     summary = "3 pairs are sound; in 67% the chosen answer is the longer one; 2 labelled answers are sound, 1 of them desirable"
     assert verdict == Verdict(True, summary, GOOD)
+    assert check_pairs([pair(), pair(chosen="ab")], []).summary.startswith("2 pairs are sound; in 50% ")
+    assert check_pairs([pair()], []).summary.startswith("1 pairs are sound; in 100% ")
     assert check_pairs([], []).summary == "0 pairs are sound; in 0% the chosen answer is the longer one"
     many = check_pairs([pair()] * 2000, [], [labelled()] * 3000)
     assert many.summary == (
@@ -116,6 +118,7 @@ def test_labelled_answers_that_are_not(row: dict[str, Any], says: str) -> None:
 
 def test_a_prompt_on_both_sides() -> None:
     both = check_pairs([pair()], [pair(prompt="q"), pair(chosen="other")])
+    assert check_pairs([pair()], [pair(), pair()]).numbers["prompts_in_both"] == 2
     assert both.numbers["prompts_in_both"] == 1 and both.worst is not None and both.worst.where == "test line 2"
     across = check_pairs([pair(prompt="u")], [], [], [labelled()])
     assert across.numbers["prompts_in_both"] == 1 and across.worst is not None and across.worst.where == "unpaired_test line 1"
@@ -144,7 +147,7 @@ def test_a_long_row_is_shown_by_its_beginning() -> None:
         ({"tool_calls": [1]}, False),
         ({}, True),
         ({"content": [{"text": " "}, {"text": "x"}]}, False),
-        ({"content": [{"text": " "}]}, True),
+        ({"content": [{"text": " "}, {"text": ""}]}, True),
     ],
 )
 def test_messages_that_say_nothing(message: dict[str, Any], empty: bool) -> None:

@@ -36,6 +36,19 @@ def test_two_renders() -> None:
     assert items[6:] == [[18, 21, 1], [21, 23, -1], [23, 27, 2], [27, 33, -1], [33, 37, 3], [37, 38, -1]]
     assert placed.stretches.tolist() == [[0, 12, 17], [1, 12, 19]]
     assert placed.weights.tolist() == [0.5, 0.5]
+    assert (placed.items.dtype, placed.stretches.dtype, placed.weights.dtype) == (np.int64, np.int64, np.float32)
+
+
+def test_a_render_without_control_tokens_or_trained_text() -> None:
+    form = BytesForm.of(replace(FORM, controls=(), stretches=()), CONTROL)
+    assert form is not None and form.stops == frozenset()
+    placed = form.placed(np.array([0]), np.array([[2, 1]]), np.array([0, 18]))
+    assert placed.items.tolist() == [[0, 18, -1]] and placed.items.dtype == np.int64
+    assert placed.stretches.tolist() == [] and placed.weights.tolist() == []
+
+
+def test_white_space_may_follow_the_stop_token() -> None:
+    assert BytesForm.of(replace(FORM, frames=("<u>", "</u>é%", "</e>\n"), stretches=(((1, 6), (2, 5), 0.5, "</e>"),)), CONTROL) is not None
 
 
 def test_what_a_form_takes() -> None:

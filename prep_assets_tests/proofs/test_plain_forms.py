@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import plain_forms
 from prep_assets.proofs.mask import Row, prove_masks
-from prep_assets.proofs.plain_forms import PlainDerivation, PlainForms, derived_of
+from prep_assets.proofs.plain_forms import PlainDerivation, PlainForms, answers_derivation, derived_of
 from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
 from prep_assets.samples import ASSISTANT, USER, Sample, Turn, turn
 from prep_assets_tests.effort import examples
@@ -99,6 +99,8 @@ def test_what_becomes_of_white_space(shown: str, strips: tuple[bool, bool], keep
         ("{{ '<<a>>' ~ m.content ~ '<<b>>' }}", ()),
         ("{% for m in ms if '<<b>>' in m %}{{ '<<a>>' }}{% endfor %}", ("<<b>>",)),
         ("{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% else %}{{ '<<c>>' }}{% endif %}", ("<<b>>",)),
+        ("{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% elif m.role %}{{ '<<c>>' }}{% endif %}", ("<<b>>",)),
+        ("{{ '<<a>>' if '<<b>>' in m.content }}", ("<<b>>",)),
         ("{{ '<<a>>' if '<<b>>' in m.content else '<<c>>' }}", ("<<b>>",)),
         ("{{ '<<a>>' }}{% if m.content.startswith('<<a>>') %}{% endif %}", ("<<a>>",)),
         ("{{ m.content.replace('<<a>>', '<<b>>') }}", ("<<a>>", "<<b>>")),
@@ -187,6 +189,32 @@ def test_typed_control_tokens_are_told_to_the_derivation(typed_controls: bool) -
     sample = Sample((turn(USER, "Hi"), turn(ASSISTANT, "So <|e|> it is.")))
     derivation = PlainDerivation(MaskOptions(), template(), typed_controls=typed_controls)
     assert derivation(sample) == derive(sample, MaskOptions(), template(), typed_controls=typed_controls)
+
+
+def test_half_of_a_surrogate_pair_may_be_in_the_sample() -> None:
+    texts = [f"{number}\ud800" for number in range(200)]
+    found = [text for text in texts if PlainDerivation.in_sample([text])]
+    assert found == [text for text in texts if zlib.crc32(text[:-1].encode() + b"\xed\xa0\x80") % plain_forms.ONE_IN == 0] != []
+
+
+def side(last: float | None, answer: str = "So it is.") -> Sample:
+    """A side of a pair, whose regions say what is trained."""
+    turns = turn(USER, "Hi"), turn(ASSISTANT, "Hello"), turn(USER, "So?"), turn(ASSISTANT, answer)
+    weights = (0.0, 0.0, 0.0, last)
+    return Sample(tuple(replace(t, regions=(replace(t.regions[0], loss_weight=w),)) for t, w in zip(turns, weights, strict=True)))
+
+
+def test_the_sides_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last answer is trained where its weight says so, whatever its role; such a side is derived by form."""
+    monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
+    derivation = answers_derivation(template())
+    for sample in (side(1.0), side(None), side(0.5), side(1.0, "So <|e|> it is.")):
+        assert derivation(sample) == derive(sample, MaskOptions(mask={}), template(), typed_controls=False)
+    assert [each.text for each in derivation(side(1.0)).expected] == ["So it is.<|e|>"] and derivation(side(None)).expected == ()
+    form = derivation.form((USER, ASSISTANT, USER, ASSISTANT))
+    assert form is not None and len(form.stretches) == 1
+    monkeypatch.setattr(derivation, "_alone", Mock(side_effect=AssertionError))
+    assert derivation(side(1.0)) == derive(side(1.0), MaskOptions(mask={}), template())
 
 
 def test_masks_compared_as_bytes() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from prep_assets.proofs.plain_reading import as_text, plain_contrast, plain_pair, plain_prompt
+from prep_assets.proofs.plain_reading import as_text, pair_line, plain_contrast, plain_pair, plain_prompt
 
 
 def test_plain_rows() -> None:
@@ -52,7 +54,82 @@ def test_a_dialogue_without_an_answer() -> None:
     }
 
 
+def completion(score: float, response: str) -> dict[str, Any]:
+    return {"overall_score": score, "response": response}
+
+
+def test_rated_completions() -> None:
+    """The best and the worst, the first of those that are rated alike."""
+    completions = [completion(2, "b"), completion(4, " a "), completion(1, "c "), completion(4, "d"), completion(1, "e")]
+    row = {"instruction": " i ", "completions": completions}
+    assert plain_pair(row, "ultrafeedback", {}) == {"prompt": "i", "chosen": "a", "rejected": "c"}
+    assert plain_pair({**row, "prompt": " p ", "chosen": []}, "ultrafeedback", {}) == {"prompt": "p", "chosen": "a", "rejected": "c"}
+    assert plain_pair({**row, "prompt": None}, "ultrafeedback", {}) == {"prompt": "i", "chosen": "a", "rejected": "c"}
+
+
+def said(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+PAIR: dict[str, Any] = {"prompt": "p", "chosen": "a", "rejected": "b"}
+TURNS = {"prompt": [said("user", "p")], "chosen": [said("assistant", "a")], "rejected": [said("assistant", "b")]}
+DIALOGUE = {side: f"\n\nHuman: p\n\nAssistant: {text}" for side, text in (("chosen", "a"), ("rejected", "b"))}
+LONG = [said("system", "s"), said("user", "p"), said("assistant", "x"), said("user", "q")]
+
+
+@pytest.mark.parametrize("row", [PAIR, TURNS, {**PAIR, "prompt": TURNS["prompt"]}, {**TURNS, "prompt": "p"}])
+def test_lines_of_pairs(row: dict[str, Any]) -> None:
+    assert pair_line(row, "preference", {}, "messages", ["<|e|>"]) == TURNS
+    assert pair_line(row, "preference", {}, "text", ["<|e|>"]) == PAIR
+
+
+def test_lines_of_dialogues() -> None:
+    found = {**TURNS, "prompt": [said("user", "Human: p")]}
+    assert pair_line(DIALOGUE, "hh", {}, "messages", []) == found
+    assert pair_line(DIALOGUE, "hh", {}, "text", []) == {**PAIR, "prompt": "Human: p"}
+    assert pair_line({**DIALOGUE, "rejected": "\n\nHuman: q\n\nAssistant: b"}, "hh", {}, "messages", []) is None, "two prompts"
+    assert pair_line({"chosen": "\n\nAssistant: a", "rejected": "\n\nAssistant: b"}, "hh", {}, "messages", []) is None, "no prompt"
+    assert pair_line({"chosen": ["a"], "rejected": ["b"]}, "hh", {}, "messages", []) is None
+
+
+def test_the_line_of_a_longer_conversation_has_messages() -> None:
+    assert pair_line({**TURNS, "prompt": LONG}, "preference", {}, "messages", []) == {**TURNS, "prompt": LONG}
+    assert pair_line({**TURNS, "prompt": LONG}, "preference", {}, "text", []) is None
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**PAIR, "system": "s"},
+        {"prompt": "p", "chosen": "a"},
+        {**PAIR, "chosen": TURNS["chosen"]},
+        {**PAIR, "rejected": TURNS["rejected"]},
+        {**PAIR, "rejected": "a"},
+        {**PAIR, "chosen": " "},
+        {**PAIR, "chosen": "a<|e|>"},
+        {**PAIR, "prompt": None},
+        {**PAIR, "prompt": []},
+        {**PAIR, "prompt": 3},
+        {**PAIR, "prompt": ["p"]},
+        {**PAIR, "prompt": LONG[:3]},
+        {**PAIR, "prompt": [said("user", "p", name="n")]},
+        {**PAIR, "prompt": [said("user", ["p"])]},
+        {**PAIR, "prompt": [said("tool", "4"), said("user", "p")]},
+        {**TURNS, "chosen": [said("assistant", "a"), said("assistant", "c")]},
+        {**TURNS, "rejected": [said("assistant", "a"), said("assistant", "c")]},
+        {**TURNS, "chosen": [said("user", "a")]},
+    ],
+)
+def test_lines_that_take_their_schema(row: dict[str, Any]) -> None:
+    for form in ("messages", "text"):
+        assert pair_line(row, "preference", {}, form, ["<|x|>", "<|e|>"]) is None
+    assert pair_line(PAIR, "preference", {"system": "s"}, "messages", []) is None
+    assert pair_line(PAIR, "kto", {}, "messages", []) is None
+
+
 def test_plain_contrasts() -> None:
+    many = {"query": "q", "negative_1": "a", "negative_12": ["b"], "negative_x": "y", "pos": None, "negatives": ["c"], "n": 7}
+    assert plain_contrast(many, "contrastive", {}) == {"query": "q", "negatives": "a\nb\nc"}
     row = {"query": "q", "pos": ["a", "b"], "negative_2": "d", "source": "s"}
     assert plain_contrast(row, "contrastive", {}) == {"query": "q", "positives": "a\nb", "negatives": "d"}
     assert plain_contrast({"anchor": "q", "positive": "p"}, "contrastive", {}) == {"query": "q", "positives": "p"}

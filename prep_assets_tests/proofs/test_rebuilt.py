@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -53,6 +54,7 @@ def test_a_beginning_that_the_template_refuses() -> None:
         (PLAIN, (" Hi \n", "x "), {0: (1, 2), 1: (0, 1)}),
         (TRIMS, (" Hi \n", "x "), {0: (0, 0), 1: (0, 0)}),
         (PLAIN, ("Hi", "x"), {}),
+        (PLAIN.replace("+ m.content", "+ m.content + ' '"), ("Hi  ", "x"), {0: (0, 2), 1: (0, 0)}),
         (PLAIN.replace("thought + m.content", "thought + ' ' + m.content"), ("  Hi", "x"), {0: (2, 0), 1: (0, 0)}),
     ],
 )
@@ -68,11 +70,29 @@ def test_white_space_of_the_texts_themselves(source: str, texts: tuple[str, str]
         (PLAIN, (" ", "\n a", "b ", " "), {1: (2, 0), 2: (0, 1)}),  # what a region of nothing but space has is not its neighbour's
         (PLAIN.replace("+ m.content", "+ m.content.lstrip('\\n')"), ("\n Hi ",), {0: (1, 1)}),
         (TRIMS, (" Hi ",), {0: (0, 0)}),
+        (PLAIN.replace("+ m.content", "+ (m.content if m.role == 'user' or m.content[0] == ' ' else '')"), (" Hi ",), {0: (0, 0)}),
     ],
 )
 def test_white_space_of_the_regions_in_a_text(source: str, parts: tuple[str, ...], wanted: dict[int, tuple[int, int]]) -> None:
     found = Rebuilder(template(source)).rebuild(chat(user("Well?"), says(*parts)))
     assert {region: found.own_margins(1, region) for region in wanted} == wanted
+
+
+@pytest.mark.parametrize("prompted", [False, True])
+def test_white_space_before_the_prompt_is_the_template_s(prompted: bool) -> None:
+    source = "{%- for m in messages -%}{{- m.content -}}{%- endfor -%}{%- if add_generation_prompt -%}{{- '\n\n' -}}{%- endif -%}"
+    assert Rebuilder(template(source)).rebuild(chat(user("Hi ")), prompted=prompted).margins == {0: (0, 1)}
+
+
+def test_the_clock_stands_still() -> None:
+    assert Rebuilder(template("{{- strftime_now('%Y-%m-%d') -}}" + PLAIN.strip())).rebuild(CHAT).text.startswith("2024-07-26<|s|>")
+
+
+def test_options_that_json_has_no_word_for() -> None:
+    rebuilder = Rebuilder(template("{{- day -}}" + PLAIN.strip()))
+    for day in (1, 2):
+        found = rebuilder.rebuild(chat(*CHAT.turns, template_options={"day": date(2026, 1, day)}))
+        assert found.invented_text.startswith(f"2026-01-0{day}<|s|>")
 
 
 def test_the_same_shape_with_another_prompt_tools_or_options_is_rendered_anew() -> None:
@@ -134,6 +154,28 @@ def test_tags_are_given() -> None:
             "{{- messages[-1].content -}}",
             chat(user("Hi" * 40), says("Hello.")),
             f"template own does not show {'Hi' * 30!r} of turn 0",
+        ),
+        (
+            "{%- if messages[0].content != 'zqaqz' -%}{{- 'x' -}}{%- endif -%}{{- 'b' + messages[0].content -}}" + "a" * 70,
+            chat(user("Hi")),
+            f"template own writes …'xbHi{'a' * 36}'… where another text in its place gives 'b', "
+            "so it depends on the content and nothing is proven",
+        ),
+        (
+            "z" * 30 + "{{- messages[0].content -}}{%- if messages[0].content != 'zqaqz' -%}{{- 'x' -}}{%- endif -%}" + "a" * 70,
+            chat(user("Hi")),
+            f"template own writes …'{'z' * 20}Hix{'a' * 37}'… where another text in its place gives 'Hi{'a' * 58}', "
+            "so it depends on the content and nothing is proven",
+        ),
+        (
+            "zqbqz{{- messages[0].content -}}",
+            chat(user("Hi")),
+            "template own writes …'zqbqzHi'… where another text in its place gives '', so it depends on the content and nothing is proven",
+        ),
+        (
+            "zqcqz{{- messages[0].content -}}",
+            chat(user("Hi")),
+            "template own writes …'zqcqzHi'… where another text in its place gives '', so it depends on the content and nothing is proven",
         ),
         ("{{- raise_exception('never') -}}", chat(user("Hi")), "template own: never, so nothing is proven"),
     ],

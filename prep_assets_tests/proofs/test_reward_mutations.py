@@ -17,6 +17,7 @@ NAN, INF = float("nan"), float("inf")
     ("name", "rewards", "found"),
     [
         ("a reward that is no number", [1.5, 2], [1.5, NAN]),
+        ("a reward that is no number", [1.5, 2, 3], [1.5, 2, NAN]),
         ("an infinite reward", [1.5, 2], [INF, 2]),
         ("a reward lost", [1.5, 2, 3], [1.5, 2]),
         ("rewards of a group shifted", [1.5, 2, 3], [3, 1.5, 2]),
@@ -26,6 +27,7 @@ NAN, INF = float("nan"), float("inf")
         ("rewards negated", [0, 2], [0, -2]),
         ("rewards negated", [0, 0], None),
         ("a response of another group", [1.5, 2], [1.5, 2, 2]),
+        ("a response of another group", [1.5, 2, 3], [1.5, 2, 3, 3]),
     ],
 )
 def test_each_corruption(name: str, rewards: list[float], found: list[float] | None) -> None:

@@ -44,10 +44,11 @@ def test_rewards_that_are_not(group: Scores, says: str) -> None:
 
 
 def test_rewards_are_float32() -> None:
-    exact = [0.1, 1e-46, 123.456]
+    """Off by half of the last bit of float32 they are those of the source; off by more they are not."""
+    exact = [0.1, 1e-46, 123.456, 1 + 0.99 * 2.0**-24, 0.99 * 2.0**-150]
     stored = np.array(exact, np.float32)
-    assert check_rewards([Scores("a", stored, 3, exact)]).passed
-    for at in range(3):
+    assert check_rewards([Scores("a", stored, 5, exact)]).passed
+    for at in range(5):
         off = stored.copy()
         off[at] = np.nextafter(np.nextafter(off[at], np.float32(1000)), np.float32(1000))
-        assert not check_rewards([Scores("a", off, 3, exact)]).passed, at
+        assert not check_rewards([Scores("a", off, 5, exact)]).passed, at

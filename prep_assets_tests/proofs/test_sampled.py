@@ -70,11 +70,12 @@ def test_log_probabilities_are_float32() -> None:
     """Off by half of the last bit of float32 they are those of the source; off by more they are not."""
     import numpy as np
 
-    exact = (-0.1, -1e-46, -123.456)
+    exact = (-0.1, -1e-46, -123.456, -1 - 0.99 * 2.0**-24, -0.99 * 2.0**-150)
+    tokens = [5, 6, 7, 8, 9]
     stored = np.array(exact, np.float32)
-    source = Sampled(((5, 6, 7),), (1,), (exact,))
-    assert check_sampled([Rollout("a", (1,), (response([5, 6, 7], stored.tolist()),), source)]).passed
-    for at in range(3):
+    source = Sampled((tuple(tokens),), (1,), (exact,))
+    assert check_sampled([Rollout("a", (1,), (response(tokens, stored.tolist()),), source)]).passed
+    for at in range(5):
         off = stored.copy()
         off[at] = np.nextafter(np.nextafter(off[at], np.float32(-1000)), np.float32(-1000))
-        assert not check_sampled([Rollout("a", (1,), (response([5, 6, 7], off.tolist()),), source)]).passed, at
+        assert not check_sampled([Rollout("a", (1,), (response(tokens, off.tolist()),), source)]).passed, at

@@ -54,6 +54,10 @@ def test_each_corruption(name: str, full: dict[str, Any], bare: dict[str, Any] |
         assert found is None or not check_sampled([found]).passed
 
 
+def test_the_last_response_is_lost() -> None:
+    assert kit._lost_response(replace(FULL, responses=(ONE, TWO, ONE))).responses == (ONE, TWO)
+
+
 def test_the_factory() -> None:
     """It is called when the module is read, so it is called here again."""
     assert len(ROLLOUT_MUTATIONS) == 9

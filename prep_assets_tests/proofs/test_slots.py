@@ -63,6 +63,8 @@ def test_calls_without_text(no_content: Any, content: dict[str, Any]) -> None:
 
 def test_calls_beside_text_and_reasoning() -> None:
     sample = chat(says("~Hm.", "Let me.", "!f", "!g"), result("4"))
+    forms = [replace(FORM, no_content=no_content) for no_content in ("text", "null", "absent")]  # there is content
+    assert filled(sample, forms[0]) == filled(sample, forms[1]) == filled(sample, forms[2])
     assert filled(sample) == [
         {"role": "assistant", "content": "#1", "thought": "#0", "tool_calls": [function("#2", {}), function("#3", {})]},
         {"role": "tool", "content": "#4"},

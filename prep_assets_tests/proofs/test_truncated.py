@@ -40,7 +40,12 @@ class Characters:
 
 @pytest.fixture(autouse=True)
 def characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "reference_ids", lambda _: Characters())
+    monkeypatch.setattr(module, "reference_ids", _reference)
+
+
+def _reference(vocabulary: Any) -> Characters:
+    assert vocabulary is VOCABULARY
+    return Characters()
 
 
 def derive(sample: Sample) -> Derived:
@@ -74,11 +79,14 @@ def shown(left: Left) -> tuple[str | None, list[str], str, int]:
     ids = None if left.ids is None else "".join(names.get(each) or chr(each) for each in left.ids.tolist())
     for each in left.expected:
         assert each.text.endswith(each.stop)
+        assert left.derived.text[each.start : each.end] in (each.text, each.text.removesuffix(each.stop))
     return ids, [f"{each.text}{'' if each.stop else '…'}" for each in left.expected], left.cut, left.taken
 
 
 def left(sample: Sample, length: int, truncation: Truncation) -> tuple[str | None, list[str], str, int]:
-    return shown(left_of(sample, length, truncation, derive, VOCABULARY))
+    found = left_of(sample, length, truncation, derive, VOCABULARY)
+    assert found.derived == derive(sample) or truncation.mode == "turns"
+    return shown(found)
 
 
 CHAT = chat("abc", "def", "gh", "ij")
@@ -144,6 +152,29 @@ def test_a_stop_token_is_that_of_the_stretch_that_is_cut() -> None:
     last = replace(joined, expected=(parts[0],))
     assert cut(last, 4) == ("<s>aab", ["ab…"], "end", 3)
     assert module._last_stop(parts, None, VOCABULARY) is None
+
+
+def test_a_text_at_the_very_beginning() -> None:
+    """The tokenizer begins with a token of nothing."""
+    bare = Derived("ab<e>", (Expected("ab<e>", 1.0, "<e>", 0, 5),), ((2, 5),), 0, ())
+    for keeps_stop, trained in ((False, "ab…"), (True, "a<e>")):
+        found = left_of(chat("x"), 3, Truncation("end", 3, keeps_stop), lambda _: bare, VOCABULARY)
+        assert shown(found)[1] == [trained]
+
+
+def test_a_stretch_that_begins_within_the_last_token() -> None:
+    """It is behind the stop token that takes the place of this token."""
+    both = (Expected("a<", 0.5, "", 4, 6), Expected("e>b<e>", 1.0, "<e>", 6, 12))
+    split = Derived("<s>aa<e>b<e>", both, ((0, 3), (5, 8), (9, 12)), 0, ())
+    assert shown(left_of(chat("x"), 4, Truncation("end", 4, True), lambda _: split, VOCABULARY))[:2] == ("<s>aa<e>", ["a<e>"])
+
+
+def test_the_stop_of_a_part() -> None:
+    """It has one where it ends as its stretch does, with all of the stop."""
+    twice = Expected("x<e>y<e>", 1.0, "<e>", 10, 18)
+    assert module._clipped(twice, 0, 14) == Expected("x<e>", 1.0, "", 10, 14)
+    assert module._clipped(twice, 16, 20) == Expected("e>", 1.0, "", 16, 18)
+    assert module._clipped(twice, 14, 20) == Expected("y<e>", 1.0, "<e>", 14, 18)
 
 
 def test_the_beginning_amid_a_character() -> None:
@@ -249,14 +280,17 @@ def test_what_a_round_is() -> None:
     ]
     assert left(Sample(tuple(turns)), 20, Truncation("turns", 20))[0] == "<s>ss<e><s>ud<e><s>st<e><s>ae<e>"
     two = [*turns[2:5], turn(USER, "d"), turn(USER, "f"), turn(ASSISTANT, "e")]
-    assert left(Sample(tuple(two)), 15, Truncation("turns", 15))[0] == "<s>ud<e><s>uf<e><s>ae<e>"
+    for limit in (15, 20):
+        assert left(Sample(tuple(two)), limit, Truncation("turns", limit))[0] == "<s>ud<e><s>uf<e><s>ae<e>"
+    asked = Sample((*two, turn(USER, "g")))
+    assert left(asked, 16, Truncation("turns", 16))[0] == "<s>ud<e><s>uf<e><s>ae<e><s>ug<e>", "the last question is a round as well"
 
 
 def test_to_be_proven() -> None:
     ids, mask, weights = np.array([1, 2]), np.array([0, 1]), np.array([0, 1], np.float32)
-    derived = derive(CHAT)
+    derived = replace(derive(CHAT), tagged=True)
     made = Left(derived, derived.expected, ids[:1], "start", weights, 20)
-    assert made.row("a:0", ids, mask) == Row("a:0", ids, mask, derived.expected, "start", weights)
+    assert made.row("a:0", ids, mask) == Row("a:0", ids, mask, derived.expected, "start", weights, True)
     assert made.conversation("a:0", ids) == Conversation("a:0", ids, WHOLE, derived.controls, 7, ids[:1], 20)
     assert Left(derived, ()) == Left(derived, (), None, "none", None, 0)
 
@@ -266,4 +300,3 @@ def test_ids_of_what_begins_a_conversation() -> None:
     derived = Derived("ab<s>c", (), ((2, 5),), 0, ())
     assert module.ids_of(derived, VOCABULARY).tolist() == [5, 97, 98, 1, 99]
     assert module._spans(derived, VOCABULARY).tolist() == [[0, 0], [0, 1], [1, 2], [2, 5], [5, 6]]
-    assert module._spans(Derived("", (), (), 0, ()), VOCABULARY).shape == (0, 2)
