@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.lineage.impact import impact
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.assets.workspaces import build_all, jsonl, make, minimal, tree, verdicts, workspace_in
+from prep_assets_tests.records.test_remote import Quiet, serve
 
 Row = dict[str, Any]
 MISSING = object()
@@ -220,6 +222,23 @@ def test_a_workspace_that_does_not_look_has_what_was_found_last(tmp_path: Path) 
     (tmp_path / "a.jsonl").unlink()
     (tmp_path / "b.jsonl").unlink()
     assert names(workspace) == ["wiki"]  # the build of wiki says that its files are gone
+
+
+def test_what_is_remembered_holds_no_secret_of_an_address(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP with aiohttp")
+    jsonl(tmp_path / "a.jsonl", [row("a", "wiki"), row("b", "code")])
+    for host in serve(partial(Quiet, directory=str(tmp_path))):
+        address = (
+            f"{host.replace('://', '://me:averysecretword@')}/a.jsonl?X-Amz-Signature=averysecretsign&X-Amz-Credential=averysecretname"
+        )
+        domain = {"files": [address], "schema": "text", "domain_key": "source", **AUTO}
+        workspace = workspace_in(tmp_path, minimal("pretrain", {"mixed": domain}))
+        assert names(workspace) == ["code", "wiki"]
+        build_all(workspace, ["pretrain"])
+    assert names(workspace, looks=False) == ["code", "wiki"]
+    written = [path.read_bytes() for path in workspace.stores.rglob("*") if path.is_file()]
+    assert any(b'"wiki"' in each for each in written)
+    assert not any(b"averysecret" in each or b"X-Amz" in each for each in written)
 
 
 def test_files_that_are_not_there_stop_where_nothing_was_found_before(tmp_path: Path) -> None:

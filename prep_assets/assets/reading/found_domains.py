@@ -79,7 +79,7 @@ def _made(workspace: Workspace, family: Family, domain: Domain, label: str) -> I
     if files is None:
         yield label, domain
         return
-    counts = sum((Counter(each) for each in files.values()), Counter[str]())
+    counts = sum((Counter(each) for each in files), Counter[str]())
     refuse_too_many(domain, counts, taken)
     for value in sorted(counts.keys() - taken):
         yield name_of(value), domain.model_copy(update={**MADE, "domain_value": value})
@@ -108,8 +108,8 @@ Counts = Mapping[str, int]
 """Value → how many rows hold it."""
 
 
-def values_of(workspace: Workspace, domain: Domain, taken: Collection[str]) -> Mapping[str, Counts] | None:
-    """The values in each file, by the file's address. Where files cannot be read, or the workspace does not look at them: those that were found
+def values_of(workspace: Workspace, domain: Domain, taken: Collection[str]) -> list[Counts] | None:
+    """The values in each file. Where files cannot be read, or the workspace does not look at them: those that were found
     last; `None` where they never were.
 
     Args:
@@ -121,7 +121,7 @@ def values_of(workspace: Workspace, domain: Domain, taken: Collection[str]) -> M
     """
     known = _known(memory := _memory(workspace, domain))
     if not workspace.looks:
-        return None if known is None else {url: counts for url, (_, counts) in known.items()}
+        return None if known is None else [counts for _, counts in known.values()]
     try:
         found = _look(workspace, domain, known or {}, taken)
     except SourceError:
@@ -130,7 +130,7 @@ def values_of(workspace: Workspace, domain: Domain, taken: Collection[str]) -> M
         found = known  # the build of a domain says what is wrong with its files
     if found != known:
         keep(memory, found)
-    return {url: counts for url, (_, counts) in found.items()}
+    return [counts for _, counts in found.values()]
 
 
 def _memory(workspace: Workspace, domain: Domain) -> Path:
@@ -139,7 +139,7 @@ def _memory(workspace: Workspace, domain: Domain) -> Path:
 
 
 def _known(memory: Path) -> dict[str, tuple[str, dict[str, int]]] | None:
-    """What was found last: address of a file → hash of its content, and its values."""
+    """What was found last: hash of a file's address, which may hold a password or a signature → hash of its content, and its values."""
     try:
         return msgspec.json.decode(memory.read_bytes(), type=dict[str, tuple[str, dict[str, int]]])
     except (FileNotFoundError, msgspec.DecodeError):
@@ -152,8 +152,8 @@ def _look(
     found = {}
     for files in (workspace.files(domain), workspace.test_files(domain)):
         for file, pin in zip(files, workspace.pins(files), strict=True):
-            sha256, counts = known.get(file.url, ("", {}))
-            found[file.url] = (pin.sha256, counts if sha256 == pin.sha256 else _count(workspace, domain, file, pin, taken))
+            sha256, counts = known.get(address := digest(file.url), ("", {}))
+            found[address] = (pin.sha256, counts if sha256 == pin.sha256 else _count(workspace, domain, file, pin, taken))
     return found
 
 
