@@ -99,6 +99,8 @@ def main() -> None:
             PREP_ASSETS_CONFIG_DIR=str(folder / "configs"),
             PREP_ASSETS_STORE_DIR=str(folder / "stores"),
             PYTHONPATH=str(ROOT),
+            PYTHONDONTWRITEBYTECODE="",  # else this package is compiled in each process, and Dagster, which pip has compiled, is not
+            PYTHONPYCACHEPREFIX=str(folder / "bytecode"),
         )
         command = [sys.executable, str(Path(__file__).resolve()), "--domains", str(asked.domains), "--run"]
         subprocess.run([*command, "rebuild_sft"], check=True, stdout=subprocess.DEVNULL)

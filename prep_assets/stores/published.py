@@ -79,6 +79,8 @@ class Place:
         return self._pointed("draft", seen)
 
     def _pointed(self, name: str, pointers: Pointers | None) -> Published | None:
+        if pointers is not None and not getattr(pointers, name):
+            return None  # a look at a thousand stores asks each of them for three names
         shelf, seen = self.shelf, ""
         while version := getattr(pointers or shelf.pointers(), name):
             pointers = None
