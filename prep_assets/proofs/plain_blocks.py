@@ -134,10 +134,8 @@ class PlainBlocks:
         counts = np.ones(len(token), np.int64)
         counts[ordinary] = np.diff(flat.offsets)
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        ids = np.empty(int(offsets[-1]), np.uint32)
-        is_control = np.zeros(len(ids), bool)
-        is_control[offsets[:-1][token >= 0]] = True
-        ids[is_control], ids[~is_control] = token[token >= 0], flat.ids
+        ids = np.repeat(token, counts)
+        ids[ids < 0] = flat.ids
         lengths = np.diff(offsets[np.searchsorted(starts, laid.base)])
         good: Bools = lengths == claims.lengths
         if not good.all():
@@ -176,8 +174,8 @@ def _laid(chats: Sequence[PlainChat], forms: Sequence[BytesForm]) -> _Laid:
         _, rows, lengths = groups.setdefault(id(form), (form, [], []))
         rows.append(number)
         lengths.append([len(text) for text in texts])
-    base = np.concatenate([[0], np.cumsum(np.fromiter(map(len, renders), np.int64, len(renders)))])
-    placed = [form.placed(np.array(rows, np.int64), np.array(lengths, np.int64), base) for form, rows, lengths in groups.values()]
+    base = np.concatenate([[0], np.cumsum(np.fromiter(map(len, renders), np.int64))])
+    placed = [form.placed(np.array(rows), np.array(lengths), base) for form, rows, lengths in groups.values()]
     items = np.concatenate([each.items for each in placed])
     stretches, weights = (np.concatenate([getattr(each, name) for each in placed]) for name in ("stretches", "weights"))
     order = np.argsort(stretches[:, 0], kind="stable")
@@ -189,15 +187,12 @@ def _bytes_agree(laid: _Laid, data: memoryview, base: Ints) -> Bools:
     if data == laid.data and np.array_equal(base, laid.base):
         return np.ones(len(base) - 1, bool)
     borders = zip(base.tolist(), base[1:].tolist(), laid.base.tolist(), laid.base[1:].tolist(), strict=False)
-    return np.array([data[low:high] == laid.data[start:end] for low, high, start, end in borders], bool)
+    return np.array([data[low:high] == laid.data[start:end] for low, high, start, end in borders])
 
 
-def _runs(mask: npt.NDArray[np.generic], first: Ints) -> tuple[Ints, Ints, npt.NDArray[np.float32]]:
+def _runs(mask: npt.NDArray[np.generic], first: Ints) -> tuple[Ints, Ints, npt.NDArray[np.generic]]:
     """Start, end and weight of each run of trained tokens of one weight; `first` is where rows begin."""
-    begins = np.ones(len(mask), bool)
-    begins[1:] = mask[1:] != mask[:-1]
-    begins[first[:-1]] = True
-    starts = np.flatnonzero(begins)
+    starts = np.union1d(first[:-1], np.flatnonzero(mask[1:] != mask[:-1]) + 1)
     ends = np.append(starts[1:], len(mask))
-    weights = mask[starts].astype(np.float32)
+    weights = mask[starts]
     return starts[weights != 0], ends[weights != 0], weights[weights != 0]

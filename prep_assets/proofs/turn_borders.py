@@ -93,10 +93,11 @@ class Borders:
         gap = chat.invented_text[low : block.start]
         start = self._begin(chat, before, block, gap, low)
         # a header that the template leaves out of the prompt here, as after a tool's result, is a header all the same
-        header = gap.rfind(self.lone_prompt, start - low) if self.lone_prompt else -1
-        start = start if header < 0 else low + header + len(self.lone_prompt)
+        prompt = self.lone_prompt
+        if prompt and (header := gap.rfind(prompt, start - low)) >= 0:
+            start = low + header + len(prompt)
         # a template without a prompt writes its headers all the same; they are no answer
-        is_header = not self.lone_prompt and block.kinds[0] == TEXT and gap[start - low :].strip()
+        is_header = not prompt and block.kinds[0] == TEXT and gap[start - low :].strip()
         return block.start if is_header else start
 
     def _begin(self, chat: Rebuilt, before: Block | None, block: Block, gap: str, low: int) -> int:
@@ -105,13 +106,12 @@ class Borders:
             shared = _shared(gap, prompt)
             if shared < min(len(gap), len(prompt)):
                 shared = self._unbroken(gap, shared)
-            if shared < len(prompt) and (tag := _OPENED.search(gap, 0, shared)) and gap[: tag.start()].strip():
+            if shared < len(prompt) and (tag := _OPENED.search(gap[:shared])) and gap[: tag.start()].strip():
                 shared = tag.start(1)  # the prompt opens another block than the answer has
             if shared or not gap or not prompt:
                 return low + shared
         prompt = self.lone_prompt
-        at = gap.rfind(prompt) if prompt else -1
-        if at >= 0:
+        if prompt and (at := gap.rfind(prompt)) >= 0:
             return low + at + len(prompt)
         if any(kind != TEXT for kind in block.kinds):
             raise CheckFailed(f"nothing in the render says where turn {block.turn} begins, so nothing is proven")
@@ -155,8 +155,8 @@ class Borders:
         gap = chat.invented_text[block.end : after.start if after else None]
         if block.role != ASSISTANT:
             blank = len(gap) - len(gap.lstrip())
-            own = max((stop for stop in self.answer_stops if gap.startswith(stop, blank)), key=len, default="")
-            return (block.end + blank, block.end + blank + len(own)) if own else None
+            own = sorted(stop for stop in self.answer_stops if gap.startswith(stop, blank))  # the longest stands last
+            return (block.end + blank, block.end + blank + len(own[-1])) if own else None
         key = gap, block.kinds[-1], after and after.role
         if key not in self._ends:
             _bound(self._ends)
@@ -187,13 +187,10 @@ class Borders:
         """Where in `gap` the control tokens stand that end the turn before it. `alone` is what follows the turn where nothing comes after it."""
         alone = gap if alone is None else alone
         shared = _shared(gap, alone)
-        if shared < min(len(gap), len(alone)):
-            for text in (gap, alone):
-                shared = next((start for start, end in self._controls(text) if start < shared < end), shared)
+        for text in (gap, alone):
+            shared = next((start for start, end in self._controls(text) if start < shared < end), shared)
         runs = self._runs(gap[:shared])
-        if is_text:
-            runs = runs[:1] if runs and not gap[: runs[0][0][0]].strip() else []
-        if not runs:
+        if not runs or (is_text and gap[: runs[0][0][0]].strip()):
             return self._instead(gap[shared:], alone[shared:], shared)
         run = runs[0] if is_text else runs[-1][-1:]  # brackets of a tool call may stand right before
         return run[0][0], run[-1][1]
@@ -239,11 +236,13 @@ def _after(chat: Rebuilt, block: Block | None, turns: int, *, prompted: bool) ->
     if block is None:
         return chat.beginning(turns, prompted=prompted) if turns else None
     text = chat.beginning(turns, prompted=prompted)
+    if text is None:
+        return None
     last = chat.invented[block.places[-1]]
     word = chat.invented_text[last.start : last.end]
-    ends = [found.end() for found in re.finditer(re.escape(word), text or "")]
+    ends = [found.end() for found in re.finditer(re.escape(word), text)]
     ordinal = _ordinal(chat.invented, last)
-    return text[ends[ordinal] :] if text is not None and ordinal < len(ends) else None
+    return text[ends[ordinal] :] if ordinal < len(ends) else None
 
 
 def _ordinal(places: Sequence[Place], last: Place) -> int:

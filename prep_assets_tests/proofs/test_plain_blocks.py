@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prep_assets.proofs import plain_blocks as module
 from prep_assets.proofs import plain_forms
 from prep_assets.proofs.identity import Conversation, IdentityProof, prove_identity
 from prep_assets.proofs.mask import MaskProof, Row, prove_masks
@@ -122,3 +126,139 @@ def test_whatever_is_proven_by_the_block_is_proven_alone(name: str) -> None:
             assert not is_proven or (prove_masks([each], bound.vocabulary).passed and prove_identity([alone], bound.vocabulary).passed)
 
     check()
+
+
+# -- part by part -----------------------------------------------------------------------------------------------------------------------
+
+
+ASKED, TALK = TALKS[0].roles, TALKS[1].roles
+
+
+@pytest.fixture(scope="module")
+def bound() -> Bound:
+    return bind(SHIPPED, "chatml")
+
+
+@pytest.fixture
+def blocks(bound: Bound) -> PlainBlocks:
+    masks = MaskProof(bound.vocabulary)
+    masks.table._asked = bound.vocabulary.size
+    derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
+    return PlainBlocks(derivation, masks, IdentityProof(bound.vocabulary), ["</think>"])
+
+
+def claims(bound: Bound, chats: Sequence[PlainChat]) -> Claims:
+    kept, rows, _ = rows_of(bound, chats, MaskOptions())
+    ids, mask = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "mask"))
+    return Claims(kept, np.array([len(row.ids) for row in rows], np.int64), ids, mask)
+
+
+def laid_of(blocks: PlainBlocks, chats: Sequence[PlainChat | None]) -> Any:
+    return module._laid([chat for chat in chats if chat], [form for form in blocks._known(chats) if form])
+
+
+def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
+    """Proving the bytes of all ids takes longer than they do."""
+    right = claims(bound, TALKS)
+    derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
+    proofs = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
+    assert PlainBlocks(derivation, *proofs, []).prove(right).tolist() == [False] * 3
+
+
+def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    takes: Any = SimpleNamespace(takes=lambda texts: "So?" in texts)
+    monkeypatch.setattr(blocks, "_form", {ASKED: takes, TALK: takes}.get)
+    assert blocks._known([TALKS[0], TALKS[1], None, PlainChat((USER,), ("So?",))]) == [None, takes, None, None]
+
+
+def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(blocks._derivation, "form", asked.append)
+    assert (blocks._form(ASKED), blocks._form(ASKED), asked) == (None, None, [ASKED])
+
+
+def test_suspects_among_many(blocks: PlainBlocks) -> None:
+    plain, half = PlainChat(ASKED, ("a", "b")), PlainChat(ASKED, ("a", "b\ud800"))
+    closes, typed = PlainChat(ASKED, ("a</think>", "b")), PlainChat(ASKED, ("a", "<|im_end|>"))
+    apart = PlainChat(ASKED, ("a</thi", "nk>"))
+    assert blocks._suspects([plain, None, plain, half, plain, closes, None, apart, typed, plain]) == {3, 5, 8}
+
+
+def test_ids_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
+    """A token that differs, and nothing else, takes its own row out: the first of a row, one in it, the last."""
+    right = claims(bound, TALKS)
+    laid, first = laid_of(blocks, right.chats), [0, *np.cumsum(right.lengths).tolist()]
+    assert blocks._ids_agree(laid, right).tolist() == [True] * 3
+    for row in range(3):
+        for at in (first[row], first[row] + 2, first[row + 1] - 1):
+            ids = right.ids.copy()
+            ids[at] += 1
+            assert blocks._ids_agree(laid, replace(right, ids=ids)).tolist() == [number != row for number in range(3)]
+    shorter = replace(right, lengths=right.lengths - [0, 1, 0], ids=np.delete(right.ids, first[2] - 1))
+    assert blocks._ids_agree(laid, shorter).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("name", "first"), [("chatml", {False}), ("plain", {True, False})])
+def test_texts_at_the_very_beginning_are_encoded_as_such(name: str, first: set[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    other = bind(SHIPPED, name)
+    begins: list[bool] = []
+
+    def encode(texts: Any, told: Any) -> Any:
+        begins.extend(told.tolist())
+        return reference.encode(texts, told)
+
+    identities = IdentityProof(other.vocabulary)
+    reference = identities.reference
+    monkeypatch.setattr(identities, "reference", SimpleNamespace(encode=encode))
+    derivation = PlainDerivation(MaskOptions(), other.template, typed_controls=False)
+    found = PlainBlocks(derivation, MaskProof(other.vocabulary), identities, [])
+    right = claims(other, [TALKS[0], TALKS[0]])
+    assert found._ids_agree(laid_of(found, right.chats), right).all()
+    assert set(begins) == first
+    assert name == "chatml" or begins == [True, False, True, False]
+
+
+def test_masks_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
+    """By the bytes of a row, and by its trained runs; one that trains nothing stands last."""
+    right = claims(bound, [TALKS[0], TALKS[0]])
+    silent = PlainChat((USER,), ("Hi",))
+    ids = bound.vocabulary.backend.encode("<|im_start|>user\nHi<|im_end|>\n", add_special_tokens=False).ids
+    three = Claims(
+        [*right.chats, silent], np.append(right.lengths, len(ids)), np.append(right.ids, ids), np.append(right.mask, np.zeros(len(ids)))
+    )
+    laid = laid_of(blocks, three.chats)
+    assert blocks._masks_agree(laid, three).tolist() == [True] * 3
+    other, mask = three.ids.copy(), three.mask.copy()
+    other[int(right.lengths[0])] = bound.vocabulary.control["<|im_end|>"]
+    mask[0] = 0.5
+    assert blocks._masks_agree(laid, replace(three, ids=other)).tolist() == [True, False, True]
+    assert blocks._masks_agree(laid, replace(three, mask=mask)).tolist() == [False, True, True]
+
+
+def test_stretches_of_many_rows_are_in_order(blocks: PlainBlocks) -> None:
+    """Forms of several roles are placed one after the other."""
+    chats = [TALKS[number % 2] for number in range(60)]
+    laid = laid_of(blocks, chats)
+    assert laid.stretches[:, 0].tolist() == [row for row in range(60) for _ in range(1 + row % 2)]
+    alone = [laid_of(blocks, [chat]) for chat in TALKS[:2]]
+    assert laid.stretches[:, 1:].tolist() == [place for row in range(60) for place in alone[row % 2].stretches[:, 1:].tolist()]
+    assert laid.data == b"".join(alone[row % 2].data for row in range(60))
+
+
+def test_bytes_of_each_row() -> None:
+    laid: Any = SimpleNamespace(data=b"abcd", base=np.array([0, 2, 4]))
+    for data, base, wanted in (
+        (b"abcd", [0, 2, 4], [True, True]),
+        (b"abxd", [0, 2, 4], [True, False]),
+        (b"abcd", [0, 1, 4], [False, False]),
+        (b"abcde", [0, 2, 5], [True, False]),
+    ):
+        found = module._bytes_agree(laid, memoryview(data), np.array(base))
+        assert (found.tolist(), found.dtype) == (wanted, np.bool_)
+
+
+def test_runs_end_with_their_row() -> None:
+    starts, ends, weights = module._runs(np.array([0, 1, 1, 1, 0.5, 0.5, 0], np.float32), np.array([0, 3, 5, 7]))
+    assert (starts.tolist(), ends.tolist(), weights.tolist()) == ([1, 3, 4, 5], [3, 4, 5, 6], [1, 1, 0.5, 0.5])
+    starts, ends, _ = module._runs(np.array([1, 1, 1, 1], np.uint8), np.array([0, 2, 4]))
+    assert (starts.tolist(), ends.tolist()) == ([0, 2], [2, 4])

@@ -17,6 +17,10 @@ from prep_assets_tests.proofs.conversations import PLAIN, chat, marked, result, 
 from prep_assets_tests.proofs.trained_conversations import NO_PROMPT, NO_STOP, NOTHINK, TRAINED
 
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"), says("See you."))
+REFUSES = "{{- raise_exception('no') -}}"
+ONLY_PROMPTED = "{%- if not add_generation_prompt -%}" + REFUSES + "{%- endif -%}{{- '<|s|>' + messages[0].content + '<|s|>' -}}"
+    "{%- if not add_generation_prompt -%}{{- raise_exception('no') -}}{%- endif -%}{{- '<|s|>' + messages[0].content + '<|s|>' -}}"
+)
 HARMONY = """
 {%- for m in messages -%}
   {{- '<|s|>' + m.role + '|' + m.content + ('<|end|>' if m.role == 'assistant' and loop.last else '<|e|>') -}}
@@ -65,7 +69,13 @@ def test_a_turn_amid_another_proves_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("source", "prompt"),
-    [(PLAIN, "<|s|>assistant\n"), (NOTHINK, "<|s|>assistant\n<think>"), (NO_PROMPT, ""), ("{{- raise_exception('no') -}}", "")],
+    [
+        (PLAIN, "<|s|>assistant\n"),
+        (ONLY_PROMPTED, "<|s|>Well?<|s|>"),
+        (NOTHINK, "<|s|>assistant\n<think>"),
+        (NO_PROMPT, ""),
+        ("{{- raise_exception('no') -}}", ""),
+    ],
 )
 def test_what_stands_before_an_answer_to_a_lone_question(source: str, prompt: str) -> None:
     assert Borders(Rebuilder(template(source))).lone_prompt == prompt
@@ -73,7 +83,7 @@ def test_what_stands_before_an_answer_to_a_lone_question(source: str, prompt: st
 
 @pytest.mark.parametrize(
     ("source", "stops"),
-    [(PLAIN, {"<|e|>"}), (HARMONY, {"<|e|>", "<|end|>"}), (NO_STOP, set()), ("{{- raise_exception('no') -}}", set())],
+    [(PLAIN, {"<|e|>"}), (HARMONY, {"<|e|>", "<|end|>"}), (NO_STOP, set()), (REFUSES, set())],
 )
 def test_what_ends_answers(source: str, stops: set[str]) -> None:
     borders = Borders(Rebuilder(template(source)))
@@ -171,6 +181,7 @@ ASKED = "<|s|>assistant\n"
         (f"<|e|>\n{ASKED}<think>", f"<|e|>\n{ASKED}", ASKED, ("thinking",), "<think>"),
         (f"<|e|>\n{ASKED}yes", f"<|e|>\n{ASKED}no", ASKED, ("text",), "yes"),
         (f"<|e|>\n{ASKED}<think>", f"<|e|>\n{ASKED}<think>\n\n</think>", ASKED, ("thinking",), "<think>"),
+        ("<|e|>\nsays:\n<think>", "<|e|>\nsays:\n<think>\n\n</think>", "", ("thinking",), "<think>"),
         (f"<|e|>\n{ASKED}<think>\n", f"<|e|>\n{ASKED}<think>\n\n</think>", ASKED, ("thinking",), "<think>\n"),
         ("\n<think>", "\n<think>x", "", ("thinking",), ""),  # nothing before the tag
         (f"{ASKED}<think>a\n<call>", f"{ASKED}<think>b", ASKED, ("call",), "<think>a\n<call>"),
@@ -239,6 +250,7 @@ def test_a_header_that_the_prompt_leaves_out(
         ("<|e|><|s|>user", "<|e|><|end|>", True, (0, 5)),
         ("<|e|><|end|>", None, True, (0, 12)),
         ("<|e|> <|end|>", None, True, (0, 5)),
+        ("<|e|> <|end|> x", None, True, (0, 5)),
         ("</c><|s|><|e|>", None, False, (9, 14)),
         ("<|s|> <|e|><|end|>", None, False, (11, 18)),
         # other control tokens where another turn follows
