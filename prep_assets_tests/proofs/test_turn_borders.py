@@ -19,8 +19,6 @@ from prep_assets_tests.proofs.trained_conversations import NO_PROMPT, NO_STOP, N
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"), says("See you."))
 REFUSES = "{{- raise_exception('no') -}}"
 ONLY_PROMPTED = "{%- if not add_generation_prompt -%}" + REFUSES + "{%- endif -%}{{- '<|s|>' + messages[0].content + '<|s|>' -}}"
-    "{%- if not add_generation_prompt -%}{{- raise_exception('no') -}}{%- endif -%}{{- '<|s|>' + messages[0].content + '<|s|>' -}}"
-)
 HARMONY = """
 {%- for m in messages -%}
   {{- '<|s|>' + m.role + '|' + m.content + ('<|end|>' if m.role == 'assistant' and loop.last else '<|e|>') -}}
