@@ -65,12 +65,13 @@ def room(nodeid: str) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Garbage collections, in this process, pass over what eleven thousand collected tests take: it stays to the end."""
+    """Searches for garbage pass over what eleven thousand collected tests take, which stays to the end, and builds do not thaw it."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.freeze = gc.unfreeze = lambda: None
         gc.enable()
 
 

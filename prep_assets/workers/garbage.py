@@ -16,26 +16,21 @@ from functools import cache
 BETWEEN = 50_000
 LARGE = 4 << 20
 """Bytes from which on freed memory goes back to the system at once."""
-FROZEN_AT_START = 10_000
-"""A program that froze its own has more frozen objects; Python 3.12 starts with some hundred, others with none."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LOCK = threading.Lock()
 _inside = 0
 _before = (0, 0, 0)
-_frozen_here = False
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Search for garbage less often. Uses may stand inside each other, or run in several threads: the last one to end restores what was."""
-    global _inside, _before, _frozen_here
+    global _inside, _before
     _give_large_pieces_back()
     with _LOCK:
         if not _inside:
             _before = gc.get_threshold()
-            _frozen_here = gc.get_freeze_count() < FROZEN_AT_START
-            if _frozen_here:
-                gc.freeze()
+            gc.freeze()
             gc.set_threshold(BETWEEN, *_before[1:])
         _inside += 1
     try:
@@ -45,8 +40,7 @@ def rare_collections() -> Iterator[None]:
             _inside -= 1
             if not _inside:
                 gc.set_threshold(*_before)
-                if _frozen_here:
-                    gc.unfreeze()
+                gc.unfreeze()
 
 
 @cache

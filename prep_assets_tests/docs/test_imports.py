@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,10 @@ def imports_of(path: Path, base: Path) -> Iterator[Import]:
         yield from (Import(name, module, id(node) in at_top) for module in modules)
 
 
-IMPORTS = [found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path, PACKAGE)]
+@cache
+def imports() -> list[Import]:
+    """All of the package."""
+    return [found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path, PACKAGE)]
 
 
 def allowed(found: Import) -> bool:
@@ -88,19 +92,19 @@ def test_every_room_is_drawn() -> None:
 
 
 def test_rooms_use_only_what_is_drawn_above_them() -> None:
-    assert [f"{found.file} imports {found.module}" for found in IMPORTS if not allowed(found)] == []
+    assert [f"{found.file} imports {found.module}" for found in imports() if not allowed(found)] == []
 
 
 def test_only_defs_use_dagster() -> None:
-    assert [found for found in IMPORTS if found.package == "dagster" and found.here not in ("defs", "definitions")] == []
+    assert [found for found in imports() if found.package == "dagster" and found.here not in ("defs", "definitions")] == []
 
 
 def test_only_training_uses_torch() -> None:
-    assert [found for found in IMPORTS if found.package == "torch" and found.here != "training"] == []
+    assert [found for found in imports() if found.package == "torch" and found.here != "training"] == []
 
 
 def test_heavy_packages_are_imported_where_they_are_used() -> None:
-    assert [found for found in IMPORTS if found.package in HEAVY and found.top and found.here != "training"] == []
+    assert [found for found in imports() if found.package in HEAVY and found.top and found.here != "training"] == []
 
 
 FACTS = {"templates.form", "templates.environment", "tokenization.vocabulary", "tokenization.engines", "tokenization.flat"}
@@ -114,7 +118,7 @@ def shares_code(found: Import) -> bool:
 
 
 def test_proofs_share_no_code_with_what_they_prove() -> None:
-    assert [f"{found.file} imports {found.module}" for found in IMPORTS if shares_code(found)] == []
+    assert [f"{found.file} imports {found.module}" for found in imports() if shares_code(found)] == []
 
 
 def test_a_proof_that_uses_the_renderer_is_found(tmp_path: Path) -> None:
@@ -137,7 +141,7 @@ def reads_as_written(found: Import) -> bool:
 
 
 def test_exports_are_read_back_by_other_code() -> None:
-    assert [f"{found.file} imports {found.module}" for found in IMPORTS if reads_as_written(found)] == []
+    assert [f"{found.file} imports {found.module}" for found in imports() if reads_as_written(found)] == []
     assert {path.parent.name for path in PACKAGE.glob("exports/*/write.py")} == {
         path.parent.name for path in PACKAGE.glob("exports/*/read.py")
     }
