@@ -22,7 +22,7 @@ from prep_assets.stores.version_folders import staging
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work
 from prep_assets.workers.staging import carried_out, key_of
 
-FEWEST = 4
+FEWEST = 8
 """What has no more than so many times the text between two cuts is done sooner than workers start."""
 _UNCUT = 1 << 62
 QUARANTINE, _STREAMS = "quarantine.jsonl", "streams"
