@@ -3,7 +3,8 @@
     Record ──schema──▶ Sample | Pair | Prompt | Group ──template──▶ Rendered ──tokenizer──▶ Encoded (arrays, in batches)
 
 All text data has one canonical form: a list of `Turn`s, each a list of `Region`s. It is the *semantic data array* of Cerebras Model Zoo,
-typed. Every class here is frozen and slotted; none knows of files, tokenizers or Dagster.
+typed. Every class here is frozen and slotted; none knows of files, tokenizers or Dagster. Those that every row needs are msgspec's structs, which are made
+several times as fast as data classes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 TEXT = "text"
 THINKING = "thinking"
@@ -26,8 +29,7 @@ PROMPT = "prompt"
 COMPLETION = "completion"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One raw row of a source file.
 
     Attributes:
@@ -124,8 +126,7 @@ class Sample:
     tokenized: Tokenized | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlainChat:
+class PlainChat(Struct, frozen=True):
     """A sample whose turns are one text each, with nothing beside: the form of most rows, in two columns.
 
     Attributes:
@@ -158,8 +159,7 @@ class Pair:
     margin: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlainPair:
+class PlainPair(Struct, frozen=True):
     """A pair of which each turn is one text, with nothing beside: a prompt in columns, and two answers of one turn each."""
 
     prompt: PlainChat

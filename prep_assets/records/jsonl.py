@@ -153,9 +153,11 @@ def _twice(lines: Sequence[bytes], rows: Sequence[Mapping[str, Any]], raw: npt.N
     ends = _key_ends(raw, colons)
     if len(ends) == least:
         return {}
-    keys = np.fromiter(map(_keys, rows), np.int64, len(rows))
-    found = {}
-    for position in np.flatnonzero(_by_line(ends, after) != keys).tolist():
+    in_line, found = _by_line(ends, after), {}
+    open_ = np.flatnonzero(in_line != np.fromiter((_least_keys([row]) for row in rows), np.int64, len(rows)))
+    for position in open_.tolist():
+        if in_line[position] == _keys(rows[position]):
+            continue
         try:
             json.loads(lines[position], object_pairs_hook=once)
         except KeyTwice as error:

@@ -95,8 +95,7 @@ _PACKED = msgspec.msgpack.Encoder(order="sorted")
 Given = Example | PlainChat | PlainPair
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """An example on its way, with the record it came from; `given` is the example, or a plain chat or pair in columns."""
 
     file: SourceFile

@@ -146,7 +146,7 @@ class Conversations:
                 item.refuse(self.quarantine, refusal)
             else:
                 for sample, rendered in renders:
-                    examples.add(replace(item, given=sample), rendered)
+                    examples.add(Item(item.file, item.record, sample), rendered)
         examples.groups = [([places[number] for number in numbers], cut) for numbers, cut in groups]
         return examples
 
@@ -173,6 +173,8 @@ class Conversations:
         for position, fault in encoded.refused:
             if faults.setdefault(id(at[position].record), fault) is fault:
                 at[position].refuse(self.quarantine, fault)
+        if not self.expand:  # one example a record
+            return list(map(int, encoded.kept))
         return [position for position, item in enumerate(at) if id(item.record) not in faults]
 
     def _sample(self, item: Item) -> Sample:
