@@ -58,7 +58,7 @@ def verify(workspace: Workspace, *assets: str, partition: str | None = None) -> 
 
     found: dict[str, dict[str, Verdict]] = {}
     for asset, each in stores_of(workspace, assets, partition):
-        step = Step(asset, each, "current", "", asked=True)
+        step = Step(asset, each, "current", "", requested=True)
         found[step.label] = {event.check: event.verdict for event in check(workspace, step) if isinstance(event, Checked)}
     return found
 

@@ -44,7 +44,7 @@ _WATCH: list[tuple[int, threading.Thread]] = []
 
 
 @contextmanager
-def limited(said: Callable[[str, TracebackType | None], PrepAssetsError]) -> Iterator[None]:
+def limited(error_for: Callable[[str, TracebackType | None], PrepAssetsError]) -> Iterator[None]:
     """Run somebody else's code.
 
     Args:
@@ -60,9 +60,9 @@ def limited(said: Callable[[str, TracebackType | None], PrepAssetsError]) -> Ite
     try:
         yield
     except OverLimit as over:
-        raise said(call.ended_for, over.__traceback__) from None
+        raise error_for(call.ended_for, over.__traceback__) from None
     except MemoryError as error:
-        raise said("needs more memory than there is", error.__traceback__) from None
+        raise error_for("needs more memory than there is", error.__traceback__) from None
     finally:
         with _LOCK:
             del _CALLS[thread]

@@ -81,9 +81,9 @@ def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
         counts[reason] += 1
         first.setdefault(reason, each)
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
-    said = f"all {read:,} records were refused ({reasons})."
+    message = f"all {read:,} records were refused ({reasons})."
     if not counts:
-        return said
+        return message
     example = first[(most := counts.most_common(1)[0][0])]
     which = f"The first one of {most}" if len(counts) > 1 else "The first one"
-    return f"{said} {which}, {example.id}: {example.detail}"
+    return f"{message} {which}, {example.id}: {example.detail}"

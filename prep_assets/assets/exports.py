@@ -71,8 +71,8 @@ class Exporting:
         if {"pad_id", "vocab_size"} & set(known):
             family = workspace.family(FAMILIES[self.source.family])
             vocabulary = workspace.vocabulary(family)
-            said = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary_size(family, vocabulary)}
-            defaults |= {name: value for name, value in said.items() if name in known and found.means(name, self.kind, self.options)}
+            suggested = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary_size(family, vocabulary)}
+            defaults |= {name: value for name, value in suggested.items() if name in known and found.means(name, self.kind, self.options)}
         return {**defaults, **self.options}
 
 

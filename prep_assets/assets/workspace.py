@@ -266,9 +266,9 @@ class Workspace:
         Raises:
             ConfigError: the files of a processor that it names do not say it.
         """
-        asked = getattr(family, "image_tokens", None)
-        if not isinstance(asked, FromProcessor):
-            return asked
+        rule = getattr(family, "image_tokens", None)
+        if not isinstance(rule, FromProcessor):
+            return rule
         from prep_assets.tokenization.load import folder_of
         from prep_assets.tokenization.processor_files import rule_beside
 

@@ -103,9 +103,9 @@ def preprocess(
         progress(job.sources.bytes, job.sources.bytes)
         run.require_result(work / QUARANTINE)
         writer.close()
-        told = {"masking": masking, "deduplicate": method, "layout": layout, "pipeline": json.loads(pipeline.model_dump_json())}
+        options = {"masking": masking, "deduplicate": method, "layout": layout, "pipeline": json.loads(pipeline.model_dump_json())}
         template = None if vocabulary.chat_template is None else hashlib.sha256(vocabulary.chat_template.encode()).hexdigest()
-        _write_about(work, {**told, "tokenizer": vocabulary.hash, "template": template}, run, job.sources.files)
+        _write_about(work, {**options, "tokenizer": vocabulary.hash, "template": template}, run, job.sources.files)
     return Outcome(output, run.counts, writer.totals, dict(sorted(account.counts.items())))
 
 
@@ -124,12 +124,12 @@ def _check_ids_fit(task: Task, vocabulary: Vocabulary) -> None:
             )
 
 
-def _write_about(work: Path, told: Mapping[str, Any], run: Run, files: Sequence[SourceFile]) -> None:
+def _write_about(work: Path, options: Mapping[str, Any], run: Run, files: Sequence[SourceFile]) -> None:
     """The sidecar files. They hold no time and no path, so that equal runs are equal to the byte."""
     totals, output = run.writer.totals, run.task.pipeline.output
     about = {
         "storage_format": output.storage_format,
-        **told,
+        **options,
         "inputs": [{"name": file.name, "bytes": file.size} for file in files],
         "counts": asdict(run.counts),
         "fields_passed_over": dict(sorted(run.account.counts.items())),

@@ -94,7 +94,7 @@ def put_option(options: dict[str, Any], word: str) -> None:
 
 def _show_plan(steps: list[Step], *, as_json: bool) -> None:
     if as_json:
-        found = [{"asset": s.asset.name, "partition": s.partition, "state": s.state, "why": s.why, "asked": s.asked} for s in steps]
+        found = [{"asset": s.asset.name, "partition": s.partition, "state": s.state, "why": s.why, "asked": s.requested} for s in steps]
         typer.echo(json.dumps(found, indent=1))
         return
     wanted = [step for step in steps if step.why]

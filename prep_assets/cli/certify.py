@@ -54,7 +54,7 @@ def certify(
         shown = table("", "", title=f"{template} with {tokenizer}")
         for field, value in certificate.as_dict().items():
             if field not in ("findings", "chats"):
-                shown.add_row(field.replace("_", " "), _said(value))
+                shown.add_row(field.replace("_", " "), _shown(value))
         for chat, outcome in certificate.chats.items():
             shown.add_row(chat, outcome)
         console.print(shown)
@@ -66,7 +66,7 @@ def certify(
         raise typer.Exit(1)
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

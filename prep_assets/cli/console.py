@@ -144,7 +144,7 @@ class Live:
             case Accepted(step, _, verdicts):
                 if step.why:
                     self._line("✓", f"{step.label}: {self._accepted(event)}, {counted(len(verdicts), 'check')} hold", "green")
-                elif step.asked:
+                elif step.requested:
                     self._line("✓", f"{step.label} is up to date: nothing to do", "green")
             case Refused(step):
                 self._line("✗", f"{step.label} is not published", "bold red")

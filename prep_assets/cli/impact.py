@@ -120,7 +120,7 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
     shown = table("store", "would be", "because")
     for each in effects:
         if each.outcome not in ("same", "absent"):
-            shown.add_row(each.label, Text(_said(each), STYLES[each.outcome]), visible(each.why))
+            shown.add_row(each.label, Text(_outcome(each), STYLES[each.outcome]), visible(each.why))
     if shown.row_count:
         console.print(shown)
     same, absent = (sum(each.outcome == outcome for each in effects) for outcome in ("same", "absent"))
@@ -129,8 +129,8 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
         - {each.partition for each in effects if each.outcome != "same"}
         - {""}
     )
-    said = f"{counted(len(stale), 'store')} would be built again, {same:,} stay" + (f", {absent:,} have no store yet" if absent else "")
-    console.print(f"{said}; domains left alone: {', '.join(sorted(left)) or 'none'}", soft_wrap=True)
+    summary = f"{counted(len(stale), 'store')} would be built again, {same:,} stay" + (f", {absent:,} have no store yet" if absent else "")
+    console.print(f"{summary}; domains left alone: {', '.join(sorted(left)) or 'none'}", soft_wrap=True)
     console.print("nothing was written", style="dim")
 
 
@@ -138,7 +138,7 @@ def _title(effect: Effect) -> str:
     return effect.label + (f", tried on the first {effect.sample:,} rows of each domain" if effect.sample else "")
 
 
-def _said(effect: Effect) -> str:
+def _outcome(effect: Effect) -> str:
     return {
         "changed": "built again, with other content",
         "equal": "built again, with the same content",

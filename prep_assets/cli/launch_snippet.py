@@ -129,8 +129,8 @@ def path(
     if standing.failed and not even_if_failed:
         reasons = "\n".join(f"  {name}: {result.summary}" for name, result in standing.failed.items())
         raise StoreError(f"{place.label} fails its checks. Build it again, or add --even-if-failed\n{reasons}")
-    for said in (standing.why, *(f"it has options of one run: {key}" for key in (*standing.overrides, *standing.inherited))):
-        if said:
-            err().print(f"{place.label}: {said}", style="yellow", soft_wrap=True)
+    for note in (standing.why, *(f"it has options of one run: {key}" for key in (*standing.overrides, *standing.inherited))):
+        if note:
+            err().print(f"{place.label}: {note}", style="yellow", soft_wrap=True)
     # a file system without links has a pointer file there
     typer.echo(place.directory / "current" if (place.directory / "current").is_dir() else published.directory)

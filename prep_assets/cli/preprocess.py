@@ -93,8 +93,8 @@ def preprocess(
 def _log(begun: float, counts: Counts) -> None:
     """What one line of --log-interval says."""
     pace = counts.read / max(1e-9, perf_counter() - begun)
-    said = f"{counts.read:,} records read, {counts.kept:,} kept, {counts.tokens:,} tokens, {pace:,.0f} records/s"
-    err().print(said, soft_wrap=True, highlight=False)
+    line = f"{counts.read:,} records read, {counts.kept:,} kept, {counts.tokens:,} tokens, {pace:,.0f} records/s"
+    err().print(line, soft_wrap=True, highlight=False)
 
 
 def _default_tokenizer() -> Path:

@@ -107,5 +107,5 @@ def _places(workspace: Workspace, name: str | None, partition: str | None) -> li
     if name is None and partition is not None:
         raise ConfigError(f"--partition {partition} of which asset? prep-assets prune ASSET --partition {partition}")
     names = [name] if name else [asset.name for asset in configured(workspace)]
-    asked = [asset_and_partitions(workspace, each, partition) for each in names]
-    return [workspace.place(asset.name, each) for asset, partitions in asked for each in partitions]
+    selected = [asset_and_partitions(workspace, each, partition) for each in names]
+    return [workspace.place(asset.name, each) for asset, partitions in selected for each in partitions]

@@ -106,23 +106,23 @@ def describe(
 
     workspace = Workspace.open()
     found, each = one_partition(workspace, asset, partition)
-    said, _ = describe(workspace, found.name, each)
+    description, _ = describe(workspace, found.name, each)
     match form:
         case Form.json:
-            text = json.dumps(asdict(said), indent=1, ensure_ascii=False)
+            text = json.dumps(asdict(description), indent=1, ensure_ascii=False)
         case Form.card:
             from prep_assets.neighbours.card import card
 
-            text = card(said)
+            text = card(description)
         case Form.croissant:
             from prep_assets.neighbours.croissant import croissant
 
-            text = json.dumps(croissant(said), indent=1, ensure_ascii=False)
+            text = json.dumps(croissant(description), indent=1, ensure_ascii=False)
         case Form.openlineage:
             from prep_assets.neighbours.openlineage import event_json
 
             try:
-                text = event_json(said)
+                text = event_json(description)
             except ImportError as error:
                 raise ConfigError("--as openlineage needs a package: pip install 'prep-assets[openlineage]'") from error
     typer.echo(text.removesuffix("\n"))

@@ -55,7 +55,7 @@ def report(
         if partition is not None:
             raise typer.BadParameter("say of which asset: prep-assets report ASSET --partition P", param_hint="--partition")
         folder = out or PAGES
-        write_site(workspace, built(workspace), folder, rows=rows, written=_said)
+        write_site(workspace, built(workspace), folder, rows=rows, written=_print_place)
         typer.echo(near(folder.absolute() / INDEX))
         return
     stores, missing = (_candidates if candidate else stores_of)(workspace, asset, partition)
@@ -65,7 +65,7 @@ def report(
         write_page(path, page(workspace, stores, rows=rows, candidate=candidate))
     for name in missing:
         err().print(f"not built, and not on the page: {name}", style="yellow", soft_wrap=True)
-    _said(path)
+    _print_place(path)
     typer.echo(near(path.absolute()))
 
 
@@ -78,7 +78,7 @@ def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tupl
     return stores, []
 
 
-def _said(path: Path) -> None:
+def _print_place(path: Path) -> None:
     err().print(f"✓ {path} ({size(path.stat().st_size)})", style="dim", soft_wrap=True)
 
 
@@ -105,7 +105,7 @@ def view(
         serving.server_close()
 
 
-def _trace(workspace: Workspace, asset: str, partition: str, asked: Mapping[str, str]) -> str:
+def _trace(workspace: Workspace, asset: str, partition: str, query: Mapping[str, str]) -> str:
     """What `prep-assets trace` prints, as text."""
     import io
 
@@ -114,10 +114,10 @@ def _trace(workspace: Workspace, asset: str, partition: str, asked: Mapping[str,
     from prep_assets.cli.trace import show_trace
     from prep_assets.lineage.trace import trace
 
-    numbers = {key: asked.get(key, "0" if key == "row" else "") for key in ("row", "token")}
+    numbers = {key: query.get(key, "0" if key == "row" else "") for key in ("row", "token")}
     if any(value and not value.isdecimal() for value in numbers.values()):
         raise ConfigError(f"a row and a token are numbers, counted from 0: {numbers}")
-    found = trace(workspace, asset, int(numbers["row"]), partition=partition or None, stream=asked.get("stream") or None)
+    found = trace(workspace, asset, int(numbers["row"]), partition=partition or None, stream=query.get("stream") or None)
     console = Console(file=io.StringIO(), record=True, width=COLUMNS)
     show_trace(console, found, int(numbers["token"]) if numbers["token"] else None)
     return console.export_text()

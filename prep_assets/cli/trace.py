@@ -181,8 +181,8 @@ def _show_source(console: Console, traced: Traced) -> None:
 
 def _show_stores(console: Console, trace: Trace, traced: Traced | None = None) -> None:
     for label, hashes in (trace.hashes if traced is None else trace.hashes_of(traced)).items():
-        said = ", ".join(f"{name} {_short(value)}" for name, value in hashes.items())
-        console.print(f"{label}: {said}", style="dim", soft_wrap=True)
+        text = ", ".join(f"{name} {_short(value)}" for name, value in hashes.items())
+        console.print(f"{label}: {text}", style="dim", soft_wrap=True)
 
 
 def _short(value: Any) -> str:

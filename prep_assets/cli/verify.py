@@ -68,8 +68,8 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
     if name is None and partition is not None:
         raise StoreError(f"--partition {partition} of which asset? prep-assets verify ASSET --partition {partition}")
     names = [name] if name else [asset.name for asset in configured(workspace)]
-    asked = [asset_and_partitions(workspace, each, partition) for each in names]
-    every = [(asset.name, each) for asset, partitions in asked for each in partitions]
+    selected = [asset_and_partitions(workspace, each, partition) for each in names]
+    every = [(asset.name, each) for asset, partitions in selected for each in partitions]
     found = [(asset, each) for asset, each in every if workspace.place(asset, each).exists]
     missing = [workspace.place(*each).label for each in every if each not in found]
     if not found:
@@ -95,7 +95,7 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
         workspace = replace(workspace, pool=pool)
         task = progress.add_task("verify", total=sum(len(asset_named(asset, workspace).checks) for asset, _ in stores))
         for asset, partition in stores:
-            for event in check_store(workspace, Step(asset_named(asset, workspace), partition, "current", "", asked=True)):
+            for event in check_store(workspace, Step(asset_named(asset, workspace), partition, "current", "", requested=True)):
                 if isinstance(event, Checked):
                     progress.update(task, description=f"{event.step.label} {event.check}", advance=1)
                     outcomes.append(Outcome(asset, partition, event.check, event.verdict))

@@ -137,11 +137,11 @@ def _fault(model: type[BaseModel], fault: Any) -> str:
     if fault["type"] == "tuple_type":
         example = f": [{fault['input']}]" if isinstance(fault["input"], str) else ""
         return f"{path}: needs a list{example} (found {fault['input']!r:.80})"
-    said: str = fault["msg"].removeprefix("Value error, ")
+    message: str = fault["msg"].removeprefix("Value error, ")
     if not path:  # about the family as a whole: each line begins with the path of its option
-        return said
-    said = f"List{said.removeprefix('Tuple')}" if said.startswith("Tuple") else said
-    return f"{path}: {said} (found {fault['input']!r:.80})"
+        return message
+    message = f"List{message.removeprefix('Tuple')}" if message.startswith("Tuple") else message
+    return f"{path}: {message} (found {fault['input']!r:.80})"
 
 
 def _allowed(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:

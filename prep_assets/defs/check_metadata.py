@@ -34,14 +34,14 @@ def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partiti
 
 
 def _worst_row(workspace: Workspace, asset: Asset, worst: Worst) -> dict[str, Any]:
-    said = dg.MetadataValue.text(f"{worst.where}: {worst.note}")
+    text = dg.MetadataValue.text(f"{worst.where}: {worst.note}")
     derivations = _derivations(worst)
     if not worst.ids:
-        return {"worst_row": said, **derivations}
+        return {"worst_row": text, **derivations}
     try:
         vocabulary = workspace.vocabulary(workspace.family(FAMILIES[asset.family]))
     except PrepAssetsError:
-        return {"worst_row": said, **derivations}
+        return {"worst_row": text, **derivations}
     from prep_assets.assets.previews import Preview, token_texts
 
     first = max(0, worst.at - SHOWN_BEFORE)

@@ -88,7 +88,7 @@ def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> I
     record = _Record(context, site, workspace, asset, every)
     found: list[tuple[Step, dict[str, Verdict]]] = []
     for partition in every:
-        for event in check(workspace, Step(asset, partition, "current", "", asked=True)):
+        for event in check(workspace, Step(asset, partition, "current", "", requested=True)):
             _log(context, event)
             if isinstance(event, Accepted | Refused):
                 verdicts = event.verdicts or {name: Verdict(False, getattr(event, "reason", "")) for name in wanted}
@@ -161,9 +161,9 @@ class _Record:
 
     def events(self, event: Event) -> Iterator[Any]:
         match event:
-            case Accepted(draft=False) if event.step.asked:
+            case Accepted(draft=False) if event.step.requested:
                 self._accepted.append(event)
-            case Accepted() if event.step.asked:
+            case Accepted() if event.step.requested:
                 yield self._draft(event)
             case Accepted():
                 yield self._materialization(event)
@@ -179,8 +179,8 @@ class _Record:
         """Record what was asked for. Where a partition was refused there is no output, so that what is downstream waits."""
         key = self._site.key(self._asset.name)
         # of a run over a range, of which this asset may have one domain only, Dagster would record the output for each partition
-        asked = len(self._context.partition_keys) if self._asset.partitioned else 1
-        if asked == 1 and self._accepted and not self.reasons:
+        planned = len(self._context.partition_keys) if self._asset.partitioned else 1
+        if planned == 1 and self._accepted and not self.reasons:
             event = self._accepted[0]
             # what the asset was made from may have been built by this very step, after Dagster noted the versions of its inputs
             self._context.get_step_execution_context().fetch_external_input_asset_version_info()
@@ -211,7 +211,7 @@ class _Record:
             except PrepAssetsError:
                 continue
             known = (current.results if current else None) or {}
-            step = Step(self._asset, partition, "current", "", asked=True)
+            step = Step(self._asset, partition, "current", "", requested=True)
             yield from self.checks(step, {name: Verdict(*result) for name, result in known.items()})
 
     def checks(self, step: Step, verdicts: Mapping[str, Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
@@ -237,7 +237,7 @@ class _Record:
             metadata = {"draft": True, **metadata}
         if event.step.why:
             metadata["built_because"] = event.step.why
-        if not event.step.asked:
+        if not event.step.requested:
             metadata["built_for"] = self._asset.name
         if shards := event.effort.shards:
             metadata |= {"shards": shards, "workers_lost": event.effort.lost, "second_copies": event.effort.copies}
@@ -248,7 +248,7 @@ def _log(context: dg.AssetExecutionContext, event: Event) -> None:
     """The gist of an event, in the run's log."""
     match event:
         case Planned(steps):
-            first = [step for step in steps if not step.asked]
+            first = [step for step in steps if not step.requested]
             if first:
                 named = ", ".join(f"{step.label} ({step.why})" for step in first)
                 context.log.info(f"building first what it is made from: {named}")
@@ -276,13 +276,13 @@ class _Progress:
     """Reports long work to the run's log, at each further tenth and every few minutes."""
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
-        self._log, self._told = context.log, dict[str, tuple[int, float]]()
+        self._log, self._reported = context.log, dict[str, tuple[int, float]]()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         work, _, figures = what.partition(": ")
         share, now = min(100, 100 * done // total) if total else 100, time.monotonic()
-        tenth, before = self._told.get(work, (0, now))
+        tenth, before = self._reported.get(work, (0, now))
         if total > LONG and (share // 10 > tenth or now - before > SECONDS_BETWEEN):
             self._log.info(f"{work}: {share} %" + (f", {figures}" if figures else ""))
             before = now
-        self._told[work] = share // 10, before
+        self._reported[work] = share // 10, before

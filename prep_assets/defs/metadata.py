@@ -133,8 +133,8 @@ def _mixture(published: Published) -> dict[str, Any]:
     shares = {key.removeprefix(SHARE): value for key, value in published.manifest.metrics.items() if key.startswith(SHARE)}
     if not shares:
         return {}
-    asked = published.manifest.recipe["packing"]["weights"]
-    return {"mixture": dg.MetadataValue.md(mixture_picture(shares, asked or {}))}
+    weights = published.manifest.recipe["packing"]["weights"]
+    return {"mixture": dg.MetadataValue.md(mixture_picture(shares, weights or {}))}
 
 
 def _look_inside(workspace: Workspace, published: Published) -> dict[str, Any]:

@@ -80,12 +80,12 @@ def _adding(facets: Mapping[str, Any]) -> Iterator[None]:
 
 def _manifest(metadata: Mapping[str, Any]) -> Manifest | None:
     """The manifest of the version that an event tells of; `None` where the asset is not ours, or the version is in a bucket or gone."""
-    said, path = (getattr(metadata.get(name), "value", None) for name in ("content_hash", "path"))
+    content, path = (getattr(metadata.get(name), "value", None) for name in ("content_hash", "path"))
     try:
-        manifest = Manifest.read(Path(str(path))) if said and path else None
+        manifest = Manifest.read(Path(str(path))) if content and path else None
     except StoreError:
         return None
-    return manifest if manifest and manifest.content_hash.startswith(str(said)) else None
+    return manifest if manifest and manifest.content_hash.startswith(str(content)) else None
 
 
 def _upstream(manifest: Manifest) -> Sequence[str]:

@@ -26,9 +26,9 @@ has is a matter of the model."""
 @cache
 def options(family: str) -> type[dg.Config]:
     """The run config of a family's assets."""
-    asked = (bool, Field(default=False, description="Make what these options give the current store. false: it is a draft."))
+    publish = (bool, Field(default=False, description="Make what these options give the current store. false: it is a draft."))
     return create_model(
-        f"{family.capitalize()}Options", __base__=_optional(FAMILIES[family], f"{family.capitalize()}OptionsOfOneRun"), publish=asked
+        f"{family.capitalize()}Options", __base__=_optional(FAMILIES[family], f"{family.capitalize()}OptionsOfOneRun"), publish=publish
     )
 
 
@@ -62,8 +62,8 @@ def _optional(model: type[BaseModel], name: str) -> type[dg.Config]:
             fields[key] = (Literal[(AS_CONFIGURED, *get_args(annotation))], Field(default=AS_CONFIGURED, description=description))
         else:
             fields[key] = (Optional[_simple(annotation)], Field(default=None, description=description))  # noqa: UP045  (built at run time)
-    said = f"Options of one run; null means as the configuration file says ({name})."
-    return create_model(name, __base__=dg.Config, __doc__=said, **fields)
+    doc = f"Options of one run; null means as the configuration file says ({name})."
+    return create_model(name, __base__=dg.Config, __doc__=doc, **fields)
 
 
 def _simple(annotation: Any) -> Any:

@@ -118,13 +118,13 @@ def mixture_picture(shares: Mapping[str, float], weights: Mapping[str, float]) -
     bars, texts, lines = [], [], []
     for number, (name, share) in enumerate(sorted(shares.items(), key=lambda each: (-each[1], each[0]))):
         y = number * ROW
-        asked = weights[name] / total if name in weights and total else None
+        wanted = weights[name] / total if name in weights and total else None
         shown = name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 1] + "…"
-        figures = f"{share:.1%}" + (f", asked {asked:.1%}" if asked is not None else "")
+        figures = f"{share:.1%}" + (f", asked {wanted:.1%}" if wanted is not None else "")
         bars.append(_bar(0, y, max(1.0, BAR * share)))
-        texts.append(f'<text x="{max(share, asked or 0.0) * BAR + 8:.0f}" y="{y + 14}">{escape(f"{shown} {figures}")}</text>')
-        if asked is not None:
-            lines.append(_bar(BAR * asked - 1, y, 2))
+        texts.append(f'<text x="{max(share, wanted or 0.0) * BAR + 8:.0f}" y="{y + 14}">{escape(f"{shown} {figures}")}</text>')
+        if wanted is not None:
+            lines.append(_bar(BAR * wanted - 1, y, 2))
     parts = [_group(FILL, bars), _group(ASKED, lines), _group(INK, texts)]
     note = "; red: what the weights ask for" if weights else ""
     return f"Share of the tokens{note}\n\n![mixture]({embedded(filter(None, parts), BAR + FIGURES, ROW * len(shares))})"
@@ -141,8 +141,8 @@ def lengths_picture(lengths: npt.NDArray[np.int64], unit: str) -> str:
     )
     parts = [f'<path fill="{FILL}" d="{bars}"/>', _group(INK, [ends])]
     scale = ", log scale" if wide else ""
-    said = f"{len(lengths):,} documents, median {int(np.median(lengths)):,} {unit}{scale}"
-    return f"{said}\n\n![lengths]({embedded(parts, WIDTH, HEIGHT + 18)})"
+    caption = f"{len(lengths):,} documents, median {int(np.median(lengths)):,} {unit}{scale}"
+    return f"{caption}\n\n![lengths]({embedded(parts, WIDTH, HEIGHT + 18)})"
 
 
 def _bar(x: float, y: int, width: float) -> str:

@@ -53,11 +53,11 @@ def recorder(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
         changed = changed_stores(workspace, families, since)
         checks = OutsideRun(context.instance, site.named(NAME))
         recorded = [step.label for _, step in changed[:AT_ONCE] if record(context.instance, site, workspace, step, checks)]
-        said = f"recorded {', '.join(recorded)}" if recorded else "no store was built outside Dagster"
+        message = f"recorded {', '.join(recorded)}" if recorded else "no store was built outside Dagster"
         later = len(changed) - AT_ONCE
         more = f"; later looks record {later} more" if later > 0 else ""
         last = changed[:AT_ONCE][-1][0] if changed else since
-        return dg.SensorResult(skip_reason=said + more, cursor=str(last))
+        return dg.SensorResult(skip_reason=message + more, cursor=str(last))
 
     return look
 
@@ -77,7 +77,7 @@ def changed_stores(workspace: Workspace, families: Sequence[str], since: int) ->
                 except OSError:
                     continue
                 if when >= since:
-                    found.append((when, Step(asset, partition, "current", "", asked=True)))
+                    found.append((when, Step(asset, partition, "current", "", requested=True)))
     return sorted(found, key=lambda each: each[0])
 
 

@@ -44,8 +44,8 @@ def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
             )
             for asset, partition in dict.fromkeys(store for damage in found.damaged if not damage.source for store in _stores(damage))
         ]
-        said = f"read {found.read:,} of {found.total:,} bytes, {len(found.damaged)} files damaged"
-        return dg.SensorResult(requests, skip_reason=None if requests else said, cursor=str(int(context.cursor or 0) + 1))
+        summary = f"read {found.read:,} of {found.total:,} bytes, {len(found.damaged)} files damaged"
+        return dg.SensorResult(requests, skip_reason=None if requests else summary, cursor=str(int(context.cursor or 0) + 1))
 
     return read_again
 

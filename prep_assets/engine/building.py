@@ -67,14 +67,14 @@ def build(
         ConfigError: no such asset or partition, or options that do not apply.
     """
     steps = plan(workspace, stores_of(workspace, assets, partition), force=force)
-    telling = replace(workspace, progress=lambda what, done, total: tell(Progress(what, done, total)))
+    reporting = replace(workspace, progress=lambda what, done, total: tell(Progress(what, done, total)))
     built: list[Built] = []
     refused: list[Refused] = []
     skipped: list[Skipped] = []
-    for event in run(telling, steps, recheck=recheck, publish=publish):
+    for event in run(reporting, steps, recheck=recheck, publish=publish):
         tell(event)
         match event:
-            case Accepted() if event.step.asked:
+            case Accepted() if event.step.requested:
                 built.append(Built(event.step.asset.name, event.step.partition, event.published, event.overrides, event.draft))
             case Refused():
                 refused.append(event)
@@ -101,8 +101,8 @@ def _reasons(refused: list[Refused], skipped: list[Skipped]) -> str:
     left: dict[Step, list[str]] = {}
     for each in skipped:
         left.setdefault(each.because, []).append(each.step.label)
-    said = []
+    lines = []
     for fault in refused:
         waiting = left.get(fault.step)
-        said.append(fault.reason + (f"\n  so not built: {', '.join(waiting)}" if waiting else ""))
-    return "\n".join(said)
+        lines.append(fault.reason + (f"\n  so not built: {', '.join(waiting)}" if waiting else ""))
+    return "\n".join(lines)

@@ -23,17 +23,17 @@ LARGE = 16 << 20
 
 def verdicts(workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]) -> Iterator[tuple[str, Verdict]]:
     """What each of some checks of an asset says, in order."""
-    runner, looked_at = workspace.runner(workspace.family(FAMILIES[asset.family])), replace(published, evidence={})
+    runner, fresh = workspace.runner(workspace.family(FAMILIES[asset.family])), replace(published, evidence={})
     size = sum(entry["bytes"] for entry in published.manifest.files.values())
     if runner is None or len(checks) < 2 or size < LARGE or EVERY.get(asset.name) is not asset:
         for check in checks:
-            yield check.name, verdict_of(check, workspace, looked_at)
+            yield check.name, verdict_of(check, workspace, fresh)
         return
     label = workspace.place(asset.name, published.manifest.partition).label
     groups = groupby(checks, key=lambda check: check.shares or check.name)
     tasks = [[check.name for check in group] for _, group in groups]
     shards = [Shard(number, f"{label} {' and '.join(task)}", size, task) for number, task in enumerate(tasks)]
-    work = partial(_check, workspace=workspace.travelling(FAMILIES[asset.family]), asset=asset.name, published=looked_at)
+    work = partial(_check, workspace=workspace.travelling(FAMILIES[asset.family]), asset=asset.name, published=fresh)
     for result in runner.run_shards(Plan(shards, None), work):
         yield from result.counts["verdicts"].items()
 
@@ -51,5 +51,5 @@ def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verd
     try:
         return run_check(check, workspace, published)
     except Exception as error:
-        said = f"the check could not be carried out ({type(error).__name__}: {error})"
-        return Verdict(False, said, {}, Worst(published.where, said))
+        fault = f"the check could not be carried out ({type(error).__name__}: {error})"
+        return Verdict(False, fault, {}, Worst(published.where, fault))

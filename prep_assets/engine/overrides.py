@@ -37,9 +37,9 @@ def check_overrides(workspace: Workspace, asset: Asset, partition: str) -> None:
 def _ignored(workspace: Workspace, asset: Asset, partition: str, path: tuple[str, ...]) -> bool:
     without = workspace.plain.overriding(asset.family, _without(workspace.overrides[asset.family], path))
     kind = FAMILIES[asset.family]
-    asked = workspace.family(kind)
+    configured = workspace.family(kind)
     try:
-        if without.family(kind) == asked:  # the option says what the file says
+        if without.family(kind) == configured:  # the option says what the file says
             return False
     except ConfigError:  # the others need it
         return False

@@ -27,7 +27,7 @@ class Step:
         partition: of which domain; ``""`` where the asset has one store.
         state: what the store is now.
         why: the reason to build it; empty where nothing needs to be done.
-        asked: whether it was asked for; the others are what those are made from.
+        requested: whether it was asked for; the others are what those are made from.
         again: whether it is built anew even where it is sound.
         standing: what was found when it was looked at.
     """
@@ -36,7 +36,7 @@ class Step:
     partition: str
     state: State
     why: str
-    asked: bool
+    requested: bool
     again: bool = False
     standing: Standing | None = field(default=None, compare=False, repr=False)
 
@@ -60,10 +60,10 @@ def plan(workspace: Workspace, stores: Iterable[Store], *, force: bool = False, 
     if workspace.overrides:
         for asset, partition in wanted:
             check_overrides(workspace, asset, partition)
-    asked = {(asset.name, partition) for asset, partition in wanted}
+    requested = {(asset.name, partition) for asset, partition in wanted}
     found: dict[tuple[str, str], Step] = {}
     for asset, partition in wanted:
-        _add(workspace, asset, partition, look, asked, force, found)
+        _add(workspace, asset, partition, look, requested, force, found)
     _check_on_missing(workspace, list(found.values()))
     return list(found.values())
 
@@ -73,7 +73,7 @@ def _add(
     asset: Asset,
     partition: str,
     look: Look,
-    asked: set[tuple[str, str]],
+    requested: set[tuple[str, str]],
     force: bool,
     found: dict[tuple[str, str], Step],
 ) -> None:
@@ -82,11 +82,11 @@ def _add(
     if key in found:
         return
     for above, each in upstream_of(workspace, asset, partition):
-        if (above.name, each) in asked or look.at(above, each).state != "current":
-            _add(workspace, above, each, look, asked, force, found)
-    standing, forced = look.at(asset, partition), force and key in asked
-    options = key in asked and bool(workspace.overrides.get(asset.family))
-    own = ", ".join(standing.overrides) if key in asked else ""
+        if (above.name, each) in requested or look.at(above, each).state != "current":
+            _add(workspace, above, each, look, requested, force, found)
+    standing, forced = look.at(asset, partition), force and key in requested
+    options = key in requested and bool(workspace.overrides.get(asset.family))
+    own = ", ".join(standing.overrides) if key in requested else ""
     why = standing.why or (
         "asked for again"
         if forced
@@ -96,13 +96,13 @@ def _add(
         if own
         else ""
     )
-    found[key] = Step(asset, partition, standing.state, why, key in asked, forced or standing.state == "failed", standing)
+    found[key] = Step(asset, partition, standing.state, why, key in requested, forced or standing.state == "failed", standing)
 
 
 def _check_on_missing(workspace: Workspace, steps: list[Step]) -> None:
-    behind = [step for step in steps if not step.asked and workspace.family(FAMILIES[step.asset.family]).on_missing == "fail"]
+    behind = [step for step in steps if not step.requested and workspace.family(FAMILIES[step.asset.family]).on_missing == "fail"]
     if behind:
         named = ", ".join(f"{step.label} ({step.why})" for step in behind)
-        asked = ", ".join(dict.fromkeys(step.asset.name for step in steps if step.asked))
+        names = ", ".join(dict.fromkeys(step.asset.name for step in steps if step.requested))
         commands = "\n".join(f"  {build_command(step.asset.name, step.partition)}" for step in behind)
-        raise ConfigError(f"{asked} is made from {named}, and on_missing is fail. Build that first:\n{commands}")
+        raise ConfigError(f"{names} is made from {named}, and on_missing is fail. Build that first:\n{commands}")

@@ -71,7 +71,7 @@ class _Worker:
 
     def carry_out(self, step: Step) -> Iterator[Event]:
         """Build, check, and accept or refuse one store."""
-        workspace = self._workspace if step.asked else self._workspace.plain
+        workspace = self._workspace if step.requested else self._workspace.plain
         verdicts: dict[str, Verdict] = {}
         published: Published | None = None
         try:
@@ -90,9 +90,9 @@ class _Worker:
                 published = build.propose(draft=draft, again=True)
             yield Written(step, published)
             known = published.results or {}
-            said = {} if self._recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
-            verdicts |= {check.name: said[check.name] for check in step.asset.checks if check.name in said}
-            open_checks = [check for check in step.asset.checks if check.name not in said]
+            recorded = {} if self._recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
+            verdicts |= {check.name: recorded[check.name] for check in step.asset.checks if check.name in recorded}
+            open_checks = [check for check in step.asset.checks if check.name not in recorded]
             for name, verdict in verdicts_of(workspace, step.asset, published, open_checks):
                 verdicts[name] = verdict
                 yield Checked(step, name, verdict)
@@ -113,8 +113,8 @@ class _Worker:
             place.record(published, results)
         if failed:
             reasons = "\n".join(f"  {name}: {result.summary}" for name, result in failed.items())
-            said = f"{step.label}: not published, because it fails its checks. The store is left in {published.where}\n{reasons}"
-            return Refused(step, said, verdicts, published)
+            message = f"{step.label}: not published, because it fails its checks. The store is left in {published.where}\n{reasons}"
+            return Refused(step, message, verdicts, published)
         if not draft:
             place.accept(published, results)
             self._sound.add((step.asset.name, step.partition))
@@ -131,7 +131,7 @@ class _Worker:
                 published.verify()
             except StoreError as error:
                 why = "damaged: " + str(error).splitlines()[-1].strip()
-                for event in self.carry_out(Step(above, partition, "broken", why, asked=False)):
+                for event in self.carry_out(Step(above, partition, "broken", why, requested=False)):
                     if isinstance(event, Refused):
                         raise StoreError(event.reason) from error
                     yield event

@@ -31,7 +31,7 @@ from prep_assets.disk.blocks import BLOCK, hashes
 from prep_assets.disk.written import write_json
 from prep_assets.errors import PrepAssetsError, SourceError, SourceUnavailable, StoreError
 from prep_assets.records.files import SourceFile, open_stored
-from prep_assets.records.remote import file_name, is_remote, said, unreadable
+from prep_assets.records.remote import error_text, file_name, is_remote, unreadable
 from prep_assets.stores.checked import Result
 from prep_assets.stores.objects import Unanswered
 from prep_assets.stores.published import Place, Published
@@ -200,7 +200,7 @@ def _stored(file: SourceFile, start: int) -> Iterator[bytes]:
             while block := stream.read(BLOCK):
                 yield block
         except Exception as error:  # each remote file system raises its own kinds
-            raise unreadable(error, f"{file.name}: reading {file_name(file.url)} failed ({said(error, file.url)})") from error
+            raise unreadable(error, f"{file.name}: reading {file_name(file.url)} failed ({error_text(error, file.url)})") from error
 
 
 def _compare(file: _File, begin: int, most: int, ends: float) -> tuple[int, str]:
@@ -263,17 +263,17 @@ def _damage(workspace: Workspace, file: _File, wrong: str) -> Damage:
     remedy = build_command(file.asset.name, file.partition)
     if file.source is not None:
         again = "pin it again" if file.source else "write it there again, so that its time or ETag is another, and pin it again"
-        said = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, {again}:\n  {file.source}{remedy}"
+        message = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, {again}:\n  {file.source}{remedy}"
     else:
         place = workspace.place(file.asset.name, file.partition)
         published = place.current()
         assert published is not None
         place.record(published, {INTEGRITY.name: Result(False, f"scrub: {wrong}")})
-        said = f"{wrong}. Build it again:\n  {remedy}"
+        message = f"{wrong}. Build it again:\n  {remedy}"
     for place in built:
         if (each := _published(place)) is not None and each.results is not None:
             place.record(each, {INTEGRITY.name: Result(False, f"scrub: {file.key} was damaged, which it is made from: check it again")})
-    return Damage(file.asset.name, file.partition, said, tuple(place.label for place in built), file.source is not None)
+    return Damage(file.asset.name, file.partition, message, tuple(place.label for place in built), file.source is not None)
 
 
 def _made_from(workspace: Workspace, asset: Asset, partition: str) -> Iterator[Place]:

@@ -64,12 +64,12 @@ class Readable:
     expected: Callable[[dict[str, Any], int], Any] = _itself
 
 
-def labelled(tokens: Any, labels: Any, starts: Ints | None = None) -> Tokens:
+def labelled(tokens: Any, given: Any, starts: Ints | None = None) -> Tokens:
     """A row whose labels are its own tokens where they are trained, -100 elsewhere."""
-    ids, said = np.asarray(tokens, np.int64), np.asarray(labels, np.int64)
-    trained = said != -100
-    if len(ids) != len(said) or (ids != said)[trained].any():
-        raise StoreError(f"{len(said):,} labels of {len(ids):,} tokens are neither the token at their place nor -100")
+    ids, labels = np.asarray(tokens, np.int64), np.asarray(given, np.int64)
+    trained = labels != -100
+    if len(ids) != len(labels) or (ids != labels)[trained].any():
+        raise StoreError(f"{len(labels):,} labels of {len(ids):,} tokens are neither the token at their place nor -100")
     return Tokens(ids, trained, starts)
 
 

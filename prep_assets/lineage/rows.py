@@ -94,16 +94,16 @@ def streams(published: Published) -> list[str]:
     return sorted(names, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
 
 
-def stream_of(published: Published, asked: str | None) -> str:
+def stream_of(published: Published, name: str | None) -> str:
     """The stream that is meant: the one asked for, else the first.
 
     Raises:
         ConfigError: there is none of that name.
     """
     names = streams(published)
-    if asked is not None and asked not in names:
-        raise ConfigError(f"{published.manifest.asset} has no stream {asked!r}{nearest(asked, names) or '.'} There are: {', '.join(names)}")
-    return asked or (names[0] if names else "")
+    if name is not None and name not in names:
+        raise ConfigError(f"{published.manifest.asset} has no stream {name!r}{nearest(name, names) or '.'} There are: {', '.join(names)}")
+    return name or (names[0] if names else "")
 
 
 def read_row(opened: Opened, place: Place) -> Row:

@@ -265,5 +265,5 @@ class _Search:
         limits = {"max_items": domain.max_items}
         if isinstance(self._configured, Preference):
             limits["max_per_source"] = self._configured.max_per_source
-        said = ", ".join(f"{name}: {limit:,}" for name, limit in limits.items() if limit is not None)
-        return f"the domain is not read so far ({said})" if said else "no store is built of it"
+        shown = ", ".join(f"{name}: {limit:,}" for name, limit in limits.items() if limit is not None)
+        return f"the domain is not read so far ({shown})" if shown else "no store is built of it"

@@ -21,21 +21,21 @@ SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1
 _DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
-def card(said: Description) -> str:
+def card(description: Description) -> str:
     """The text of ``README.md``."""
-    matter = yaml.safe_dump(front_matter(said), sort_keys=False, allow_unicode=True, width=120)
-    return f"---\n{matter}---\n\n" + "\n\n".join(_text(said)) + "\n"
+    matter = yaml.safe_dump(front_matter(description), sort_keys=False, allow_unicode=True, width=120)
+    return f"---\n{matter}---\n\n" + "\n\n".join(_text(description)) + "\n"
 
 
-def front_matter(said: Description) -> dict[str, Any]:
+def front_matter(description: Description) -> dict[str, Any]:
     """What the Hub and ``datasets.load_dataset`` read."""
-    rows = sum(table.rows for table in said.tables)
-    names = list(dict.fromkeys(table.name for table in said.tables))
-    licence = list(said.licence) or [UNKNOWN]
-    hub = [hub_address(address).repository for each in said.addresses.values() for address in each if is_hub(address)]
+    rows = sum(table.rows for table in description.tables)
+    names = list(dict.fromkeys(table.name for table in description.tables))
+    licence = list(description.licence) or [UNKNOWN]
+    hub = [hub_address(address).repository for each in description.addresses.values() for address in each if is_hub(address)]
     return {
         "license": licence[0] if len(licence) == 1 else licence,
-        "pretty_name": said.name,
+        "pretty_name": description.name,
         **({"source_datasets": list(dict.fromkeys(hub))} if hub else {}),
         "size_categories": [next((name for name, most in SIZES if rows < most), "n>100M")],
         "tags": ["prep-assets"],
@@ -43,16 +43,16 @@ def front_matter(said: Description) -> dict[str, Any]:
             {
                 "config_name": name,
                 **({"default": True} if name == names[0] else {}),
-                "data_files": [{"split": table.split, "path": list(table.files)} for table in said.tables if table.name == name],
+                "data_files": [{"split": table.split, "path": list(table.files)} for table in description.tables if table.name == name],
             }
             for name in names
         ],
-        "dataset_info": [_info(said, [table for table in said.tables if table.name == name]) for name in names],
+        "dataset_info": [_info(description, [table for table in description.tables if table.name == name]) for name in names],
     }
 
 
-def _info(said: Description, splits: Sequence[Table]) -> dict[str, Any]:
-    sizes = [sum(said.files[file][0] for file in table.files) for table in splits]
+def _info(description: Description, splits: Sequence[Table]) -> dict[str, Any]:
+    sizes = [sum(description.files[file][0] for file in table.files) for table in splits]
     return {
         "config_name": splits[0].name,
         "features": features(splits[0].columns),
@@ -76,32 +76,32 @@ def _feature(kind: Kind) -> dict[str, Any]:
     return {"list": of.get("dtype") or of.get("struct") or of}
 
 
-def _text(said: Description) -> Iterable[str]:
-    yield f"# {said.name}\n\n{said.summary}"
+def _text(description: Description) -> Iterable[str]:
+    yield f"# {description.name}\n\n{description.summary}"
     yield _table(("split", "rows", "columns"), [
-        (f"{table.name}, {table.split}", f"{table.rows:,}", ", ".join(column.name for column in table.columns)) for table in said.tables
+        (f"{table.name}, {table.split}", f"{table.rows:,}", ", ".join(column.name for column in table.columns)) for table in description.tables
     ])  # fmt: skip
-    yield "## Counts\n\n" + _table(("", ""), [(name, f"{count:,}") for name, count in said.counts.items()])
-    if said.refused:
+    yield "## Counts\n\n" + _table(("", ""), [(name, f"{count:,}") for name, count in description.counts.items()])
+    if description.refused:
         yield "Records that were refused, with the reason:\n\n" + _table(
-            ("", "records"), [(step, f"{count:,}") for step, count in said.refused.items()]
+            ("", "records"), [(step, f"{count:,}") for step, count in description.refused.items()]
         )
     else:
         yield "No record was refused."
-    yield f"## Sources\n\nLicence of the whole: {', '.join(said.licence) or UNKNOWN}."
-    if said.sources:
+    yield f"## Sources\n\nLicence of the whole: {', '.join(description.licence) or UNKNOWN}."
+    if description.sources:
         yield _table(("domain", "licence", "from"), [
-            (name, said.licences[name] or UNKNOWN, ", ".join(said.addresses[name]) or "files of the builder") for name in said.licences
+            (name, description.licences[name] or UNKNOWN, ", ".join(description.addresses[name]) or "files of the builder") for name in description.licences
         ])  # fmt: skip
         yield _table(("domain", "file", "rows", "sha256"), [
-            (each.domain, each.name + " (held out)" * each.held_out, f"{each.rows:,}", f"`{each.sha256}`") for each in said.sources
+            (each.domain, each.name + " (held out)" * each.held_out, f"{each.rows:,}", f"`{each.sha256}`") for each in description.sources
         ])  # fmt: skip
-    yield "## Hashes\n\n" + _table(("of", "sha256"), [(name, f"`{value}`") for name, value in said.hashes.items()])
+    yield "## Hashes\n\n" + _table(("of", "sha256"), [(name, f"`{value}`") for name, value in description.hashes.items()])
     yield "`manifest.json` has the hash of every file."
     yield "## Checks\n\nOver all rows of each store on the way:\n\n" + _table(
-        ("store", "holds"), [(asset, ", ".join(held)) for asset, held in said.proofs.items()]
+        ("store", "holds"), [(asset, ", ".join(held)) for asset, held in description.proofs.items()]
     )
-    yield f"## Build it again\n\nWith the same configuration and sources, equal bytes:\n\n```bash\n{said.command}\n```"
+    yield f"## Build it again\n\nWith the same configuration and sources, equal bytes:\n\n```bash\n{description.command}\n```"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -58,25 +58,28 @@ CONTEXT: dict[str, Any] = {
 _FORMATS = {"parquet": "application/x-parquet", "jsonl": "application/jsonlines"}
 
 
-def croissant(said: Description) -> dict[str, Any]:
+def croissant(description: Description) -> dict[str, Any]:
     """The JSON-LD of a store that has tables."""
-    listed = [file for table in said.tables for file in table.files]
+    listed = [file for table in description.tables for file in table.files]
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
-        "name": said.name,
-        "description": f"{said.summary} Built by prep-assets: {said.command}",
-        "license": list(said.licence) or ["unknown"],
-        "version": f"0.0.0+{said.content_hash}",
-        "prov:wasDerivedFrom": [_source(said, number, source) for number, source in enumerate(said.sources)],
-        "distribution": [*(_file(said, file) for file in listed), *(_shards(table) for table in said.tables if len(table.files) > 1)],
-        "recordSet": [_records(table) for table in said.tables],
+        "name": description.name,
+        "description": f"{description.summary} Built by prep-assets: {description.command}",
+        "license": list(description.licence) or ["unknown"],
+        "version": f"0.0.0+{description.content_hash}",
+        "prov:wasDerivedFrom": [_source(description, number, source) for number, source in enumerate(description.sources)],
+        "distribution": [
+            *(_file(description, file) for file in listed),
+            *(_shards(table) for table in description.tables if len(table.files) > 1),
+        ],
+        "recordSet": [_records(table) for table in description.tables],
     }
 
 
-def _source(said: Description, number: int, source: Source) -> dict[str, Any]:
-    addresses = said.addresses[source.domain]
+def _source(description: Description, number: int, source: Source) -> dict[str, Any]:
+    addresses = description.addresses[source.domain]
     return {
         "@type": "prov:Entity",
         "@id": f"source/{number}",
@@ -87,8 +90,8 @@ def _source(said: Description, number: int, source: Source) -> dict[str, Any]:
     }
 
 
-def _file(said: Description, file: str) -> dict[str, Any]:
-    size, sha256 = said.files[file]
+def _file(description: Description, file: str) -> dict[str, Any]:
+    size, sha256 = description.files[file]
     kind = _FORMATS[file.rpartition(".")[2]]
     return {
         "@type": "cr:FileObject",
@@ -132,9 +135,9 @@ def _field(place: str, source: dict[str, Any], column: Column) -> dict[str, Any]
         return {**found, "dataType": _type(kind), "source": where}
     plain = [name for name, each in kind.items() if isinstance(each, str)]
     deep = ", ".join(name for name in kind if name not in plain)
-    said = {"description": f"Its keys {deep} hold objects, which Croissant has no words for; they are in the files."} if deep else {}
+    note = {"description": f"Its keys {deep} hold objects, which Croissant has no words for; they are in the files."} if deep else {}
     inner = [_key(f"{place}/{name}", where, name, str(kind[name])) for name in plain]
-    return {**found, **said, "subField": inner}
+    return {**found, **note, "subField": inner}
 
 
 def _key(place: str, source: dict[str, Any], name: str, kind: str) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _alone(published: Published) -> Description:
     readable = [name for name in manifest.files if name.endswith(READABLE)]
     # asking for the folder of a store in a bucket fetches it
     tables = tables_of(published.directory, readable) if readable else ()
-    promised = () if exported else tuple(Column(name, kind, said) for name, kind, said in asset.columns)
+    promised = () if exported else tuple(Column(name, kind, text) for name, kind, text in asset.columns)
     refused = manifest.counts.get("refused", {})
     return Description(
         name=_label(manifest),
@@ -200,8 +200,8 @@ def hashes_of(manifest: Manifest, recipes: Iterable[Mapping[str, Any]]) -> dict[
     found: dict[str, dict[str, None]] = {"tokenizer": {}, "template": {}}
     for recipe in recipes:
         for name, values in found.items():
-            said: Any = recipe.get(name)
-            if said := said.get("sha256") if isinstance(said, Mapping) else said:
-                values[str(said)] = None
+            value: Any = recipe.get(name)
+            if value := value.get("sha256") if isinstance(value, Mapping) else value:
+                values[str(value)] = None
     own = {"content": manifest.content_hash, "build_key": manifest.build_key, "configuration": manifest.config_key}
     return {**own, **{name: " ".join(values) for name, values in found.items() if values}}

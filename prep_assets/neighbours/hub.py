@@ -20,7 +20,7 @@ from prep_assets.exports.registry import whole
 from prep_assets.neighbours.card import UNKNOWN, card
 from prep_assets.neighbours.croissant import croissant
 from prep_assets.neighbours.description import describe
-from prep_assets.stores.bucket import said
+from prep_assets.stores.bucket import error_text
 from prep_assets.stores.manifest import MANIFEST, Manifest, payload_faults
 
 _GIVEN = {".gitattributes"}
@@ -75,7 +75,7 @@ def push(release: Release, repository: str, *, private: bool = False, api: Any =
             raise StoreError(
                 f"{repository} was changed by somebody else meanwhile; nothing was uploaded. Look at it, and push again"
             ) from None
-        text = re.sub(r"hf_\w+", "hf_…", said(error))
+        text = re.sub(r"hf_\w+", "hf_…", error_text(error))
         raise SourceUnavailable(
             f"{repository}: {text}. Look at the name, the network and the token (hf auth whoami), then try again"
         ) from None
@@ -158,20 +158,20 @@ def release_of(workspace: Workspace, asset: str, partition: str = "") -> Release
         ConfigError: it has no file that others can read.
         StoreError: as `describe`; or a file is altered.
     """
-    said, published = describe(workspace, asset, partition)
-    if not said.tables:
+    description, published = describe(workspace, asset, partition)
+    if not description.tables:
         raise ConfigError(
-            f"{said.name} has neither Parquet nor JSON lines in it, which is what other tools read. Publish an export of it:\n"
+            f"{description.name} has neither Parquet nor JSON lines in it, which is what other tools read. Publish an export of it:\n"
             f"  exports: {{hub: {{from: {asset}, to: hf_parquet}}}}"
         )
     published.verify()
     manifest = published.manifest
     made = {
-        CARD: card(said).encode(),
-        CROISSANT: (json.dumps(croissant(said), indent=1, ensure_ascii=False) + "\n").encode(),
+        CARD: card(description).encode(),
+        CROISSANT: (json.dumps(croissant(description), indent=1, ensure_ascii=False) + "\n").encode(),
         MANIFEST: manifest.text.encode(),
     }
-    return Release(said.name, manifest, {**{name: published.directory / name for name in manifest.files}, **made})
+    return Release(description.name, manifest, {**{name: published.directory / name for name in manifest.files}, **made})
 
 
 def release_in(folder: Path) -> Release:

@@ -25,26 +25,29 @@ _NAMES = {"float": "float", "double": "double", "bool": "boolean", "string": "st
 class MlflowDataset(Dataset):  # type: ignore[misc]
     """A described store, for ``mlflow.log_input``; its digest is the beginning of its content hash."""
 
-    def __init__(self, said: Description) -> None:
-        self._said = said
-        super().__init__(StoreSource(said.where, said.content_hash, said.hashes["build_key"], said.command), name=said.name)
+    def __init__(self, description: Description) -> None:
+        self._description = description
+        super().__init__(
+            StoreSource(description.where, description.content_hash, description.hashes["build_key"], description.command),
+            name=description.name,
+        )
 
     def _compute_digest(self) -> str:
-        return self._said.content_hash[:DIGEST]
+        return self._description.content_hash[:DIGEST]
 
     @property
     def profile(self) -> dict[str, Any]:
         """Counts, refused records, hashes, licence and sources."""
-        said = self._said
-        sources = [f"{each.domain}/{each.name} sha256:{each.sha256}" for each in said.sources]
-        numbers = {"counts": dict(said.counts), "metrics": dict(said.metrics), "refused": dict(said.refused)}
-        return {**numbers, "hashes": dict(said.hashes), "licence": list(said.licence), "sources": sources}
+        description = self._description
+        sources = [f"{each.domain}/{each.name} sha256:{each.sha256}" for each in description.sources]
+        numbers = {"counts": dict(description.counts), "metrics": dict(description.metrics), "refused": dict(description.refused)}
+        return {**numbers, "hashes": dict(description.hashes), "licence": list(description.licence), "sources": sources}
 
     @property
     def schema(self) -> dict[str, Any] | None:
         """Columns in MLflow's words; `None` where a column has no type there."""
         try:
-            return {"mlflow_colspec": [_column(each) for each in self._said.columns]}
+            return {"mlflow_colspec": [_column(each) for each in self._description.columns]}
         except KeyError:
             return None
 

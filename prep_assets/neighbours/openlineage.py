@@ -42,7 +42,7 @@ def version(content_hash: str) -> dict[str, Any]:
     return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=content_hash)}
 
 
-def event(said: Description, *, namespace: str = "", when: datetime | None = None) -> Any:
+def event(description: Description, *, namespace: str = "", when: datetime | None = None) -> Any:
     """The end of the build of a store, an `openlineage.client.event_v2.RunEvent`. Its run has one id however often it is told.
 
     Args:
@@ -53,41 +53,49 @@ def event(said: Description, *, namespace: str = "", when: datetime | None = Non
     from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
 
     namespace = namespace or os.environ.get("OPENLINEAGE_NAMESPACE", "default")
-    asset, _, partition = said.name.partition("[")
-    ours = facet(said.hashes, said.counts, said.refused, partition.removesuffix("]"))
-    wrote = statistics.OutputStatisticsOutputDatasetFacet(rowCount=said.counts.get("rows"), size=said.bytes, fileCount=len(said.files))
-    facets = {**version(said.content_hash), "schema": _schema(said.columns), FACET: ours}
+    asset, _, partition = description.name.partition("[")
+    ours = facet(description.hashes, description.counts, description.refused, partition.removesuffix("]"))
+    wrote = statistics.OutputStatisticsOutputDatasetFacet(
+        rowCount=description.counts.get("rows"), size=description.bytes, fileCount=len(description.files)
+    )
+    facets = {**version(description.content_hash), "schema": _schema(description.columns), FACET: ours}
     return RunEvent(
         eventType=RunState.COMPLETE,
         eventTime=(when or datetime.now(UTC)).isoformat(),
-        run=Run(str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{said.name}/{said.hashes['build_key']}/{said.content_hash}"))),
+        run=Run(
+            str(
+                uuid.uuid5(
+                    uuid.NAMESPACE_URL, f"{PRODUCER}/{description.name}/{description.hashes['build_key']}/{description.content_hash}"
+                )
+            )
+        ),
         job=Job(namespace, asset),
         producer=PRODUCER,
-        inputs=[InputDataset(namespace, name, facets=version(content)) for name, content in _inputs(said)],
+        inputs=[InputDataset(namespace, name, facets=version(content)) for name, content in _inputs(description)],
         outputs=[OutputDataset(namespace, asset, facets=facets, outputFacets={"outputStatistics": wrote})],
     )
 
 
-def event_json(said: Description) -> str:
+def event_json(description: Description) -> str:
     """The event as it is sent."""
     from openlineage.client.serde import Serde
 
-    return json.dumps(json.loads(Serde.to_json(event(said))), indent=1, ensure_ascii=False)
+    return json.dumps(json.loads(Serde.to_json(event(description))), indent=1, ensure_ascii=False)
 
 
-def emit(said: Description, client: Any = None) -> None:
+def emit(description: Description, client: Any = None) -> None:
     """Send the event: with a client, or one that the environment configures."""
     from openlineage.client import OpenLineageClient
 
-    (client or OpenLineageClient()).emit(event(said))
+    (client or OpenLineageClient()).emit(event(description))
 
 
-def _inputs(said: Description) -> Iterable[tuple[str, str]]:
+def _inputs(description: Description) -> Iterable[tuple[str, str]]:
     """The stores that it is made from directly, or its source files, with their hashes."""
-    if not said.upstream:
-        yield from ((f"{each.domain}/{each.name}", each.sha256) for each in said.sources)
-    for label, content in said.made_from.items():
-        if label.partition("[")[0] in said.upstream:
+    if not description.upstream:
+        yield from ((f"{each.domain}/{each.name}", each.sha256) for each in description.sources)
+    for label, content in description.made_from.items():
+        if label.partition("[")[0] in description.upstream:
             yield label.partition("[")[0], content
 
 

@@ -18,17 +18,17 @@ TOLD = ("asset", "hashes", "made_from", "sources", "licence", "counts", "metrics
 """What of a description is the artifact's metadata."""
 
 
-def wandb_artifact(said: Description) -> Any:
+def wandb_artifact(description: Description) -> Any:
     """A described store whose files are on this machine, a `wandb.Artifact`; its metadata has the content hash."""
     import wandb
 
-    told = {name: value for name, value in asdict(said).items() if name in TOLD}
+    told = {name: value for name, value in asdict(description).items() if name in TOLD}
     found = wandb.Artifact(
-        re.sub(r"[^\w.-]+", "-", said.name).strip("-"),
+        re.sub(r"[^\w.-]+", "-", description.name).strip("-"),
         type="dataset",
-        description=said.summary,
-        metadata={"content_hash": said.content_hash, **told},
+        description=description.summary,
+        metadata={"content_hash": description.content_hash, **told},
     )
-    for name in said.files:
-        found.add_reference((Path(said.where) / name).resolve().as_uri(), name=name)
+    for name in description.files:
+        found.add_reference((Path(description.where) / name).resolve().as_uri(), name=name)
     return found

@@ -43,9 +43,9 @@ class Part:
 WHOLE = Part()
 
 
-def shard_size(whole: int, asked: int | Literal["auto"]) -> int:
+def shard_size(whole: int, count: int | Literal["auto"]) -> int:
     """Bytes of text that a shard should have: what is large is not cut at every place where it could be."""
-    return max(SHARD_BYTES, -(-whole // (MOST_SHARDS if asked == "auto" else asked)))
+    return max(SHARD_BYTES, -(-whole // (MOST_SHARDS if count == "auto" else count)))
 
 
 def parts(cuts: Sequence[Cut]) -> Iterator[Part]:

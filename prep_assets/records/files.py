@@ -15,7 +15,7 @@ from prep_assets.disk.blocks import BLOCK, Sums, hashes, proven, sums_of_stream
 from prep_assets.errors import SourceError
 from prep_assets.records.find import SUFFIXES, Found, check_format, find, format_of, order, stable_names
 from prep_assets.records.hub import find_on_hub, is_hub
-from prep_assets.records.remote import Listed, file_name, is_remote, open_remote, remote_sign, remote_size, said, unreadable
+from prep_assets.records.remote import Listed, error_text, file_name, is_remote, open_remote, remote_sign, remote_size, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def stored_sums(file: SourceFile) -> Sums:
             return sums_of_stream(stream)
         except Exception as error:  # each remote file system raises its own kinds
             raise SourceError(
-                f"{file.name}: reading its {file.size:,} bytes failed ({said(error, file.url)}). "
+                f"{file.name}: reading its {file.size:,} bytes failed ({error_text(error, file.url)}). "
                 "Try again, or fetch the file and name the local copy"
             ) from error
 
@@ -133,9 +133,7 @@ def _opened(file: SourceFile) -> BinaryIO:
     try:
         return open_remote(file.url) if is_remote(file.url) else Path(file.url).open("rb")
     except Exception as error:  # each remote file system raises its own kinds
-        message = (
-            f"{file.name}: cannot open {file_name(file.url)}: {said(error, file.url)}. Fetch it again or leave it out of the configuration"
-        )
+        message = f"{file.name}: cannot open {file_name(file.url)}: {error_text(error, file.url)}. Fetch it again or leave it out of the configuration"
         raise (unreadable(error, message) if is_remote(file.url) else SourceError(message)) from error
 
 

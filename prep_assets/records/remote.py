@@ -32,7 +32,7 @@ def file_name(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def said(error: Exception, url: str) -> str:
+def error_text(error: Exception, url: str) -> str:
     """Kind and text of an error, without the query of an HTTP address, which may hold a signature."""
     query = urlsplit(url).query if is_http(url) else ""
     text = str(error).replace(f"?{query}", "") if query else str(error)

@@ -16,7 +16,7 @@ from typing import IO, Any, Protocol
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.records.cuts import WHOLE, Part
 from prep_assets.records.files import SourceFile, open_stored
-from prep_assets.records.remote import file_name, is_remote, said
+from prep_assets.records.remote import error_text, file_name, is_remote
 
 _STORED_CHUNK = 1 << 18
 _COPY_CHUNK = 1 << 20
@@ -121,7 +121,7 @@ class Stream:
         except PrepAssetsError:
             raise
         except Exception as error:  # each remote file system raises its own kinds
-            raise self.broken(f"reading failed ({said(error, self._file.url)})") from error
+            raise self.broken(f"reading failed ({error_text(error, self._file.url)})") from error
         self.stored += len(data)
         if not data and self.stored != self._file.size:
             raise self.broken("the file ends early")

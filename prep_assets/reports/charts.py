@@ -35,9 +35,9 @@ def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Markup:
         for at in sorted({round(len(counts) * quarter / 4) for quarter in range(5)})
     ]
     scale = ", on a log scale" if wide else ""
-    said = f"Histogram of lengths from {low:,} to {high:,} {unit}{scale}; the fullest bin holds {top:,}"
+    caption = f"Histogram of lengths from {low:,} to {high:,} {unit}{scale}; the fullest bin holds {top:,}"
     axis = Markup(f'<line class="axis" x1="0" x2="{WIDTH}" y1="{HEIGHT + 20}" y2="{HEIGHT + 20}"/>')
-    return _svg([*bars, axis, *ticks, _text(0, 12, f"{top:,}", "start")], WIDTH, HEIGHT + 46, said)
+    return _svg([*bars, axis, *ticks, _text(0, 12, f"{top:,}", "start")], WIDTH, HEIGHT + 46, caption)
 
 
 def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], bool]:
@@ -49,20 +49,20 @@ def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.in
     return counts, edges, wide
 
 
-def mixture(shares: Mapping[str, float], asked: Mapping[str, float]) -> Markup:
+def mixture(shares: Mapping[str, float], weights: Mapping[str, float]) -> Markup:
     """A bar for each domain, and a line where its weight asks for another share."""
-    total, width, parts = sum(asked.values()), WIDTH - _LABEL - 190, list[Markup]()
-    largest = max([*shares.values(), *(weight / total for weight in asked.values())], default=1.0) or 1.0
+    total, width, parts = sum(weights.values()), WIDTH - _LABEL - 190, list[Markup]()
+    largest = max([*shares.values(), *(weight / total for weight in weights.values())], default=1.0) or 1.0
     for number, (name, share) in enumerate(sorted(shares.items(), key=lambda each: (-each[1], each[0]))):
-        y, wanted = 4 + number * _ROW, asked[name] / total if name in asked and total else None
+        y, wanted = 4 + number * _ROW, weights[name] / total if name in weights and total else None
         figures = f"{share:.1%}" + (f", asked {wanted:.1%}" if wanted is not None else "")
         parts.append(_text(_LABEL - 8, y + 15, _short(name), "end"))
         parts.append(_bar("bar", _LABEL, y, width * share / largest))
         if wanted is not None:
             parts.append(_bar("asked", _LABEL + width * wanted / largest - 1, y - 2, 2, 24))
         parts.append(_text(_LABEL + width * max(share, wanted or 0.0) / largest + 8, y + 15, figures, "start"))
-    said = "; ".join(f"{name} {share:.1%}" for name, share in sorted(shares.items()))
-    return _svg(parts, WIDTH, 8 + _ROW * len(shares), f"Share of the tokens: {said}")
+    caption = "; ".join(f"{name} {share:.1%}" for name, share in sorted(shares.items()))
+    return _svg(parts, WIDTH, 8 + _ROW * len(shares), f"Share of the tokens: {caption}")
 
 
 def waterfall(steps: Sequence[tuple[str, str, int]]) -> Markup:
@@ -75,8 +75,8 @@ def waterfall(steps: Sequence[tuple[str, str, int]]) -> Markup:
         parts.append(_text(232, y + 15, _short(label, 34), "end"))
         parts.append(_bar(kind, x, y, max(size, 2)))
         parts.append(_text(x + size + 8, y + 15, f"−{count:,}" if kind == "refused" else f"{count:,}", "start"))
-    said = "; ".join(f"{label}: {count:,}" for _, label, count in steps)
-    return _svg(parts, WIDTH, 8 + _ROW * len(steps), f"Records: {said}")
+    caption = "; ".join(f"{label}: {count:,}" for _, label, count in steps)
+    return _svg(parts, WIDTH, 8 + _ROW * len(steps), f"Records: {caption}")
 
 
 def _bar(kind: str, x: float, y: float, width: float, height: int = 20) -> Markup:
@@ -92,6 +92,6 @@ def _short(name: str, most: int = 24) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def _svg(parts: Sequence[Markup], width: int, height: int, said: str) -> Markup:
-    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, one_line(said))
+def _svg(parts: Sequence[Markup], width: int, height: int, caption: str) -> Markup:
+    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, one_line(caption))
     return Markup("").join([head, *parts, Markup("</svg>")])

@@ -232,12 +232,12 @@ def _pictures(stores: Sequence[Published], every: Sequence[tuple[_Opened, Stream
         lengths = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         if len(lengths):
             yield f"Length of documents in {unit}", charts.histogram(lengths, unit), f"{len(lengths):,} documents"
-    realised, asked = shares(stores[0])
+    realised, weights = shares(stores[0])
     if realised:
         yield (
             "Mixture: share of the tokens",
-            charts.mixture(realised, asked),
-            "a red line is the share asked for" if asked else "no weights asked for",
+            charts.mixture(realised, weights),
+            "a red line is the share asked for" if weights else "no weights asked for",
         )
 
 

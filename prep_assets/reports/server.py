@@ -76,10 +76,10 @@ def _answer(
     chosen = [each for each in every if partition in ("", each.manifest.partition)]
     if not chosen:
         return HTTPStatus.NOT_FOUND, f"no store at {address.path}" + (", so none fails its checks" if prefix == CANDIDATES else "")
-    asked = {key: values[-1].strip() for key, values in parse_qs(address.query).items()}
+    query = {key: values[-1].strip() for key, values in parse_qs(address.query).items()}
     if prefix == TRACES:
-        return HTTPStatus.OK, trace_page(label(chosen[0]), trace(workspace, asset, partition, asked))
-    wanted = Filter(asked.get("find", ""), "id" if asked.get("in") == "id" else "text", asked.get("domain", ""))
+        return HTTPStatus.OK, trace_page(label(chosen[0]), trace(workspace, asset, partition, query))
+    wanted = Filter(query.get("find", ""), "id" if query.get("in") == "id" else "text", query.get("domain", ""))
     return HTTPStatus.OK, report(workspace, chosen, rows=rows, served=wanted, candidate=prefix == CANDIDATES)
 
 

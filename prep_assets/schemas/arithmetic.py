@@ -75,12 +75,12 @@ def arithmetic_rows(
         raise ConfigError(
             f"n = {n} and largest = {largest} must not be negative; levels = {list(levels)} must be one or more different names"
         )
-    asked: set[str] = set()
+    taken: set[str] = set()
     for position, name in enumerate(levels):
         share = n // len(levels) + (position < n % len(levels))
-        draw = _unique_questions(name, share, largest, seed, asked) if unique else _questions(name, share, largest, seed)
+        draw = _unique_questions(name, share, largest, seed, taken) if unique else _questions(name, share, largest, seed)
         for question, value in draw:
-            asked.add(question)
+            taken.add(question)
             yield {"prompt": question, "gold": str(value), "level": name}
 
 
@@ -97,11 +97,11 @@ def _questions(name: str, n: int, largest: int, seed: int) -> Iterator[tuple[str
         yield f"What is {a} {operator} {b}?", _apply(a, operator, b)
 
 
-def _unique_questions(name: str, n: int, largest: int, seed: int, asked: set[str]) -> list[tuple[str, int]]:
+def _unique_questions(name: str, n: int, largest: int, seed: int, taken: set[str]) -> list[tuple[str, int]]:
     level, total = LEVELS[name], LEVELS[name].questions(largest)
     # as many spare draws as questions were asked before, for each of those may come up again
-    sample = random.Random(f"{seed}:{name}").sample(range(total), min(total, n + len(asked)))
-    fresh = [drawn for index in sample if (drawn := level.question(index, largest))[0] not in asked]
+    sample = random.Random(f"{seed}:{name}").sample(range(total), min(total, n + len(taken)))
+    fresh = [drawn for index in sample if (drawn := level.question(index, largest))[0] not in taken]
     if len(fresh) < n:
         raise ConfigError(
             f"{n} unique questions of level {name!r} asked for, {len(fresh)} exist with operands 0 to {largest} "

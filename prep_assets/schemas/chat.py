@@ -60,7 +60,7 @@ class ChatFormat:
         role = role_at(message, self.role_key, self.roles, where)
         weight = loss_weight_of(message, where)
         place = f"{where}.{self.content_key}"
-        content = _said(message, message.get(self.content_key), where)
+        content = _content(message, message.get(self.content_key), where)
         if self.call_tag is not None and message.get(self.role_key) == self.call_tag:
             regions = [Region(TOOL_CALL, text, weight) for text in call_texts(content, place)]
         else:
@@ -71,7 +71,7 @@ class ChatFormat:
         return Turn(role, tuple(regions) or (Region(TEXT, "", weight),), name, call_id)
 
 
-def _said(message: Mapping[str, Any], content: object, where: str) -> object:
+def _content(message: Mapping[str, Any], content: object, where: str) -> object:
     """The content, or OpenAI's ``refusal`` in its place. An answer that is only begun (Mistral's ``prefix``) is refused."""
     if message.get("prefix"):
         raise Refused("open_prefix", f"{where} is the beginning of an answer, which a model continues; there is no answer to train")

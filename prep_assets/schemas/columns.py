@@ -73,13 +73,13 @@ def with_system_of(row: Mapping[str, Any], turns: Sequence[Turn], key: str | Non
 
 def label_of(row: Mapping[str, Any]) -> bool | None:
     """Whether the row calls its answer good (true) or bad (false), under ``label`` or ``kto_tag``; `None` where it does not say."""
-    said = {key: row[key] for key in LABELS if row.get(key) is not None}
-    for key, value in said.items():
+    labels = {key: row[key] for key in LABELS if row.get(key) is not None}
+    for key, value in labels.items():
         if not isinstance(value, bool):
             wrong_type(value, key, "true or false, or to be listed under `ignore` where it is no verdict on the answer")
-    if len(set(said.values())) > 1:
-        raise Refused("conflicting_labels", f"{' and '.join(f'{key} is {value}' for key, value in said.items())}")
-    return next(iter(said.values()), None)
+    if len(set(labels.values())) > 1:
+        raise Refused("conflicting_labels", f"{' and '.join(f'{key} is {value}' for key, value in labels.items())}")
+    return next(iter(labels.values()), None)
 
 
 def weighted_by(row: Mapping[str, Any], turns: Sequence[Turn]) -> tuple[Turn, ...]:

@@ -71,25 +71,27 @@ def image_of(value: object, where: str, beside: Mapping[str, Any] | None = None)
     Raises:
         Refused: ``missing_image``; ``image_resized``, where a row asks for another resolution than that of the picture.
     """
-    said = value if isinstance(value, Mapping) else beside or {}
+    attributes = value if isinstance(value, Mapping) else beside or {}
     if isinstance(value, Mapping):
         key = "path" if value.get("path") is not None else "url"
         value = value_at(value, key, where)
     path = as_text(value, where)
     if not path:
         raise Refused("missing_image", f"{where!r} is an empty path")
-    if resized := [key for key in RESIZING if said.get(key) is not None]:
-        detail = f"{where!r} asks for {resized[0]} {said[resized[0]]!r}; one rule counts the tokens of all images of a store. Leave it out"
+    if resized := [key for key in RESIZING if attributes.get(key) is not None]:
+        detail = (
+            f"{where!r} asks for {resized[0]} {attributes[resized[0]]!r}; one rule counts the tokens of all images of a store. Leave it out"
+        )
         raise Refused("image_resized", detail)
-    return Region(IMAGE, path, size=_size(said, where))
+    return Region(IMAGE, path, size=_size(attributes, where))
 
 
 RESIZING = ("resized_width", "resized_height", "min_pixels", "max_pixels")
 """What Qwen's own rows say of single images."""
 
 
-def _size(said: Mapping[str, Any], where: str) -> tuple[int, int] | None:
-    sides = [said.get(name) for name in ("width", "height")]
+def _size(attributes: Mapping[str, Any], where: str) -> tuple[int, int] | None:
+    sides = [attributes.get(name) for name in ("width", "height")]
     if sides == [None, None]:
         return None
     width, height = (as_integer(side, f"{where}.{name}") for side, name in zip(sides, ("width", "height"), strict=True))

@@ -31,7 +31,7 @@ def pair(prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn
             raise Refused("empty_answer", f"the {side} answer is empty")
         if answer[0].role not in (ASSISTANT, COMPLETION):
             raise Refused("role_order", f"the {side} answer begins with a {answer[0].role} turn")
-    if said(chosen) == said(rejected):
+    if content_of(chosen) == content_of(rejected):
         raise Refused("equal_answers", f"chosen and rejected are the same: {answer[0].text[:60]!r}")
     return Pair(tuple(prompt), tuple(chosen), tuple(rejected))
 
@@ -43,7 +43,7 @@ def common_prompt(chosen: Sequence[Turn], rejected: Sequence[Turn]) -> tuple[Seq
     """
     if not chosen or not rejected:
         raise Refused("empty_answer", f"the {'rejected' if chosen else 'chosen'} chat has no turns")
-    same = sum(1 for _ in takewhile(lambda sides: sides[0] == sides[1], zip(said(chosen), said(rejected), strict=False)))
+    same = sum(1 for _ in takewhile(lambda sides: sides[0] == sides[1], zip(content_of(chosen), content_of(rejected), strict=False)))
     if same == len(chosen) == len(rejected):
         raise Refused("equal_answers", f"chosen and rejected are the same {same} turns")
     for side in (chosen[same:], rejected[same:]):
@@ -57,6 +57,6 @@ def turns_of(texts: Iterable[tuple[str, str]]) -> tuple[Turn, ...]:
     return tuple(turn(role, needed(text, "empty_answer" if role == ASSISTANT else "empty_turn", f"{role} turn")) for role, text in texts)
 
 
-def said(turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
+def content_of(turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
     """Who said what, loss weights aside."""
     return [(part.role, part.name, part.tool_call_id, [(region.kind, region.text) for region in part.regions]) for part in turns]

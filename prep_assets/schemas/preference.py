@@ -15,7 +15,7 @@ from prep_assets.schemas.fields import as_text, text_of, texts_of, value_at, wro
 from prep_assets.schemas.hh import ASSISTANT_MARK, HUMAN_MARK, split_marked
 from prep_assets.schemas.hh import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.images import no_images
-from prep_assets.schemas.pairs import common_prompt, pair_of, said, turns_of
+from prep_assets.schemas.pairs import common_prompt, content_of, pair_of, turns_of
 from prep_assets.schemas.plain_rows import PlainPairs, plain_chat, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import OPENAI_ROLES, require_open_end
@@ -117,7 +117,7 @@ def _answer(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, .
     if isinstance(answer, str):
         return (turn(COMPLETION if prompt[0].role == PROMPT else ASSISTANT, answer),)
     turns = _messages(answer, key)
-    return turns[len(prompt) :] if said(turns[: len(prompt)]) == said(prompt) else turns
+    return turns[len(prompt) :] if content_of(turns[: len(prompt)]) == content_of(prompt) else turns
 
 
 def _messages(value: object, key: str) -> tuple[Turn, ...]:

@@ -20,12 +20,12 @@ def reasoning_regions(message: Mapping[str, Any], where: str, weight: float | No
 
     Refuses two spellings with different texts (``conflicting_reasoning``).
     """
-    said = {key: as_text(message[key], inside(where, key)) for key in REASONING if message.get(key)}
+    texts = {key: as_text(message[key], inside(where, key)) for key in REASONING if message.get(key)}
     if has_content(message.get(DETAILS)):
-        said[DETAILS] = _details(message[DETAILS], inside(where, DETAILS))
-    if len(set(said.values())) > 1:
-        raise Refused("conflicting_reasoning", f"{where or 'the record'} has different texts under {', '.join(said)}")
-    return [Region(THINKING, text, weight) for text in list(said.values())[:1]]
+        texts[DETAILS] = _details(message[DETAILS], inside(where, DETAILS))
+    if len(set(texts.values())) > 1:
+        raise Refused("conflicting_reasoning", f"{where or 'the record'} has different texts under {', '.join(texts)}")
+    return [Region(THINKING, text, weight) for text in list(texts.values())[:1]]
 
 
 def _details(value: object, where: str) -> str:

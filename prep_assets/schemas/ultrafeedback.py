@@ -106,8 +106,8 @@ def _require_margin(row: Mapping[str, Any], margin: float | None) -> None:
 def _best_and_worst(row: Mapping[str, Any], question: str, completions: Sequence[Rated], margin: float | None) -> Pair:
     best, worst = (chosen(completions, key=lambda each: each.score) for chosen in (max, min))
     if best.score - worst.score < (margin or 0) or best.score == worst.score:
-        asked = "no two differ" if margin is None else f"min_margin is {margin:g}"
-        raise Refused("small_margin", f"the {len(completions)} completions score {worst.score:g} to {best.score:g}; {asked}")
+        limit = "no two differ" if margin is None else f"min_margin is {margin:g}"
+        raise Refused("small_margin", f"the {len(completions)} completions score {worst.score:g} to {best.score:g}; {limit}")
     answers = [(turn(ASSISTANT, each.response),) for each in (best, worst)]
     return pair_of(row, with_system_of(row, (turn(USER, question),)), *answers)
 
@@ -116,9 +116,9 @@ def _require_scores(row: Mapping[str, Any], scores: Mapping[str, float], answers
     """Where the completions stand beside the sides, each side has its own completion's score, and the chosen one no less than the other."""
     own = [scores.get(answer) for answer in answers]
     for key, score in zip(SCORES, own, strict=True):
-        said = row.get(key)
-        if score is not None and said is not None and as_number(said, key) != score:
-            raise Refused("score_contradicts", f"{key!r} is {said}, and the completion with this text scores {score:g}")
+        value = row.get(key)
+        if score is not None and value is not None and as_number(value, key) != score:
+            raise Refused("score_contradicts", f"{key!r} is {value}, and the completion with this text scores {score:g}")
     if own[0] is not None and own[1] is not None and own[0] < own[1]:
         raise Refused("score_contradicts", f"the chosen answer scores {own[0]:g}, the rejected one {own[1]:g}")
 

@@ -214,11 +214,11 @@ class Bucket:
                     f"{self.url}: no credentials were found. Set {_credentials(self.url.partition(':')[0])}, or run where the machine has a role"
                 ) from None
             raise Unanswered(
-                f"{self.url}/{key}: {said(error)}. Look at the address, the credentials and the network, then try again"
+                f"{self.url}/{key}: {error_text(error)}. Look at the address, the credentials and the network, then try again"
             ) from None
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What a library says of a failure: its first lines, without credentials."""
     text = " ".join(str(error).split("\n\nDebug source")[0].split())[:500]
     return without_secrets(text)
@@ -251,5 +251,5 @@ def _opened(bucket: str, process: int) -> Any:
         return from_url(bucket, retry_config=RETRIES)  # type: ignore[call-overload]
     except Exception as error:
         raise ConfigError(
-            f"{bucket}: {said(error)}. Set {_credentials(bucket.partition(':')[0])}, and the region where there is one"
+            f"{bucket}: {error_text(error)}. Set {_credentials(bucket.partition(':')[0])}, and the region where there is one"
         ) from None

@@ -38,9 +38,9 @@ def readable(path: Path) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         if isinstance(error, PrepAssetsError):
             raise
-        said = str(error).partition("(file read failed")[0].strip() or type(error).__name__
+        message = str(error).partition("(file read failed")[0].strip() or type(error).__name__
         number = re.search(r"error message = '([^']*)'", str(error))
-        why = f"{said}: {number[1]}" if number else said
+        why = f"{message}: {number[1]}" if number else message
         raise StoreError(f"{path} cannot be read as HDF5 ({why}); it was cut short, or the disk is faulty. Build it again") from error
 
 

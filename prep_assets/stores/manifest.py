@@ -70,21 +70,21 @@ class Manifest:
     def text(self) -> str:
         """What ``manifest.json`` holds: signed where a key is configured, with a seal, which is the hash of everything else in it."""
         fields = asdict(self)
-        if signature := signature_of(self.said) or fields.pop("signature"):
+        if signature := signature_of(self.signed_digest) or fields.pop("signature"):
             fields["signature"] = signature
         if not self.options:
             del fields["options"]
         return json.dumps({**fields, "seal": digest(fields)}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
     @property
-    def said(self) -> str:
+    def signed_digest(self) -> str:
         """sha256 over what is signed: everything but the signature, and what a configuration or a run asked for."""
         return digest({name: value for name, value in asdict(self).items() if name not in ("config_key", "signature", "options")})
 
     @property
     def signature_fault(self) -> str:
         """What is wrong with its signature; empty where nothing is."""
-        return fault(self.said, self.signature)
+        return fault(self.signed_digest, self.signature)
 
     def write(self, directory: Path) -> None:
         """Write ``manifest.json`` into `directory`."""

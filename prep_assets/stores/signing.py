@@ -20,13 +20,13 @@ _SCHEME = "ed25519"
 _SHOWN = 16
 
 
-def signature_of(said: str) -> str:
+def signature_of(digest: str) -> str:
     """The signature of what a manifest says, with the public key; empty where no key is configured."""
     key = _signing_key(os.environ.get(SIGNING, ""))
-    return "" if key is None else f"{_SCHEME}:{_public(key.public_key())}:{key.sign(said.encode()).hex()}"
+    return "" if key is None else f"{_SCHEME}:{_public(key.public_key())}:{key.sign(digest.encode()).hex()}"
 
 
-def fault(said: str, signature: str) -> str:
+def fault(digest: str, signature: str) -> str:
     """What is wrong with a signature; empty where nothing is. One that is missing is wrong where keys are trusted."""
     trusted = _trusted()
     if not signature:
@@ -35,27 +35,27 @@ def fault(said: str, signature: str) -> str:
         )
     scheme, _, rest = signature.partition(":")
     public, _, signed = rest.partition(":")
-    if scheme != _SCHEME or not _holds(public, signed, said):
+    if scheme != _SCHEME or not _holds(public, signed, digest):
         return f"it is forged: what it says is not what the key {public[:_SHOWN]}… signed"
     if trusted and public not in trusted:
         return f"it is signed by the key {public[:_SHOWN]}…, which {TRUSTED} does not have"
     return ""
 
 
-def told(signature: str) -> str:
+def described(signature: str) -> str:
     """What to say of a signature without a fault."""
     who = signature.split(":")[1][:_SHOWN]
     return f"signed by {who}…" + ("" if _trusted() else f", a key that nobody trusts yet: name it in {TRUSTED}")
 
 
-def _holds(public: str, signed: str, said: str) -> bool:
+def _holds(public: str, signed: str, digest: str) -> bool:
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError as error:
         raise _missing() from error
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signed), said.encode())
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signed), digest.encode())
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -105,7 +105,7 @@ def _compare(vocabulary: Vocabulary, folder: Path) -> Agreement:
     if start[0] != start[1]:
         fault = f"with special tokens, 'x' becomes {start[0]} by tokenizer.json and {start[1]} by {versions}"
         return Agreement("differs", fault, False)
-    changed = [part for part in _DECIDES if _said(vocabulary.spec[part]) != _said(other.spec[part])]
+    changed = [part for part in _DECIDES if _comparable(vocabulary.spec[part]) != _comparable(other.spec[part])]
     if not changed:
         return Agreement(f"{versions} opens the same definition")
     added = {token["content"]: None for each in (vocabulary, other) for token in each.spec["added_tokens"]}
@@ -137,7 +137,7 @@ def converted(vocabulary: Vocabulary, path: Path) -> Agreement:
     return Agreement(f"{package} {version(package)} gives the same ids to {len(texts):,} edge texts")
 
 
-def _said(part: Any) -> Any:
+def _comparable(part: Any) -> Any:
     """A part of a ``tokenizer.json`` without what it leaves open: null, "" and false mean the same there."""
     return {key: value for key, value in part.items() if value not in (None, "", False)} if isinstance(part, dict) else part
 

@@ -53,11 +53,11 @@ def prove(code: Code, cache: Path | None = None) -> str:
             raise code.fault(f"{text[:60]!r} has the ids {found[:8]}, and {again[:8]} when it is asked after other texts")
     if _in_a_new_process(code) != _digest(one, ids):
         raise code.fault(f"a new process gives other tokens, or other ids to {len(texts):,} texts")
-    said = f"{code.name}: its own encoding; {exact:,} of {len(texts):,} edge texts come back whole, alike in every instance and process"
+    proven = f"{code.name}: its own encoding; {exact:,} of {len(texts):,} edge texts come back whole, alike in every instance and process"
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(said, "utf-8")
-    return said
+        kept.write_text(proven, "utf-8")
+    return proven
 
 
 def digest_of(name: str, folder: str) -> str:

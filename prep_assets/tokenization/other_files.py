@@ -71,10 +71,10 @@ def library_of(path: Path) -> tuple[str, Callable[[], Encode]]:
 
 
 def _tekken(path: Path) -> Spec:
-    said = loads(path.read_bytes())
-    config = said["config"]
+    spec = loads(path.read_bytes())
+    config = spec["config"]
     reserved = int(config["default_num_special_tokens"])
-    listed = said.get("special_tokens")
+    listed = spec.get("special_tokens")
     if listed is None:  # files of 2024 leave them to the library
         from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
@@ -82,7 +82,7 @@ def _tekken(path: Path) -> Spec:
     special = {f"<SPECIAL_{number}>": number for number in range(len(listed), reserved)}
     special |= {token["token_str"]: int(token["rank"]) for token in listed}
     size = int(config["default_vocab_size"]) - reserved
-    ranks = {base64.b64decode(token["token_bytes"]): int(token["rank"]) + reserved for token in said["vocab"][:size]}
+    ranks = {base64.b64decode(token["token_bytes"]): int(token["rank"]) + reserved for token in spec["vocab"][:size]}
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     return from_ranks(ranks, config["pattern"], special), {name: text for name, text in names.items() if text in special}
 

@@ -31,10 +31,10 @@ def from_rank_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     Raises:
         ConfigError: a line is damaged, or nothing says how text is split.
     """
-    said = _beside(path)
-    special = {str(text): int(number) for text, number in said.get("special_tokens", {}).items()}
-    names = {name: text for name, text in said.items() if name.endswith("_token") and isinstance(text, str)}
-    return from_ranks(_ranks(path), said["pattern"], special), names
+    config = _beside(path)
+    special = {str(text): int(number) for text, number in config.get("special_tokens", {}).items()}
+    names = {name: text for name, text in config.items() if name.endswith("_token") and isinstance(text, str)}
+    return from_ranks(_ranks(path), config["pattern"], special), names
 
 
 def _beside(path: Path) -> Mapping[str, Any]:
@@ -43,9 +43,9 @@ def _beside(path: Path) -> Mapping[str, Any]:
         if path.with_suffix(suffix).is_file():
             import yaml
 
-            said = yaml.safe_load(path.with_suffix(suffix).read_text("utf-8"))
-            if isinstance(said, Mapping) and isinstance(said.get("pattern"), str):
-                return said
+            config = yaml.safe_load(path.with_suffix(suffix).read_text("utf-8"))
+            if isinstance(config, Mapping) and isinstance(config.get("pattern"), str):
+                return config
     if known := KNOWN.get(hashlib.sha256(path.read_bytes()).hexdigest()):
         return {**known, "eos_token": _END}
     raise ConfigError(

@@ -150,8 +150,8 @@ def _lines(path: Path, name: str | None) -> Path:
         trained = [stem for stem in found if not stem.endswith("_test") and stem != "unpaired"]
         name = trained[0] if len(trained) == 1 else None
     if name not in found:
-        asked = f"no lines {name!r}{nearest(name, found)}; it has" if name else "several files of lines or none, so name one:"
-        raise StoreError(f"{path} has {asked} {', '.join(found) or 'none'}")
+        message = f"no lines {name!r}{nearest(name, found)}; it has" if name else "several files of lines or none, so name one:"
+        raise StoreError(f"{path} has {message} {', '.join(found) or 'none'}")
     return found[name]
 
 

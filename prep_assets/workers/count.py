@@ -13,9 +13,9 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _MEMORY = Path("/proc/meminfo")
 
 
-def worker_count(asked: Workers) -> int:
-    """`asked`, or as many as this process may use processors, and as there is memory for now."""
-    return min(_processors(), max(1, free_memory() // MEMORY)) if asked == "auto" else asked
+def worker_count(workers: Workers) -> int:
+    """`workers`, or as many as this process may use processors, and as there is memory for now."""
+    return min(_processors(), max(1, free_memory() // MEMORY)) if workers == "auto" else workers
 
 
 def _processors() -> int:

@@ -55,8 +55,8 @@ class RayTasks:
 
     elsewhere = True
 
-    def __init__(self, address: str, asked: Workers, effort: Effort) -> None:
-        self._ray, self._asked, self.effort = connected(address), asked, effort
+    def __init__(self, address: str, workers: Workers, effort: Effort) -> None:
+        self._ray, self._asked, self.effort = connected(address), workers, effort
 
     @property
     def size(self) -> int:

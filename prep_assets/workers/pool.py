@@ -167,7 +167,7 @@ class Pool:
         again = list(worker.shards)
         tries[again[0].number] += 1
         if tries[again[0].number] == TRIES:
-            results[again[0].number] = WorkerLost(self._said(again[0], plan, why))
+            results[again[0].number] = WorkerLost(self._lost(again[0], plan, why))
             del again[0]
         waiting.extendleft(reversed(again))
 
@@ -183,7 +183,7 @@ class Pool:
             return "was killed (SIGKILL), as the system does when memory runs out"
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
-    def _said(self, shard: Shard, plan: Plan, why: str) -> str:
+    def _lost(self, shard: Shard, plan: Plan, why: str) -> str:
         return (
             f"{plan.label(shard)}: its worker {why}, and so did the one before. There are {self.size} workers; set fewer "
             "(`workers` in the configuration, or --workers), so that each has more memory"

@@ -82,12 +82,12 @@ def portable(error: Exception) -> Exception:
         error.add_note("in a worker process:\n" + traceback.format_exc().rstrip())
     error.__traceback__ = error.__cause__ = error.__context__ = None
     try:
-        return error if str(pickle.loads(pickle.dumps(error))) == str(error) else _said(error)
+        return error if str(pickle.loads(pickle.dumps(error))) == str(error) else _as_sent(error)
     except Exception:  # whatever its own code makes of being pickled
-        return _said(error)
+        return _as_sent(error)
 
 
-def _said(error: Exception) -> Exception:
+def _as_sent(error: Exception) -> Exception:
     notes = "\n".join(getattr(error, "__notes__", ()))
     return PrepAssetsError(f"{type(error).__name__}: {error}" + (f"\n{notes}" if notes else ""))
 

@@ -82,13 +82,13 @@ def _received(shard: Shard, folder: Path) -> ShardResult | None:
     """What a finished shard says of itself, if its files are as it says."""
     try:
         receipt = (folder / _RECEIPT).read_bytes()
-        said = json.loads(receipt)
+        recorded = json.loads(receipt)
         there = meant_in(folder, {})
         del there[_RECEIPT]
-        sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and there == said["files"]
+        sound = xxhash.xxh3_128_hexdigest(receipt) == folder.name and there == recorded["files"]
     except (OSError, ValueError):
         return None
-    return ShardResult(shard, folder, folder.name, said["counts"], said["files"]) if sound else None
+    return ShardResult(shard, folder, folder.name, recorded["counts"], recorded["files"]) if sound else None
 
 
 def carry_out(shard: Shard, work: Work, plan: Plan) -> ShardResult:
@@ -134,8 +134,8 @@ def _publish(folder: Path, shard: Shard, receipt: str, plan: Plan) -> ShardResul
             f"{plan.label(shard)} is not deterministic: two executions wrote different {_differing(other, place / found)}. Compare {other} "
             f"with {place / found}, which stay until the next build"
         )
-    said = json.loads(receipt)
-    return ShardResult(shard, place / found, found, said["counts"], said["files"])
+    recorded = json.loads(receipt)
+    return ShardResult(shard, place / found, found, recorded["counts"], recorded["files"])
 
 
 def _renamed(folder: Path, place: Path, found: str, plan: Plan) -> list[Path]:

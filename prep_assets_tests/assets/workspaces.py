@@ -137,7 +137,7 @@ def part_of(workspace: Workspace, asset: str, name: str) -> Published:
 
 def make(workspace: Workspace, asset: Asset, partition: str = "") -> Published:
     """Build one store, one that is no asset of the graph too; options that the workspace sets are published."""
-    for event in run(workspace, [Step(asset, partition, "missing", "for a test", asked=True)], publish=True):
+    for event in run(workspace, [Step(asset, partition, "missing", "for a test", requested=True)], publish=True):
         if isinstance(event, Refused):
             raise event.error or CheckFailed(event.reason)
         if isinstance(event, Accepted):
@@ -147,7 +147,7 @@ def make(workspace: Workspace, asset: Asset, partition: str = "") -> Published:
 
 def out_of_date(workspace: Workspace, asset: Asset, partition: str = "") -> list[tuple[Asset, str, State]]:
     """What the engine would build before this store, and what each is now."""
-    return [(step.asset, step.partition, step.state) for step in plan(workspace, [(asset, partition)]) if not step.asked]
+    return [(step.asset, step.partition, step.state) for step in plan(workspace, [(asset, partition)]) if not step.requested]
 
 
 def build_all(workspace: Workspace, families: Iterable[str] = FAMILIES) -> dict[tuple[str, str], Published]:

@@ -18,7 +18,7 @@ import pytest
 import prep_assets
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores import bucket_versions, catalog
-from prep_assets.stores.bucket import Bucket, checked, said
+from prep_assets.stores.bucket import Bucket, checked, error_text
 from prep_assets.stores.mirror import bucket_of, local_root
 from prep_assets.stores.objects import Unanswered
 from prep_assets.stores.published import Place, Published, open_published
@@ -334,7 +334,7 @@ def test_secrets_are_in_no_object_no_file_and_no_error(
     written += [path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     text = b"".join(written).decode("latin-1") + str(raised.value) + "".join(capfd.readouterr()) + caplog.text
     assert not [secret for secret in secrets if secret in text]
-    assert said(OSError("https://me:pass@host/b a-very-secret-key")) == "https://host/b …"
+    assert error_text(OSError("https://me:pass@host/b a-very-secret-key")) == "https://host/b …"
 
 
 @pytest.mark.parametrize("address", ["s3://key:secret@bucket/x", "s3://bucket/x?sig=secret"])

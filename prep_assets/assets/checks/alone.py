@@ -64,7 +64,7 @@ class Noted(Quarantine):
         self.reasons.setdefault(refusal.id, f"{refusal.stage}/{refusal.reason}")
 
 
-def _said(refusal: Refused) -> str:
+def _reason(refusal: Refused) -> str:
     return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
 
 
@@ -73,7 +73,7 @@ def _one_by_one(judge: Judge) -> Reasons:
         try:
             judge(item)
         except Refused as refusal:
-            return _said(refusal)
+            return _reason(refusal)
         return ""
 
     return lambda items: list(map(reason, items))
@@ -95,7 +95,7 @@ def alone(store: Store, source: FromRows, second: Second) -> Again:
             try:
                 items[at] = Item(second.files[file], record, reading.columns(second.files[file], record))
             except Refused as refusal:
-                reasons[at] = _said(refusal)
+                reasons[at] = _reason(refusal)
         for at, reason in zip(items, judge(list(items.values())), strict=True):
             reasons[at] = reason
         return reasons

@@ -9,7 +9,7 @@ from prep_assets.assets.stage import Check, Store
 from prep_assets.errors import StoreError
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.manifest import MANIFEST, build_key
-from prep_assets.stores.signing import told
+from prep_assets.stores.signing import described
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 
 MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
@@ -27,7 +27,7 @@ def integrity(store: Store) -> Verdict:
     except StoreError as error:
         remedy = f"Build it again: {build_command(manifest.asset, manifest.partition)}"
         return Verdict(False, f"{error}\n{remedy}", numbers, Worst("files", str(error)))
-    signed = f", which is {told(manifest.signature)}" if manifest.signature else ""
+    signed = f", which is {described(manifest.signature)}" if manifest.signature else ""
     return Verdict(True, f"{len(manifest.files):,} files have the size and sha256 of the manifest{signed}", numbers)
 
 
@@ -52,10 +52,10 @@ def _check_place(store: Store) -> None:
 
 def cuts_counted(store: Store, proven: Verdict) -> Verdict:
     """A verdict on conversations, which fails where truncation took other tokens than the manifest counts."""
-    said, found = (int(each.get("tokens_cut_away", 0)) for each in (store.manifest.counts, proven.numbers))
-    if not proven.passed or said == found:
+    counted, found = (int(each.get("tokens_cut_away", 0)) for each in (store.manifest.counts, proven.numbers))
+    if not proven.passed or counted == found:
         return proven
-    detail = f"truncation took {found:,} tokens, the manifest counts {said:,}"
+    detail = f"truncation took {found:,} tokens, the manifest counts {counted:,}"
     return Verdict(False, detail, proven.numbers, Worst("counts", detail))
 
 

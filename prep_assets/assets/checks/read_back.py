@@ -153,8 +153,8 @@ def _difference(found: Tokens, expected: Tokens, pad_id: int) -> str:
     if found.trained is not None and expected.trained is not None:
         wrong = np.flatnonzero(found.trained != np.pad(expected.trained, (0, len(found.tokens) - count)))
         if len(wrong):
-            said = "trained" if found.trained[wrong[0]] else "not trained"
-            return f"token {wrong[0]} is {said}, in the store it is the other way round"
+            state = "trained" if found.trained[wrong[0]] else "not trained"
+            return f"token {wrong[0]} is {state}, in the store it is the other way round"
     if found.starts is not None and expected.starts is not None:
         starts = found.starts[found.starts < count].tolist()
         if starts != expected.starts.tolist():

@@ -116,13 +116,13 @@ def stored_of(store: Store, number: int) -> Stored:
 
 def _stored(parts: Sequence[Part], number: int) -> Stored:
     """The records of one domain, over all parts of a store."""
-    place, held_out, says = list[Column](), list[Column](), list[Column]()
+    place, held_out, belonging = list[Column](), list[Column](), list[Column]()
     for held, source, file, row, belongs in parts:
         mine = where(equals(source, number))
         place.append(_places(at(file, mine), at(row, mine)))
         held_out.append(np.full(len(mine), held))
-        says.append(np.full(len(mine), -1, np.int8) if belongs is None else at(belongs, mine))
-    return Stored.of(joined(place), joined(held_out, bool), joined(says, np.int8))
+        belonging.append(np.full(len(mine), -1, np.int8) if belongs is None else at(belongs, mine))
+    return Stored.of(joined(place), joined(held_out, bool), joined(belonging, np.int8))
 
 
 def _places(file: Column, row: Column) -> Column:

@@ -31,7 +31,7 @@ class Pace:
 
     began: float = field(default_factory=time.monotonic)
 
-    def said(self, done: int, total: int) -> str:
+    def text(self, done: int, total: int) -> str:
         """``41.2 MB/s, 0:32 left``, of bytes; what is left is reckoned from what is done."""
         took = time.monotonic() - self.began
         if not done or not took:
@@ -178,7 +178,7 @@ class Reading:
     def advance(self, doing: str, size: int) -> None:
         """So many more bytes of source are done."""
         self._done += size
-        self.progress(f"{doing} {self.name}: {self._pace.said(self._done, self._size)}", self._done, self._size)
+        self.progress(f"{doing} {self.name}: {self._pace.text(self._done, self._size)}", self._done, self._size)
 
 
 def _first(rows: Sequence[Record | Unreadable], limit: int) -> tuple[Sequence[Record | Unreadable], int]:

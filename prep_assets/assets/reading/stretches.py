@@ -34,7 +34,7 @@ def whole_files(sources: Pinned) -> Iterator[Stretch]:
     return (Stretch(number, WHOLE) for number in range(len(sources.files) + len(sources.test_files)))
 
 
-def shards_of(sources: Pinned, asked: int | Literal["auto"] = "auto") -> list[Shard]:
+def shards_of(sources: Pinned, count: int | Literal["auto"] = "auto") -> list[Shard]:
     """All rows of all files in shards, whose tasks are stretches. No shard has rows to train on and rows held out.
 
     Args:
@@ -43,7 +43,7 @@ def shards_of(sources: Pinned, asked: int | Literal["auto"] = "auto") -> list[Sh
     files = (*sources.files, *sources.test_files)
     listed = [list(parts(sources.cuts[number])) if sources.cuts else [WHOLE] for number in range(len(files))]
     sizes = [[_size(file, part, len(each)) for part in each] for file, each in zip(files, listed, strict=True)]
-    enough = shard_size(sum(map(sum, sizes)), asked) - cuts.SHARD_BYTES // 2
+    enough = shard_size(sum(map(sum, sizes)), count) - cuts.SHARD_BYTES // 2
     found: list[Shard] = []
     gathered: list[Stretch] = []
     size = 0

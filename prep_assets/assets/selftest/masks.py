@@ -63,8 +63,8 @@ def sft_trials(store: Store) -> list[Trial]:
         examples = (example for *_, example in islice(sft_examples(store, stream), TRIES))
         samples = [read(example) if isinstance(example, PlainChat) else example for example in examples]
         tagged = [sample for sample in samples if sample.tokenized is None and derive(sample, options, template).tagged]
-        said = [_said(_by_tags(sample, options, spoiled)) for sample in tagged]
-        trials.append(_trial("tags of the template mark the question as well", "mask_alignment", said))
+        verdicts = [_outcome(_by_tags(sample, options, spoiled)) for sample in tagged]
+        trials.append(_trial("tags of the template mark the question as well", "mask_alignment", verdicts))
     return trials
 
 
@@ -88,9 +88,9 @@ def group_trials(store: Store) -> list[Trial]:
 
 def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
     checks: dict[str, Callable[[Sequence[Row]], tuple[bool, str]]] = {
-        "mask_alignment": lambda found: _said(prove_masks(found, vocabulary)),
-        "row_integrity": lambda found: _said(check_records(_store(found), vocabulary_size=vocabulary.size)),
-        "tokenization_identity": lambda found: _said(
+        "mask_alignment": lambda found: _outcome(prove_masks(found, vocabulary)),
+        "row_integrity": lambda found: _outcome(check_records(_store(found), vocabulary_size=vocabulary.size)),
+        "tokenization_identity": lambda found: _outcome(
             prove_identity((replace(render, ids=row.ids) for render, row in zip(renders, found, strict=True)), vocabulary)
         ),
     }
@@ -109,15 +109,15 @@ def _groups(store: Store, folder: Path) -> list[Trial]:
     if not rows:
         return []
     chosen = range(0, len(prompts), max(1, len(prompts) // TRIES))
-    clean = [_said(prove_identity(prompts, vocabulary)), _said(check_rewards(scores))]
-    moved = [_said(prove_identity([replace(prompts[at], ids=prompts[at].ids[:-1])], vocabulary)) for at in chosen]
+    clean = [_outcome(prove_identity(prompts, vocabulary)), _outcome(check_rewards(scores))]
+    moved = [_outcome(prove_identity([replace(prompts[at], ids=prompts[at].ids[:-1])], vocabulary)) for at in chosen]
     trials = [
         Trial("", "every check of groups", len(clean), sum(passed for passed, _ in clean), "; ".join(text for ok, text in clean if not ok)),
         _trial("border of prompt and response moved", "tokenization_identity", moved),
     ]
     for mutation in REWARD_MUTATIONS:
         changed = [other for at in chosen if (other := mutation.change(scores[at])) is not None]
-        trials.append(_trial(mutation.name, "rewards", [_said(check_rewards([other])) for other in changed]))
+        trials.append(_trial(mutation.name, "rewards", [_outcome(check_rewards([other])) for other in changed]))
     return [*_rows(rows, renders, vocabulary), *trials]
 
 
@@ -130,12 +130,12 @@ def _rollouts(store: Store, folder: Path) -> list[Trial]:
     trials = [Trial("", "sampled_ids", 1, int(clean.passed), "" if clean.passed else clean.summary)]
     for mutation in ROLLOUT_MUTATIONS:
         changed = [other for group in groups if (other := mutation.change(group)) is not None]
-        trials.append(_trial(mutation.name, "sampled_ids", [_said(check_sampled([other])) for other in changed]))
+        trials.append(_trial(mutation.name, "sampled_ids", [_outcome(check_sampled([other])) for other in changed]))
     return trials
 
 
-def _trial(name: str, check: str, said: Sequence[tuple[bool, str]]) -> Trial:
-    return Trial(name, check, len(said), sum(not passed for passed, _ in said), said[0][1] if said else "")
+def _trial(name: str, check: str, outcomes: Sequence[tuple[bool, str]]) -> Trial:
+    return Trial(name, check, len(outcomes), sum(not passed for passed, _ in outcomes), outcomes[0][1] if outcomes else "")
 
 
 def _try(mutation: Mutation, rows: list[Row], check: Callable[[Sequence[Row]], tuple[bool, str]], vocabulary: Vocabulary) -> Trial:
@@ -152,7 +152,7 @@ def _try(mutation: Mutation, rows: list[Row], check: Callable[[Sequence[Row]], t
     return Trial(mutation.name, mutation.caught_by, tried, caught, shown)
 
 
-def _said(verdict: Verdict) -> tuple[bool, str]:
+def _outcome(verdict: Verdict) -> tuple[bool, str]:
     return verdict.passed, verdict.summary
 
 

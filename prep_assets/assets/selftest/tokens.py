@@ -67,8 +67,8 @@ def _mask_trials(store: Store, stream: TokenStore) -> list[Trial]:
     trials = [clean("mask_alignment", [prove_document_masks(store, documents)])] if documents else []
     for mutation in MASK_MUTATIONS if documents else ():
         masks = [(at, mask) for at in chosen(documents) if (mask := mutation.change(documents[at].mask)) is not None]
-        said = [prove_document_masks(store, [replace(documents[at], mask=mask)]) for at, mask in masks]
-        trials.append(tried(mutation.name, "mask_alignment", said))
+        verdicts = [prove_document_masks(store, [replace(documents[at], mask=mask)]) for at, mask in masks]
+        trials.append(tried(mutation.name, "mask_alignment", verdicts))
     return trials
 
 
@@ -95,8 +95,8 @@ def _trials(rows: Sequence[Ids], mutations: Sequence[TokenMutation], checks: dic
     trials = [clean("every check", [check(rows) for check in checks.values()])]
     for mutation in mutations:
         corrupted = [(at, ids) for at in chosen(rows) if (ids := mutation.change(rows, at, eos, size)) is not None]
-        said = [checks[mutation.caught_by]([*rows[:at], ids, *rows[at + 1 :]]) for at, ids in corrupted]
-        trials.append(tried(mutation.name, mutation.caught_by, said))
+        verdicts = [checks[mutation.caught_by]([*rows[:at], ids, *rows[at + 1 :]]) for at, ids in corrupted]
+        trials.append(tried(mutation.name, mutation.caught_by, verdicts))
     return trials
 
 

@@ -38,15 +38,15 @@ class Trial:
 
 def tried(name: str, check: str, verdicts: Iterable[Verdict]) -> Trial:
     """The trial of a mutation that was done to several rows."""
-    said = list(verdicts)
-    return Trial(name, check, len(said), sum(not verdict.passed for verdict in said), said[0].summary if said else "")
+    every = list(verdicts)
+    return Trial(name, check, len(every), sum(not verdict.passed for verdict in every), every[0].summary if every else "")
 
 
 def clean(what: str, verdicts: Iterable[Verdict]) -> Trial:
     """The trial of rows that nothing was done to."""
-    said = list(verdicts)
-    failed = "; ".join(verdict.summary for verdict in said if not verdict.passed)
-    return Trial("", what, len(said), sum(verdict.passed for verdict in said), failed)
+    every = list(verdicts)
+    failed = "; ".join(verdict.summary for verdict in every if not verdict.passed)
+    return Trial("", what, len(every), sum(verdict.passed for verdict in every), failed)
 
 
 def chosen(rows: Sequence[object]) -> range:

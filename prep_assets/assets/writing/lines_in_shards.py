@@ -79,10 +79,10 @@ def _encode_part(
     return encode(workspace, _batches(lines, task), writers, quarantine)
 
 
-def line_shards(lines: Lines, asked: int | Literal["auto"]) -> list[Shard]:
+def line_shards(lines: Lines, count: int | Literal["auto"]) -> list[Shard]:
     """A file of lines, cut as sources are."""
     path = lines.path
-    watch = LineCuts(shard_size(path.stat().st_size, asked))
+    watch = LineCuts(shard_size(path.stat().st_size, count))
     with lines.guards.open(path) as file:
         while data := file.read(_READ):
             watch(data)

@@ -24,7 +24,7 @@ NAMES = {
 @exporter("flag_embedding", Lines, kind="json")
 def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileName = "train") -> None:
     """``<split>.jsonl`` of contrastive rows. Each needs a negative, since the trainer draws some from every row."""
-    said: dict[str, bool] = {}
+    present: dict[str, bool] = {}
     with WrittenFile(out / f"{split}.jsonl") as file:
         for line, row in enumerate(source, 1):
             where = f"{source.path} line {line:,}"
@@ -36,7 +36,7 @@ def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileN
                 ("scores", {"positive_scores", "negative_scores"} <= set(row), "distillation reads them in every row or in none"),
                 ("an instruction", "instruction" in row, "the trainer writes None before the queries of rows without one"),
             ):
-                if said.setdefault(name, has) != has:
+                if present.setdefault(name, has) != has:
                     raise ConfigError(f"{where} {'has' if has else 'lacks'} {name}, others do not agree; {why}")
             file.write(json.dumps({name: row[key] for key, name in NAMES.items() if key in row}, ensure_ascii=False).encode() + b"\n")
             progress(line, len(source))

@@ -54,13 +54,13 @@ def sentence_transformers(
         writer.close()
 
 
-def _count(source: Lines, asked: int | None, leave_out: list[str]) -> int:
+def _count(source: Lines, negatives: int | None, leave_out: list[str]) -> int:
     """How many negatives every row has.
 
     Raises:
         ConfigError: a line is not a contrastive row, has too few negatives, or has a field without a column.
     """
-    count = asked
+    count = negatives
     for line, row in enumerate(source, 1):
         where = f"{source.path} line {line:,}"
         if "positives" not in row:
@@ -77,7 +77,7 @@ def _count(source: Lines, asked: int | None, leave_out: list[str]) -> int:
         found = len(row["negatives"])
         if count is None:
             count = found
-        if found < count or (asked is None and found != count):
+        if found < count or (negatives is None and found != count):
             raise ConfigError(
                 f"{where} has {found} negatives, others have {count}, and every row needs as many. Set negatives: {min(found, count)}"
             )
