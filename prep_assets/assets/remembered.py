@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def keep(cache: Path, found: Any) -> None:
     """Write down what was found about source files, in one step: sensors and runs look at the same files at once."""
     cache.parent.mkdir(parents=True, exist_ok=True)
-    fresh = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-    fresh.write_text(json.dumps(found), "utf-8")
-    fresh.replace(cache)
+    temporary = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    temporary.write_text(json.dumps(found), "utf-8")
+    temporary.replace(cache)
 
 
 def pinned_again(files: tuple[SourceFile, ...], cache: Path) -> tuple[Pin, ...]:

@@ -94,16 +94,18 @@ def task_of(pipeline: AnyPipeline, *, position_ids: PositionIds | None = None) -
         ConfigError: two outputs of one name, position ids for separate records, or a dtype that its key cannot have.
     """
     typed = isinstance(pipeline, TypedPipeline)
-    whole = in_sections(pipeline) if isinstance(pipeline, TypedPipeline) else pipeline
+    sections_form = in_sections(pipeline) if isinstance(pipeline, TypedPipeline) else pipeline
     if position_ids is not None:
-        whole = whole.model_copy(update={"output": whole.output.model_copy(update={"position_ids_mode": position_ids})})
-    sections = whole.input.sections
-    sources = whole.input.sources or {SEQUENCE: Source(sections=sections or ())}
+        sections_form = sections_form.model_copy(
+            update={"output": sections_form.output.model_copy(update={"position_ids_mode": position_ids})}
+        )
+    sections = sections_form.input.sections
+    sources = sections_form.input.sources or {SEQUENCE: Source(sections=sections or ())}
     is_text = sections is not None and all(section.action == "train" and not section.template for section in sections)
     if isinstance(pipeline, TypedPipeline):
         is_text = pipeline.input.type == "text"
     deduplicate = isinstance(pipeline, TypedPipeline) and pipeline.preprocessing.deduplicate
-    task = Task(whole, typed, is_text, deduplicate, sources, {})
+    task = Task(sections_form, typed, is_text, deduplicate, sources, {})
     return replace(task, columns=_columns(task, position_ids))
 
 
@@ -135,15 +137,15 @@ def _typed_sections(pipeline: TypedPipeline) -> tuple[Section, ...]:
 
 def _columns(task: Task, position_ids: PositionIds | None) -> dict[str, Column]:
     """Keys in AstrAI's newest order: each output, then its mask; position ids last."""
-    whole = "int64" if task.typed else "int32"
+    dtype = "int64" if task.typed else "int32"
     listed: list[tuple[str, Column]] = []
     for key, source in task.sources.items():
-        listed.append((key, Column("values", "float32") if source.is_value else Column("ids", whole)))
+        listed.append((key, Column("values", "float32") if source.is_value else Column("ids", dtype)))
         # padding of bins must never be trained, so that packed text has a mask as well
         if not source.is_value and (not task.is_text or task.is_binned):
-            listed.append((task.mask_key(key), Column("mask", whole)))
+            listed.append((task.mask_key(key), Column("mask", dtype)))
     if task.single and task.pipeline.output.position_ids_mode != "none":
-        listed.append((POSITION_IDS, Column("positions", whole)))
+        listed.append((POSITION_IDS, Column("positions", dtype)))
     elif position_ids not in (None, "none"):
         raise ConfigError(f"position ids {position_ids!r} mean nothing with sources: each record is a sequence of its own")
     names = [key for key, _ in listed]

@@ -67,19 +67,19 @@ def read_tombstones(folder: Path) -> tuple[Tombstone, ...]:
 def add_tombstones(folder: Path, tombstones: Iterable[Tombstone]) -> tuple[Tombstone, ...]:
     """Write those that are not there yet, in one step, and return them."""
     there = read_tombstones(folder)
-    known = {(each.family, each.domain, each.digest) for each in there}
-    fresh = tuple(each for each in tombstones if (each.family, each.domain, each.digest) not in known)
-    if fresh:
+    existing = {(each.family, each.domain, each.digest) for each in there}
+    new = tuple(each for each in tombstones if (each.family, each.domain, each.digest) not in existing)
+    if new:
         path, work = folder / FILE, folder / f".{FILE}-new"
-        work.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in (*there, *fresh)))
+        work.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in (*there, *new)))
         work.replace(path)
-    return fresh
+    return new
 
 
 def with_tombstones(family: F, name: str, folder: Path) -> F:
     """The family's configuration with what each of its domains must leave out."""
-    mine = [each for each in read_tombstones(folder) if each.family == name]
-    if not mine:
+    own = [each for each in read_tombstones(folder) if each.family == name]
+    if not own:
         return family
-    digests = {domain: frozenset(each.digest for each in mine if each.domain == domain) for domain in family.domains}
+    digests = {domain: frozenset(each.digest for each in own if each.domain == domain) for domain in family.domains}
     return family.model_copy(update={"domains": {key: domain.forgetting(digests[key]) for key, domain in family.domains.items()}})

@@ -51,20 +51,20 @@ def compare(rendered: Rendered, ours: Places, ids: Sequence[int], labels: Sequen
         decoded: their ids from where they part from ours to where they meet again, as text.
         why: the reason, where ids differ.
     """
-    mine = ours.loss != 0
+    trained = ours.loss != 0
     low, high = meeting(ours.ids, ids)
     found: list[Difference] = []
-    if low + high < max(len(ids), len(mine)):
+    if low + high < max(len(ids), len(trained)):
         found.append(Difference("ids", low, len(ids) - high, decoded, why))
-    theirs = np.zeros(len(mine), bool)
+    theirs = np.zeros(len(trained), bool)
     theirs[:low] = labels[:low]
     if high:
         theirs[-high:] = labels[-high:]
-    known = np.zeros(len(mine), bool)
+    known = np.zeros(len(trained), bool)
     known[:low] = True
-    known[len(mine) - high :] = True
-    found += _runs("theirs", theirs & ~mine & known, rendered, ours)
-    found += _runs("ours", mine & ~theirs & known, rendered, ours)
+    known[len(trained) - high :] = True
+    found += _runs("theirs", theirs & ~trained & known, rendered, ours)
+    found += _runs("ours", trained & ~theirs & known, rendered, ours)
     return sorted(found, key=lambda each: (each.start, each.side))
 
 

@@ -126,9 +126,9 @@ def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf
             break
         key, at = f"{file.key}\0", 0
     workspace.stores.mkdir(parents=True, exist_ok=True)
-    fresh = workspace.stores / f"{STATE}-{os.getpid()}"
-    write_json(fresh, {"file": key, "at": at})
-    fresh.replace(workspace.stores / STATE)
+    temporary = workspace.stores / f"{STATE}-{os.getpid()}"
+    write_json(temporary, {"file": key, "at": at})
+    temporary.replace(workspace.stores / STATE)
     return Scrubbed(read, sum(file.size for file in files), tuple(damaged), tuple(unreached))
 
 

@@ -137,8 +137,8 @@ def _take_shares(tokens: Mapping[str, Ints], offered: Mapping[str, Ints], weight
 
     Exact fractions: the domain that runs out is used to its last record, not short of it by a rounding error.
     """
-    for name, mine in tokens.items():
-        if weights[name] and not mine.size:
+    for name, counts in tokens.items():
+        if weights[name] and not counts.size:
             raise ConfigError(f"domain {name!r} has weight {weights[name]} but no records on offer: give it weight 0, or records")
     whole = sum(Fraction(weight) for weight in weights.values())
     share = {name: Fraction(weights[name]) / whole for name in tokens}
@@ -163,9 +163,9 @@ def _nearest_count(name: str, tokens: Ints, target: Fraction) -> int:
 
 
 def _shares(domains: tuple[str, ...], offered: Sequence[Ints]) -> tuple[DomainShare, ...]:
-    tokens = [int(mine.sum()) for mine in offered]
+    tokens = [int(counts.sum()) for counts in offered]
     whole = max(1, sum(tokens))
-    return tuple(DomainShare(name, mine.size, count, count / whole) for name, mine, count in zip(domains, offered, tokens, strict=True))
+    return tuple(DomainShare(name, counts.size, count, count / whole) for name, counts, count in zip(domains, offered, tokens, strict=True))
 
 
 def _check_numbers(

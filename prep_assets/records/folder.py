@@ -43,15 +43,15 @@ def folder_sign(folder: Path) -> str:
     Raises:
         SourceError: it cannot be read, or is empty.
     """
-    whole, files = hashlib.sha256(), 0
+    digest, files = hashlib.sha256(), 0
     try:
         for name, status in _walk(folder, "", ()):
-            whole.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode() + b"\n")
+            digest.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode() + b"\n")
             files += 1
     except OSError as error:
         raise SourceError(f"cannot read the folder of images {folder}: {error}. Mend it, or set image_dir to another one") from error
     _check_any(folder, files)
-    return whole.hexdigest()
+    return digest.hexdigest()
 
 
 def pin_folder(folder: Path, known: Path) -> FolderPin:
@@ -66,24 +66,24 @@ def pin_folder(folder: Path, known: Path) -> FolderPin:
     if not folder.is_dir():
         raise SourceError(f"no folder of images at {folder}. Make it, or set image_dir to another one")
     known.parent.mkdir(parents=True, exist_ok=True)
-    fresh, whole = known.with_name(f".{os.getpid()}-{threading.get_ident()}-{known.name}"), hashlib.sha256()
+    temporary, digest = known.with_name(f".{os.getpid()}-{threading.get_ident()}-{known.name}"), hashlib.sha256()
     files = total = 0
     try:
-        with fresh.open("w", encoding="utf-8") as out:
+        with temporary.open("w", encoding="utf-8") as out:
             remembered = _Remembered(known)
             for name, status in _walk(folder, "", ()):
                 sign = f"{status.st_size}:{status.st_mtime_ns}"
                 sha256 = remembered.of(name, sign) or _hash(folder / name, sign)
                 out.write(json.dumps([name, sign, sha256]) + "\n")
-                whole.update(json.dumps([name, status.st_size, sha256]).encode() + b"\n")
+                digest.update(json.dumps([name, status.st_size, sha256]).encode() + b"\n")
                 files, total = files + 1, total + status.st_size
-        fresh.replace(known)
+        temporary.replace(known)
     except OSError as error:
         raise SourceError(f"cannot read the folder of images {folder}: {error}. Mend it, or set image_dir to another one") from error
     finally:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     _check_any(folder, files)
-    return FolderPin(files, total, whole.hexdigest())
+    return FolderPin(files, total, digest.hexdigest())
 
 
 def _check_any(folder: Path, files: int) -> None:

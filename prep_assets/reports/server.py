@@ -119,6 +119,6 @@ def write_site(
 def write_page(path: Path, html: str) -> None:
     """Write a file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    fresh.write_text(html, "utf-8")
-    fresh.replace(path)
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.write_text(html, "utf-8")
+    temporary.replace(path)

@@ -40,18 +40,18 @@ def fetch(objects: Objects, key: str, sha256: str, size: int, target: Path, leas
                 return
             target.unlink()
             path.unlink()  # it was altered here
-        fresh = path.with_name(f".{sha256}.part")
+        temporary = path.with_name(f".{sha256}.part")
         try:
-            found, length = _download(objects, key, fresh, lease)
+            found, length = _download(objects, key, temporary, lease)
             if (found, length) != (sha256, size):
                 raise StoreError(
                     f"{objects.url}/{key}: {length:,} bytes with sha256 {found[:16]}…, the manifest says {size:,} with {sha256[:16]}…: "
                     "the bucket altered it, or somebody did. Build the store again"
                 )
-            target.hardlink_to(fresh)
-            fresh.replace(path)
+            target.hardlink_to(temporary)
+            temporary.replace(path)
         finally:
-            fresh.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def keep(sha256: str, path: Path) -> None:

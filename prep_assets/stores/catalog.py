@@ -125,13 +125,13 @@ def change(objects: Objects, step: Callable[[Catalog], Catalog]) -> Catalog:
         first = now.generation if first < 0 else first
         if now.generation - first > REMEMBERED:
             raise Unanswered(f"{objects.url}/{KEY}: more than {REMEMBERED} changes by others since this one began. Build again")
-        wanted = step(now)
-        if wanted == now:
+        changed = step(now)
+        if changed == now:
             return now
-        wanted = replace(wanted, generation=now.generation + 1, done=(*now.done, token)[-REMEMBERED:])
+        changed = replace(changed, generation=now.generation + 1, done=(*now.done, token)[-REMEMBERED:])
         try:
-            if put(objects, write(wanted), seen.tag):
-                return wanted
+            if put(objects, write(changed), seen.tag):
+                return changed
             fault = None
         except Unanswered as error:
             fault = error

@@ -53,9 +53,9 @@ def write_results(directory: Path, content_hash: str, results: Mapping[str, Resu
     if read_results(directory, content_hash) == results:
         return
     path = _beside(directory)
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    write_text(fresh, results_text(content_hash, results))
-    fresh.replace(path)
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    write_text(temporary, results_text(content_hash, results))
+    temporary.replace(path)
 
 
 def results_text(content_hash: str, results: Mapping[str, Result]) -> str:

@@ -50,12 +50,12 @@ class ShardDepot:
         Raises:
             FileNotFoundError: nothing was.
         """
-        fresh = folder.with_name(f".{folder.name}.part")
-        fresh.mkdir(parents=True, exist_ok=True)
+        temporary = folder.with_name(f".{folder.name}.part")
+        temporary.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder.parent) as file:
             for block in self.objects.read(name + _END):
                 file.write(block)
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r") as tar:
-                tar.extractall(fresh, filter="data")
-        fresh.rename(folder)
+                tar.extractall(temporary, filter="data")
+        temporary.rename(folder)

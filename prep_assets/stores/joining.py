@@ -32,9 +32,9 @@ def append_records(
     lengths, starts = zeros(len(record)), zeros(len(record))
     for some in stretches(len(record)):
         for number, part in enumerate(parts):
-            mine = np.flatnonzero(source[some] == number) + some.start
-            ends, first = part.ends[record[mine]], np.where(record[mine], part.ends[record[mine] - 1], 0)
-            lengths[mine], starts[mine] = ends - first, first
+            places = np.flatnonzero(source[some] == number) + some.start
+            ends, first = part.ends[record[places]], np.where(record[places], part.ends[record[places] - 1], 0)
+            lengths[places], starts[places] = ends - first, first
     for some in _runs(lengths):
         block: dict[str, npt.NDArray[Any]] = {}
         for key in parts[0].arrays:

@@ -46,9 +46,9 @@ def local_root(location: str | Path) -> Path:
     with told(root):
         root.mkdir(parents=True, exist_ok=True)
         if not (root / BUCKET).exists():
-            fresh = root / f".{BUCKET}-{os.getpid()}"
-            fresh.write_text(json.dumps({"url": url}) + "\n", "utf-8")
-            fresh.replace(root / BUCKET)
+            temporary = root / f".{BUCKET}-{os.getpid()}"
+            temporary.write_text(json.dumps({"url": url}) + "\n", "utf-8")
+            temporary.replace(root / BUCKET)
     return root
 
 

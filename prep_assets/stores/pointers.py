@@ -27,16 +27,16 @@ def target(folder: Path, name: str) -> Path | None:
 def point(folder: Path, name: str, version: Path) -> None:
     """Have a pointer lead to a version, on disk. A candidate that a crash forgets is found again by the next build."""
     relative = version.resolve().relative_to(folder.resolve())
-    pointer, fresh = folder / name, folder / f".{name}-new"
-    fresh.unlink(missing_ok=True)
+    pointer, temporary = folder / name, folder / f".{name}-new"
+    temporary.unlink(missing_ok=True)
     try:
-        fresh.symlink_to(relative, target_is_directory=True)
+        temporary.symlink_to(relative, target_is_directory=True)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        write_text(fresh, relative.as_posix() + "\n")
-        sync(fresh)
-    fresh.replace(pointer)
+        write_text(temporary, relative.as_posix() + "\n")
+        sync(temporary)
+    temporary.replace(pointer)
     if name != "candidate":
         sync(folder)
 

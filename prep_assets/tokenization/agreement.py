@@ -50,17 +50,17 @@ def agreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -
         folder: of the tokenizer, or its file.
         cache: folder for verdicts, by the content of the tokenizer's files and the versions of both libraries.
     """
-    kept = None if cache is None else cache / f"tokenizer-{_key(folder)}.json"
-    if kept is not None and kept.is_file():
+    cached = None if cache is None else cache / f"tokenizer-{_key(folder)}.json"
+    if cached is not None and cached.is_file():
         try:
-            return Agreement(**loads(kept.read_bytes()))
+            return Agreement(**loads(cached.read_bytes()))
         except (ValueError, TypeError):
-            kept.unlink(missing_ok=True)
+            cached.unlink(missing_ok=True)
     path = published_file(folder)
     found = _compare(vocabulary, path.parent) if is_tokenizer_json(path) else converted(vocabulary, path)
-    if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(asdict(found)), "utf-8")
+    if cached is not None:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        cached.write_text(json.dumps(asdict(found)), "utf-8")
     return found
 
 

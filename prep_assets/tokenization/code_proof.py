@@ -32,9 +32,9 @@ def prove(code: Code, cache: Path | None = None) -> str:
         ConfigError: names the text and what is wrong.
     """
     key = hashlib.sha256(json.dumps([code.name, code.hash, code.files, sys.version]).encode()).hexdigest()[:24]
-    kept = None if cache is None else cache / f"code-{key}.txt"
-    if kept is not None and kept.is_file():
-        return kept.read_text("utf-8")
+    cached = None if cache is None else cache / f"code-{key}.txt"
+    if cached is not None and cached.is_file():
+        return cached.read_text("utf-8")
     one = code.opened()
     if (one.tokens, one.control) != ((other := code.opened()).tokens, other.control):
         raise code.fault("two instances have other tokens")
@@ -54,9 +54,9 @@ def prove(code: Code, cache: Path | None = None) -> str:
     if _in_a_new_process(code) != _digest(one, ids):
         raise code.fault(f"a new process gives other tokens, or other ids to {len(texts):,} texts")
     proven = f"{code.name}: its own encoding; {exact:,} of {len(texts):,} edge texts come back whole, alike in every instance and process"
-    if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(proven, "utf-8")
+    if cached is not None:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        cached.write_text(proven, "utf-8")
     return proven
 
 

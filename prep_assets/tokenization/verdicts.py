@@ -56,10 +56,10 @@ def find(key: str) -> Finding | None:
     if folder is None:
         return None
     try:
-        kept = msgspec.json.decode((folder / f"{key}.json").read_bytes(), type=_Kept)
+        cached = msgspec.json.decode((folder / f"{key}.json").read_bytes(), type=_Kept)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return kept.finding if kept.sha256 == _digest(key, kept.finding) else None
+    return cached.finding if cached.sha256 == _digest(key, cached.finding) else None
 
 
 def keep(key: str, finding: Finding) -> None:

@@ -116,8 +116,10 @@ class ResumableDistributedSampler(Sampler[int]):
         here = {"seed": self.seed, "shuffle": self.shuffle, "n": self.n}
         other = {name: (state[name], value) for name, value in here.items() if state[name] != value}
         if other:
-            shown = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in other.items())
-            raise ConfigError(f"this checkpoint is of another order of samples: {shown}. Start a new epoch with set_epoch, or use the same")
+            differences = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in other.items())
+            raise ConfigError(
+                f"this checkpoint is of another order of samples: {differences}. Start a new epoch with set_epoch, or use the same"
+            )
         self.epoch, self._consumed, self._exhausted = state["epoch"], state["consumed"], False
         self._roll_over()
 

@@ -1,4 +1,4 @@
-"""Signed manifests: sealed, signed and forged are told apart."""
+"""Signed manifests: sealed, signed and forged are described apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Place, Published
-from prep_assets.stores.signing import SIGNING, TRUSTED, told
+from prep_assets.stores.signing import SIGNING, TRUSTED, described
 from prep_assets_tests.harness.workloads import FORMATS, NEW, publish
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -48,10 +48,10 @@ def test_what_is_built_with_a_key_is_signed(tmp_path: Path, keys: tuple[Path, Pa
     published = publish(Place(tmp_path, "a"), NEW, FORMATS["lines"])
     assert published.manifest.signature.startswith("ed25519:")
     published.verify()
-    assert told(published.manifest.signature).startswith("signed by ")
+    assert described(published.manifest.signature).startswith("signed by ")
     monkeypatch.delenv(SIGNING)
     published.verify()
-    assert "a key that nobody trusts yet" in told(published.manifest.signature)
+    assert "a key that nobody trusts yet" in described(published.manifest.signature)
     monkeypatch.setenv(TRUSTED, str(keys[1].parent))
     published.verify()
     # what the configuration asks for may change without the key

@@ -185,11 +185,11 @@ def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, Token
     for number, (name, stream) in enumerate(tokens.items()):
         if not len(stream):
             continue
-        mine = merged.of(store.domains.index(name))
+        places = merged.of(store.domains.index(name))
         of_record = at(open_lines(store.above(by_domain(asset), name).directory, file).places, stream.row)
-        record, there = _places_in(of_record, at(merged.places, mine))
+        record, there = _places_in(of_record, at(merged.places, places))
         records.append(where(there, record))
-        lines.append(where(there, mine))
+        lines.append(where(there, places))
         parts.append(np.broadcast_to(number, len(lines[-1])))
     line = joined(lines)
     ordered = order(line)

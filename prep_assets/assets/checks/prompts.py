@@ -45,8 +45,8 @@ def _golds_of(store: Store, name: str) -> Iterator[Gold]:
     for number, domain_name in enumerate(lines.sources):
         domain, sources = domain_of(family, domain_name), pinned(store.workspace, Rl, store.raw, domain_name)
         convert = converter(domain, Prompt)
-        mine = lines.of(number)
-        wanted = Wanted(at(lines.places, mine), mine)
+        places = lines.of(number)
+        wanted = Wanted(at(lines.places, places), places)
         for index, file in enumerate((*sources.files, *sources.test_files)):
             for block in read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt):
                 for record in block.records:

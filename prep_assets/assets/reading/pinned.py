@@ -64,10 +64,10 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
     listed, blocks = read_sources(raw), read_hashes(raw)
     for found, which in ((files, "files"), (test_files, "test_files")):
         expected = [Pin(entry["name"], entry["size"], entry["sha256"], blocks[which][entry["name"]], "") for entry in listed[which]]
-        fresh = {pin.name: pin for pin in workspace.pins(found)}
-        known = [fresh[pin.name] if pin.name in fresh and fresh[pin.name].identity == pin.identity else pin for pin in expected]
+        current = {pin.name: pin for pin in workspace.pins(found)}
+        pins = [current[pin.name] if pin.name in current and current[pin.name].identity == pin.identity else pin for pin in expected]
         try:
-            verify_pins(found, known)
+            verify_pins(found, pins)
         except SourceError as error:
             raise SourceError(f"{asset}[{name}]: {error}:\n  {remedy}") from error
     if (found_images := images_pinned(workspace, domain).get("images")) != (expected_images := listed.get("images")):

@@ -131,9 +131,9 @@ def _inputs(block: Block, width: int) -> npt.NDArray[np.bool_]:
 
 def shifted(block: Block, width: int, pad_id: int) -> Table:
     """int32[R, 3, width]: all tokens of a row but the last, whether the next one is trained, and the next one."""
-    whole, counts = block.padded(block.tokens, width + 1, pad_id), block.padded(block.next_trained, width + 1, 0)
+    tokens, counts = block.padded(block.tokens, width + 1, pad_id), block.padded(block.next_trained, width + 1, 0)
     inside = _inputs(block, width)
-    return np.stack([np.where(inside, whole[:, :-1], pad_id), counts[:, :-1], np.where(inside, whole[:, 1:], pad_id)], axis=1).astype(
+    return np.stack([np.where(inside, tokens[:, :-1], pad_id), counts[:, :-1], np.where(inside, tokens[:, 1:], pad_id)], axis=1).astype(
         np.int32
     )
 
