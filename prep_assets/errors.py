@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 _SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
-"""In names of variables whose values nobody is told."""
+"""In names of variables whose values are secret."""
 SHORTEST = 8
 """Characters of such a value; a shorter one may be a word of any message."""
 _USER = re.compile(r"\b((?:https?|s?ftps?|s3a?|gs|smtps?|webdavs?|hdfs|smb)://)[^/@\s'\"]*@")

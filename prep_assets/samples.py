@@ -160,7 +160,7 @@ class Pair:
 
 
 class PlainPair(Struct, frozen=True):
-    """A pair of which each turn is one text, with nothing beside: a prompt in columns, and two answers of one turn each."""
+    """A pair in which each turn is one text and nothing more: a prompt in columns, and two answers of one turn each."""
 
     prompt: PlainChat
     chosen: str

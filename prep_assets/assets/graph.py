@@ -89,7 +89,7 @@ def family_exports(workspace: Workspace, family: str) -> list[Exporting]:
             with about("from"):
                 source = exported(family, each.source)
                 if source.absent and (why := source.absent(workspace)):
-                    raise ConfigError(f"{source.name} is no asset here: {why}")
+                    raise ConfigError(f"{source.name} is not an asset here: {why}")
             found.append(exporting(source, each.to, each.stream, each.options, name=name))
         except ConfigError as error:
             faults.append(f"  exports.{name}.{error}")
@@ -152,7 +152,7 @@ def one_partition(workspace: Workspace, name: str, partition: str | None) -> tup
     """An asset and its one partition that is meant; it may be left out where there is only one.
 
     Raises:
-        ConfigError: no such asset or partition, or several of which none is chosen.
+        ConfigError: no such asset or partition, or a choice among several is needed.
     """
     asset, partitions = asset_and_partitions(workspace, name, partition)
     if len(partitions) > 1:

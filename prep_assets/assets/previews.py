@@ -29,7 +29,7 @@ class Preview:
         weights: loss weight of each token; empty where the store has no mask.
         positions: position of each token in its document.
         origins: (first token, record id) of each document in the row.
-        ids: id of each token, where the row is no record of one stream.
+        ids: id of each token, where the row is not a record of one stream.
     """
 
     title: str

@@ -100,7 +100,7 @@ def _audit_rewards(store: GroupStore) -> None:
     infinite = sum(int((~np.isfinite(rewards[part])).sum()) for part in stretches(len(rewards)))
     empty = int((store.rewards.lengths < 1).sum())
     if infinite or empty:
-        raise StoreError(f"{infinite:,} rewards are no finite numbers, {empty:,} groups have no response")
+        raise StoreError(f"{infinite:,} rewards are not finite, {empty:,} groups have no response")
 
 
 def _write_groups(workspace: Workspace, name: str, writers: list[GroupWriter], quarantine: Quarantine, counts: dict[str, int]) -> Reading:

@@ -63,7 +63,7 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
     if key not in _OPENED:
         if not local.exists() and family.tokenizer_revision is None:
             raise ConfigError(
-                f"tokenizer {family.tokenizer!r} is no directory under {configs}; a hub id needs tokenizer_revision, the commit, "
+                f"tokenizer {family.tokenizer!r} is not a directory under {configs}; a hub id needs tokenizer_revision, the commit, "
                 "so that the same build gives the same tokens tomorrow"
             )
         if local.exists() and family.tokenizer_revision is not None:

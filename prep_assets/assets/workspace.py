@@ -113,7 +113,7 @@ class Workspace:
         if what in self.same and (ours := found()) != self.same[what]:
             raise ConfigError(
                 f"{what}: it is another one on {platform.node()} ({ours[:12]}…) than where the build was started "
-                f"({self.same[what][:12]}…). Share one folder between all nodes, or wait until nobody changes it, and build again"
+                f"({self.same[what][:12]}…). Share one folder between all nodes, or wait until it no longer changes, and build again"
             )
 
     @cached_property

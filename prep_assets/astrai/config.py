@@ -102,7 +102,7 @@ class Source(_Part):
         ):
             raise ValueError("action 'value' copies numbers: one section, without template, list_field or mask_key")
         if self.list_field and len(self.sections) > 1:
-            raise ValueError(f"list_field needs one section, found {len(self.sections)}: elements of two lists are no sequence")
+            raise ValueError(f"list_field needs one section, found {len(self.sections)}: elements of two lists do not make a sequence")
         return self
 
 

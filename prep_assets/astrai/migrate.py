@@ -112,7 +112,7 @@ def _domain_notes(task: Task, draft: _Draft, source: dict[str, Any]) -> None:
         source.update(domains="auto", domain_key=key)
         _note(
             draft,
-            "domain_key: AstrAI puts whatever is no text into __default__; here a number is the domain of its text, and a list stops the build",
+            "domain_key: AstrAI puts values other than text into __default__; here a number is the domain of its text, and a list stops the build",
         )
     if limit is not None:
         source["max_items"] = limit

@@ -158,7 +158,9 @@ def _columns(task: Task, position_ids: PositionIds | None) -> dict[str, Column]:
 def _with_dtypes(columns: dict[str, Column], dtypes: Mapping[str, str]) -> dict[str, Column]:
     for key, dtype in dtypes.items():
         if key not in columns:
-            raise ConfigError(f"output.dtype names {key!r}, which is no output{nearest(key, columns) or '.'} Outputs: {', '.join(columns)}")
+            raise ConfigError(
+                f"output.dtype names {key!r}, which is not an output{nearest(key, columns) or '.'} Outputs: {', '.join(columns)}"
+            )
         allowed = _DTYPES_OF[columns[key].kind]
         if dtype not in allowed:
             raise ConfigError(f"output.dtype.{key} cannot be {dtype}: it would not hold the values. Possible: {', '.join(allowed)}")

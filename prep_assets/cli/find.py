@@ -36,7 +36,7 @@ def one_store(workspace: Workspace, name: str, partition: str | None) -> Publish
     """The one store that an asset and a partition name; a partition may be left out where there is only one.
 
     Raises:
-        ConfigError: no such asset or partition, or several of which none is chosen.
+        ConfigError: no such asset or partition, or a choice among several is needed.
         StoreError: it is not built; the message has the command that builds it.
     """
     from prep_assets.assets.commands import build_command
@@ -50,7 +50,7 @@ def one_partition(workspace: Workspace, name: str, partition: str | None) -> tup
     """An asset and its one partition that is meant; it may be left out where there is only one.
 
     Raises:
-        ConfigError: no such asset or partition, or several of which none is chosen.
+        ConfigError: no such asset or partition, or a choice among several is needed.
     """
     from prep_assets.assets.graph import one_partition
 

@@ -106,7 +106,7 @@ def _default_tokenizer() -> Path:
     folder = config_dir()
     configured = folder / load_family("sft", folder).tokenizer
     if not configured.is_dir():
-        raise ConfigError(f"no tokenizer: there is no ./{PARAMS}, and {configured} is no directory. Name one with --tokenizer")
+        raise ConfigError(f"no tokenizer: there is no ./{PARAMS}, and {configured} is not a directory. Name one with --tokenizer")
     return configured
 
 

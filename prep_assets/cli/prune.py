@@ -97,7 +97,7 @@ def _confirm(doomed: list[Doomed], *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"{counted(len(doomed), 'folder')} would be deleted, and nobody is there to ask. Delete them with --yes")
+        raise ConfigError(f"{counted(len(doomed), 'folder')} would be deleted, and there is no terminal to ask at. Delete them with --yes")
     if not typer.confirm(f"Delete {counted(len(doomed), 'folder')}, {size(sum(each.size for each in doomed))}?"):
         err().print("nothing is deleted")
         raise typer.Exit(1)

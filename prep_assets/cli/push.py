@@ -41,9 +41,9 @@ def push(
     partition: Partition = None,
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
     unknown_licence: Annotated[bool, typer.Option("--unknown-licence", help="Push although the licence is not known.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files, and ask nobody anything.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files without any request to the Hub.")] = False,
 ) -> None:
-    """Upload an export to the Hugging Face Hub as one commit, if its files are what its manifest says and nobody changed the repository
+    """Upload an export to the Hugging Face Hub as one commit, if its files are what its manifest says and the repository did not change
     meanwhile. The token is that of `hf auth login`, or HF_TOKEN."""
     from prep_assets.neighbours.card import UNKNOWN
     from prep_assets.neighbours.hub import licence_of, push, release_in
@@ -56,7 +56,7 @@ def push(
         return
     if licence == UNKNOWN and not unknown_licence:
         raise ConfigError(
-            f"{found.where}: the licence is not known, so nobody may use what is published. Say it in the configuration (licence: of each "
+            f"{found.where}: the licence is unknown, so what is published could not be used. Say it in the configuration (licence: of each "
             "domain, or of the family), or add --unknown-licence"
         )
     done = push(found, repository, private=private)

@@ -28,7 +28,7 @@ def config_dir() -> Path:
     if named:
         folder = Path(named).expanduser().resolve()
         if not folder.is_dir():
-            raise ConfigError(f"PREP_ASSETS_CONFIG_DIR is {named!r}, which is no directory")
+            raise ConfigError(f"PREP_ASSETS_CONFIG_DIR is {named!r}, which is not a directory")
         return folder
     root = checkout()
     candidates = [*([root / "configs"] if root else []), Path.cwd() / "configs", PACKAGE / "_configs"]

@@ -229,4 +229,4 @@ def _unknown_domains(family: Any) -> Iterator[str]:
     for name in ("weights", "epochs", "max_items"):
         for domain in getattr(family.packing, name) or ():
             if domain not in family.domains:
-                yield f"packing.{name}: names {domain!r}, which is no domain. Domains: {', '.join(family.domains)}"
+                yield f"packing.{name}: names {domain!r}, which is not a domain. Domains: {', '.join(family.domains)}"

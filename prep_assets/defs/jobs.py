@@ -27,7 +27,7 @@ def rebuild_job(site: Site, family: str) -> Any:
 
 
 def mend_job(site: Site, family: str) -> Any:
-    """All assets of a family, of which runs that mend damage pick some. Assets of several families have no partitions in common, so no job has them all."""
+    """All assets of a family; runs that repair damage pick some of them. Assets of several families have no partitions in common, so no job has them all."""
     return _job(site, f"mend_{family}", family, family_assets(site.declared(), family).values())
 
 

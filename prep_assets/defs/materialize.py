@@ -28,7 +28,7 @@ from prep_assets.stores.published import Published
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
 LONG, SECONDS_BETWEEN = 1 << 24, 300.0
-"""Bytes of work of which progress is logged, and the longest that nothing is said of it."""
+"""Bytes of work for which progress is logged, and the longest silence in seconds."""
 RETRIES, SECONDS_TO_WAIT = 2, 20
 """Of a step whose sources did not answer."""
 

@@ -27,7 +27,7 @@ LINE_CHARACTERS = 44
 TITLE_CHARACTERS = 240
 SVG_TOKENS = 320
 TRAINED, MASKED, WRONG = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f"), ("#cf222e", "#ffffff")
-# control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs, what is no character
+# control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs, noncharacters
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 WIDTH, ROW, BAR, FIGURES = 336, 24, 144, 220
 NAME_CHARACTERS = 24

@@ -70,7 +70,7 @@ def evaluations(
 def known_versions(
     instance: dg.DagsterInstance, site: Site, workspace: Workspace, asset: Asset, partitions: Sequence[str]
 ) -> dict[str, str]:
-    """Partition → data version, of those stores that Dagster knows to be made by this code, and every check of which it knows to hold.
+    """Partition → data version, of those stores that Dagster knows to be made by this code, and whose checks it knows to hold.
 
     Where the UI is to show that no run came for hours, one partition is left out, so that each run is seen.
     """

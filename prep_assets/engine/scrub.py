@@ -1,7 +1,7 @@
 """The scrubber: what rests on disks and in buckets is read again, in rotation, so much at a time, and compared with the hashes of when it was
 written or pinned.
 
-A store of which a block has changed fails its first check from then on, so that it is built again; those made from it are checked again. A source
+A store with a changed block fails its first check from then on, so that it is built again; those made from it are checked again. A source
 cannot be built again: it is named with what to do. Remote sources are read where that is asked for: it is others who pay for them.
 """
 
@@ -39,7 +39,7 @@ from prep_assets.stores.published import Place, Published
 STATE = ".scrub.json"
 """In the folder of stores: where the rotation is."""
 BYTES = 1 << 30
-"""Read at a time, where nobody says otherwise."""
+"""Bytes read at a time by default."""
 
 
 @dataclass(frozen=True, slots=True)

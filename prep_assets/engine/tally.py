@@ -16,7 +16,7 @@ class Tally:
 
     Attributes:
         every: all that the stores asked for are made from.
-        touched: those of which a store was written, or could not be.
+        touched: those with a store that was written, or could not be.
         works: whether anything is built at all.
     """
 

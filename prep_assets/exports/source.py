@@ -33,7 +33,7 @@ class Pairs:
             or "loss_mask" not in self.rejected.arrays
         ):
             raise StoreError(
-                f"these are no pairs: {len(self.chosen):,} chosen and {len(self.rejected):,} rejected records, which must be of the same rows "
+                f"these are not pairs: {len(self.chosen):,} chosen and {len(self.rejected):,} rejected records, which must be of the same rows "
                 "and have a loss_mask. Build the store again"
             )
 

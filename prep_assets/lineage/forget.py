@@ -208,7 +208,7 @@ def _clean_sources(workspace: Workspace, asset: Asset, place: Place) -> set[str]
 
 
 def needles_of(workspace: Workspace, found: Whereabouts) -> list[tuple[str, ...]]:
-    """What a store that holds a record says: sets of texts, of which one must be there whole. The row's own strings, as a line or a quarantine has
+    """What a store that holds a record says: sets of texts; one of each must be there whole. The row's own strings, as a line or a quarantine has
     them; and the words of its turns, as they are rendered: a prompt with each of its answers."""
     domain = workspace.family(FAMILIES[found.family]).domains[found.domain]
     sets = [_long(strings_in(found.payload))]

@@ -78,7 +78,7 @@ def mix(
         shuffle: shuffle over all domains; else domains stand in the order of their names, each in its own order.
 
     Raises:
-        ConfigError: a name that is no domain, a number that means nothing, or weights that the domains cannot give.
+        ConfigError: a name that is not a domain, a number that means nothing, or weights that the domains cannot give.
         PrepAssetsError: a record without tokens.
     """
     domains = tuple(sorted(lengths))
@@ -174,7 +174,7 @@ def _check_numbers(
     for what, numbers, least in (("weights", weights, 0), ("epochs", epochs, 0), ("max_items", max_items, 1)):
         for name, number in (numbers or {}).items():
             if name not in domains:
-                raise ConfigError(f"{what} names {name!r}, which is no domain{nearest(name, domains)}; domains: {', '.join(domains)}")
+                raise ConfigError(f"{what} names {name!r}, which is not a domain{nearest(name, domains)}; domains: {', '.join(domains)}")
             if not isfinite(number) or number < least:
                 raise ConfigError(f"{what} of domain {name!r} is {number}, must be a number of at least {least}")
     if weights is not None:

@@ -53,7 +53,7 @@ def hub_address(text: str) -> HubAddress:
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or ".." in (match["path"] or "").split("/"):
-        raise ConfigError(f"{text!r} is no hub address. It must be hub://owner/name@commit or hub://owner/name@commit/path/*.parquet")
+        raise ConfigError(f"{text!r} is not a hub address. It must be hub://owner/name@commit or hub://owner/name@commit/path/*.parquet")
     revision = match["revision"] or ""
     if revision.startswith(FOLLOW) and (branch := unquote(revision.removeprefix(FOLLOW))):
         return HubAddress(match["repository"], None, match["path"], branch)

@@ -76,7 +76,7 @@ def label_of(row: Mapping[str, Any]) -> bool | None:
     labels = {key: row[key] for key in LABELS if row.get(key) is not None}
     for key, value in labels.items():
         if not isinstance(value, bool):
-            wrong_type(value, key, "true or false, or to be listed under `ignore` where it is no verdict on the answer")
+            wrong_type(value, key, "true or false, or to be listed under `ignore` where it does not judge the answer")
     if len(set(labels.values())) > 1:
         raise Refused("conflicting_labels", f"{' and '.join(f'{key} is {value}' for key, value in labels.items())}")
     return next(iter(labels.values()), None)

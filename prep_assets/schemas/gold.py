@@ -60,7 +60,7 @@ def gold_of_number(value: int | float) -> str:
     if isinstance(value, int):
         return format(Decimal(value), "f")
     if not math.isfinite(value):
-        raise Refused("bad_gold", f"{value} is no number")
+        raise Refused("bad_gold", f"{value} is not a number")
     text = format(Decimal(repr(value)), "f").removesuffix(".0")
     return "0" if text == "-0" else text
 

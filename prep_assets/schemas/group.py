@@ -80,7 +80,7 @@ def _logprobs(row: Mapping[str, Any], key: str, ids: Sequence[Sequence[int]]) ->
     if [len(each) for each in found] != [len(each) for each in ids]:
         raise Refused("length_mismatch", f"{key!r} has lists of {[len(each) for each in found]} for ids of {[len(each) for each in ids]}")
     if any(one > 0 for each in found for one in each):
-        raise Refused("positive_logprob", f"{key!r} holds a number above 0, which is no log-probability")
+        raise Refused("positive_logprob", f"{key!r} holds a number above 0, which cannot be a log-probability")
     return found
 
 

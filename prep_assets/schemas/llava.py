@@ -42,7 +42,7 @@ def llava(
         image_key: field with the path of the image, or an array of images; it may be absent where no message places one.
         role_key: field of a message with human, user, gpt, assistant or system.
         content_key: field of a message with its text.
-        image_token: the mark of an image; of one that is no array at most once in a user turn.
+        image_token: the mark of an image; where the images are not an array, at most once in a user turn.
         phase: 1 drops the text beside an image (caption alignment); 2 keeps it.
         template: user and assistant turns; false gives `PROMPT` and `COMPLETION`, without a system turn.
     """

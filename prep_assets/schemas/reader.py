@@ -71,12 +71,12 @@ class Account:
         self.note(row.book.dropped, unread(row))
 
     def note(self, dropped: Iterable[str], left: Iterable[tuple[str, Any]]) -> None:
-        """Account for a row by the paths that were left out of it, and by the fields of it that nobody read; see `settle`."""
+        """Account for a row by the paths that were left out of it, and by its unread fields; see `settle`."""
         self._note(left)
         self.counts.update(dropped)
 
     def skim(self, row: Mapping[str, Any], read: Set[str]) -> None:
-        """Account for a row of which these fields were read; see `settle`."""
+        """Account for a row from which these fields were read; see `settle`."""
         if len(row) > len(read):
             self._note((key, value) for key, value in row.items() if key not in read and has_content(value))
 

@@ -59,7 +59,7 @@ def rl_prompt(
 
 
 def prompt_turns(prompt: object, key: str) -> tuple[Turn, ...]:
-    """A string as a user turn, messages as their turns, the last of which is not the assistant's."""
+    """A string as a user turn, messages as their turns, which do not end with the assistant's."""
     if isinstance(prompt, str):
         return (turn(USER, needed(prompt, "empty_prompt", key)),)
     turns = ChatFormat().turns(prompt, key, no_images())

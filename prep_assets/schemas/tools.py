@@ -78,7 +78,7 @@ def _wrapped(tool: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     if "function" in tool or "name" not in tool:
         if not isinstance(tool.get("function"), Mapping) and "type" not in tool:
             raise Refused(
-                "bad_tools", f"{where} is no tool: it has {', '.join(map(repr, tool)) or 'no fields'}, needs 'name' or 'function'"
+                "bad_tools", f"{where} is not a tool: it has {', '.join(map(repr, tool)) or 'no fields'}, needs 'name' or 'function'"
             )
         return tool
     return {"type": "function", "function": dict(tool)}

@@ -71,7 +71,7 @@ class BucketShelf:
         key = key_of(version, MANIFEST)
         held = self.objects.get(key)
         if held is None:
-            raise StoreError(f"{self.where}/versions/{version} is no store: it has no {MANIFEST}")
+            raise StoreError(f"{self.where}/versions/{version} is not a store: it has no {MANIFEST}")
         manifest = Manifest.parse(held.data, f"{self.where}/{key}")
         return Published(self.versions / version, manifest, keeper=BucketShelf(self.objects, self.mirror))
 

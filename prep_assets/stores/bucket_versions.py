@@ -1,4 +1,4 @@
-"""The versions of one store in a bucket: put there whole or not at all, read under a lease, deleted when nobody reads them.
+"""The versions of one store in a bucket: put there whole or not at all, read under a lease, deleted when they have no readers.
 
     catalog.json                                see `prep_assets.stores.catalog`
     versions/<version>/…                        payload; manifest.json last, and only if there is none
@@ -50,7 +50,7 @@ def send(
 
     Raises:
         StoreError: no name is free.
-        Unanswered: the store fails for good. The version is there, or a part of it that nobody sees.
+        Unanswered: the store fails for good. The version is there, or an invisible part of it.
     """
     condemned = catalog.read(objects).catalog.condemned
     for version in names:
@@ -147,7 +147,7 @@ def leased(objects: Objects, version: str) -> Iterator[BucketLease]:
 def remove(objects: Objects, version: str) -> bool:
     """Delete a version that nothing points to; false where it is pointed to, or somebody reads it.
 
-    A version that is read stays condemned: nobody can begin to read it, and the next removal deletes it.
+    A version with readers stays condemned: no new reader can open it, and the next removal deletes it.
     """
     if _is_read(objects, version):
         return False

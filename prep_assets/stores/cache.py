@@ -89,7 +89,7 @@ def _download(objects: Objects, key: str, path: Path, lease: BucketLease) -> tup
 
 
 def make_room(size: int) -> None:
-    """Delete fetched versions that nobody reads, the longest unused first, until `size` more bytes have room.
+    """Delete fetched versions without readers, the longest unused first, until `size` more bytes have room.
 
     Raises:
         StoreError: there is no room even so.

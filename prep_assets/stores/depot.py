@@ -1,4 +1,4 @@
-"""Where finished shards of a store in a bucket lie, for workers that share no folder with the process that joins them: beside its versions.
+"""Where finished shards of a store in a bucket lie, for workers without a folder in common with the process that joins them: beside its versions.
 
     versions/.shards-<build key>/<hash of the work>/<name>.tar
 

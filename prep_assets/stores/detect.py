@@ -47,7 +47,7 @@ def detect_format(path: Path | str) -> Format:
     Raises:
         NoData: (a `FileNotFoundError`) there is nothing at `path`, or no data file in it.
         UnsupportedFormat: (a `ValueError`) a file whose name says no known format.
-        StoreError: a store of ours of which no version is published.
+        StoreError: a store of ours without a published version.
     """
     path = local_path(path)
     return format_of(path, payload_folders(path))

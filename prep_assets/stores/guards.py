@@ -113,7 +113,7 @@ class Guards:
 
     @classmethod
     def of_work(cls, folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Guards:
-        """Of a folder that is no store yet: `files` are what whoever wrote it meant to write."""
+        """Of a folder that is not published yet: `files` are what its writer meant to write."""
         guards, real = cls(), folder.resolve()
         known = _Folder(real, files, "the process that wrote them", FAULTY, None)
         guards._folders = {each: known for path in (folder, *folder.rglob("*")) if path.is_dir() for each in (path, path.resolve())}
@@ -148,7 +148,7 @@ class Guards:
         return path
 
     def open(self, path: Path) -> io.BufferedIOBase:
-        """A file to read, of which every block is compared before it is given out."""
+        """A file to read. Every block is compared before it is returned."""
         guard = self.guard(path)
         return path.open("rb") if guard is None else proven(path.open("rb", buffering=0), guard.size, guard.compare)
 

@@ -47,7 +47,7 @@ def lease(version: Path) -> Lease | None:
 
 @contextmanager
 def alone(version: Path) -> Iterator[bool]:
-    """Whether nobody reads a version; while the block lasts nobody takes a lease on it."""
+    """Whether a version has no readers; while the block lasts none can take a lease on it."""
     handle = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield _locked(handle)

@@ -101,7 +101,7 @@ class Manifest:
         try:
             return cls.parse(path.read_bytes(), str(path))
         except FileNotFoundError as error:
-            raise StoreError(f"{directory} is no store: it has no {MANIFEST}") from error
+            raise StoreError(f"{directory} is not a store: it has no {MANIFEST}") from error
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Manifest:

@@ -196,7 +196,7 @@ def open_store(path: Path | str, format: Format | None = None, keys: Sequence[st
 
     Raises:
         NoData, UnsupportedFormat: as `detect_format`.
-        StoreError: parts that do not fit together, the message says which and how; a store of which no version is published, or whose
+        StoreError: parts that do not fit together, the message says which and how; a store without a published version, or whose
             manifest was edited, or whose files are not what it says.
     """
     path = local_path(path)

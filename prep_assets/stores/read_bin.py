@@ -44,7 +44,7 @@ def borders(entries: Mapping[str, Mapping[str, Any]], where: str) -> tuple[dict[
     """Where records end, and where the elements of nested ones do, by key: `offsets` and `element_offsets` without the 0 they begin with.
 
     Raises:
-        StoreError: one of them is no list of whole numbers that begins with 0.
+        StoreError: one of them is not a list of integers that begins with 0.
     """
     found: dict[str, dict[str, Int64s]] = {"offsets": {}, "element_offsets": {}}
     for key, entry in entries.items():

@@ -24,7 +24,7 @@ class Shard:
         label: how messages call it.
         arrays: flat arrays by key; read in slices.
         ends: where each record ends, by key: int64[n]; empty where the format does not say.
-        objects: values that are no flat array of numbers, by key: record number → value.
+        objects: values other than flat arrays of numbers, by key: record number → value.
         count: number of records, where only `objects` say it.
         elements: where each element of a nested key ends in its flat array (the responses of a group), by key: int64[m]. A record's elements
             lie between where it begins and where it ends, so none is empty.

@@ -268,7 +268,7 @@ def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> Tok
     """Open the stream `name` of a store, whichever its format.
 
     Args:
-        guards: of a folder that is no store yet.
+        guards: of a folder that is not published yet.
 
     Raises:
         StoreError: it is not there, or its parts do not fit together.

@@ -129,7 +129,7 @@ class Opened:
 
 @dataclass
 class CodeEngine:
-    """The class itself as an engine. A text of which its ids are not the bytes has none, so that its record is refused (``lossy_tokenizer``)."""
+    """The class itself as an engine. A text whose ids do not give its bytes back gets none, so that its record is refused (``lossy_tokenizer``)."""
 
     code: Code
     name: str = field(default="", init=False)

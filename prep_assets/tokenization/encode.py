@@ -249,7 +249,7 @@ def _across(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[np.floa
 
 
 def lossy(cuts: Cuts, tokens: Tokens, unknown: int | None = None) -> Faults:
-    """Examples of which the tokenizer has lost or changed a character: their tokens do not add up to their bytes, or, where ids do not stand for
+    """Examples in which the tokenizer lost or changed a character: their tokens do not add up to their bytes, or, where ids do not stand for
     fixed bytes, one of them is the `unknown` id."""
     if tokens.is_exact or (tokens.by_offsets and unknown is None):
         return {}

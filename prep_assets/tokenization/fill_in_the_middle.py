@@ -49,8 +49,8 @@ def sentinels_of(vocabulary: Vocabulary, prefix: str, suffix: str, middle: str) 
     """The ids of the three sentinel tokens.
 
     Raises:
-        ConfigError: one is no added token of the tokenizer, two are one, or one ends documents; or the tokenizer does not give text back
-            byte for byte, so that nobody could tell whether the three parts are still the document.
+        ConfigError: one is not an added token of the tokenizer, two are one, or one ends documents; or the tokenizer does not give text back
+            byte for byte, so that the three parts could not be proven to be the document.
     """
     added = {token["content"]: int(token["id"]) for token in vocabulary.spec["added_tokens"]}
     for key, text in (("prefix_token", prefix), ("suffix_token", suffix), ("middle_token", middle)):

@@ -90,7 +90,7 @@ def from_file(name: str, place: Path) -> Vocabulary:
 
     path = checked_size(published_file(place))
     names: dict[str, str] = {}
-    with in_words(f"{path} is no tokenizer that the tokenizers library reads"):
+    with in_words(f"{path} is not a tokenizer that the tokenizers library reads"):
         if is_tokenizer_json(path):
             backend = Tokenizer.from_file(str(path))
         else:
@@ -106,7 +106,7 @@ def is_tokenizer_json(path: Path) -> bool:
 
 
 def from_transformers(name: str, folder: Path) -> Vocabulary:
-    """What `transformers.AutoTokenizer` makes of a folder. Code in the folder is never run, and nobody is asked.
+    """What `transformers.AutoTokenizer` makes of a folder. Code in the folder is never run, and no question is asked.
 
     Raises:
         ConfigError: it does not open the folder, or has no fast (Rust) backend for it.

@@ -47,7 +47,7 @@ class MaskPolicy:
 
     def weight(self, role: str, region: Region) -> float:
         """Loss weight of a region in a turn of `role`, before `turns` leaves only the last one trained."""
-        if region.kind == IMAGE:  # placeholders are no tokens to predict
+        if region.kind == IMAGE:  # placeholders are not predicted
             return 0.0
         if (region.kind == THINKING and not self.thinking) or (region.kind == TOOL_CALL and not self.tool_calls):
             return 0.0
@@ -62,13 +62,13 @@ class MaskPolicy:
         if last is not None and all(stop.turn != last for stop in rendered.stops):
             end = max(span.end for span in rendered.spans if span.turn == last)
             detail = (
-                f"after the last answer the template writes {rendered.text[end:][:40]!r}, which is no control token, so that the model would never "
+                f"after the last answer the template writes {rendered.text[end:][:40]!r}, which is not a control token, so that the model would never "
                 "learn to stop there. Take a template that ends it, such as the training variant of its model, or train_on_eos: none"
             )
             raise Refused("no_stop_token", detail, stage="render")
 
     def stop_weights(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, float]:
-        """For each turn, the loss weight of the stop token that ends it: that of the turn's last region that is no image, as the policy allows."""
+        """For each turn, the loss weight of the stop token that ends it: that of the turn's last region other than an image, as the policy allows."""
         ends: dict[int, float] = {}
         for span, weight in zip(spans, weights, strict=True):
             if span.region.kind != IMAGE or span.turn not in ends:

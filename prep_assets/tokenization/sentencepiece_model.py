@@ -1,9 +1,9 @@
 """A SentencePiece ``.model`` as a ``tokenizer.json``.
 
 The library normalizes a text, puts ``▁`` in front of it and for every space, and merges neighbours by the scores of what they make.
-`tokenizers` does the same with a normalizer and with merges in the order of these scores. Two kinds of models are refused: those with pieces that
-a user defined, which are matched inside of texts by rules of their own; and Unigram models, of which the two libraries pick other pieces far on in long texts
-and where two splits score the same (docs/tokenizers.md).
+`tokenizers` does the same with a normalizer and with merges in the order of these scores. Two kinds of models are refused: those with user-defined
+pieces, which are matched inside of texts by rules of their own; and Unigram models, for which the two libraries pick different pieces far on in long
+texts and where two splits score the same (docs/tokenizers.md).
 """
 
 from __future__ import annotations

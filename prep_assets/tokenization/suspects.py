@@ -92,7 +92,7 @@ def unequal_texts(a: Any, b: Any) -> list[int]:
 
 
 def _otherwise_composed(chars: Sequence[str], normalizer: Any) -> Iterator[str]:
-    """Characters of which the normalizer says something else than Python: how they are composed, and whether they change places with marks."""
+    """Characters on which the normalizer and Python differ: how they are composed, and whether they change places with marks."""
     blocks = [chars[at : at + _BLOCK] for at in range(0, len(chars), _BLOCK)]
     for block in blocks:
         if _disagree("\n".join(map(_marked, block)), normalizer):

@@ -72,7 +72,7 @@ def without_oldest_rounds(sample: Sample, count: int) -> Sample:
 
 
 def cut_through(images: Placed, chosen: npt.NDArray[np.bool_]) -> dict[int, Refused]:
-    """The records of which truncation would leave a part of an image: the first such image of each.
+    """The records in which truncation would leave a part of an image: the first such image of each.
 
     Args:
         images: with `start` counted through the batch.

@@ -50,7 +50,7 @@ class Vocabulary:
     code: Code | None = None
 
     def with_control(self, written: Iterable[str]) -> Vocabulary:
-        """This tokenizer, of which some added tokens more are control tokens."""
+        """This tokenizer with further added tokens as control tokens."""
         plain = {token["content"] for token in self.spec["added_tokens"] if not token["special"]}
         more = plain.intersection(written)
         return replace(self, written=tuple(sorted({*self.written, *more}))) if more else self
@@ -168,8 +168,8 @@ class Vocabulary:
     def decode_batch(self, lists: Sequence[Sequence[int]]) -> list[str]:
         """`decode` of several lists of ids.
 
-        A control token is put in front and its text taken off again, because SentencePiece decoders drop a leading space. Control tokens of which
-        the decoder would change the text, as it makes a space of the ``▁`` in ``<｜end▁of▁sentence｜>``, are written as they are.
+        A control token is put in front and its text taken off again, because SentencePiece decoders drop a leading space. Control tokens whose
+        text the decoder would change, as it makes a space of the ``▁`` in ``<｜end▁of▁sentence｜>``, are written as they are.
         """
         if not self._respelled or all(self._respelled.keys().isdisjoint(ids) for ids in lists):
             return self._decoded(lists)
@@ -184,7 +184,7 @@ class Vocabulary:
 
     @cached_property
     def _respelled(self) -> dict[int, str]:
-        """Id → text of the control tokens of which the decoder would change the text."""
+        """Id → text of the control tokens whose text the decoder would change."""
         found = self._decoded([[number] for number in self.control.values()])
         return {number: text for (text, number), shown in zip(self.control.items(), found, strict=True) if shown != text}
 

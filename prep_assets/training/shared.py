@@ -51,6 +51,8 @@ def share_memory(store: Store) -> Store:
         ConfigError: it has values other than arrays (text), which cannot be shared.
     """
     if store.data.objects:
-        raise ConfigError(f"{store.path}: {', '.join(store.data.objects)} are no arrays and cannot be in shared memory; open with keys=[…]")
+        raise ConfigError(
+            f"{store.path}: {', '.join(store.data.objects)} are not arrays and cannot be in shared memory; open with keys=[…]"
+        )
     data: Shard = replace(store.data, arrays={key: SharedArray(array) for key, array in store.data.arrays.items()})
     return SharedStore(store.path, store.format, data, store.chosen, store.folders)

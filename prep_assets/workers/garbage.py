@@ -1,7 +1,7 @@
 """Fewer searches for garbage while rows are read: rows are dictionaries and lists by the million, none of which refers to itself.
 
 Python looks for objects that refer to each other after each 700 new ones, and again and again through all that it has, most of it modules. Here
-what is there already is left out, and a search comes after `BETWEEN` new objects. What nobody refers to is freed at once, as ever.
+what is there already is left out, and a search comes after `BETWEEN` new objects. Objects without references are freed at once, as ever.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _end_with_parent(alive: int) -> None:
-    """End this process at once when nobody holds the other end of the pipe, even in the middle of a shard."""
+    """End this process at once when the other end of the pipe is closed, even in the middle of a shard."""
     while os.read(alive, 1):
         pass
     os._exit(1)

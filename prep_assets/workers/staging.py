@@ -4,7 +4,7 @@
     <staging>/.<number>-<random>/                                   one that is under way, or was when its process ended
 
 A folder gets its name when it is complete, unless the name is taken: by the same bytes, then. Two names for one shard are two executions of it
-that differ. A build that begins again over the same staging finds what is finished. Where machines share no folder, each writes its shards into one
+that differ. A build that begins again over the same staging finds what is finished. Where machines have no folder in common, each writes its shards into one
 of its own and sends them to a depot under the same names; whoever merges fetches them.
 """
 

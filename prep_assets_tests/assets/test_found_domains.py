@@ -194,7 +194,7 @@ def test_options_that_name_domains_are_compared_with_those_that_were_found(tmp_p
         return list(workspace.family(FAMILIES["sft"]).domains)
 
     assert domains({"wiki": 1}) == ["wiki"]
-    with pytest.raises(ConfigError, match=r"sft\.yaml:\n  packing\.weights: names 'mixed', which is no domain\. Domains: wiki"):
+    with pytest.raises(ConfigError, match=r"sft\.yaml:\n  packing\.weights: names 'mixed', which is not a domain\. Domains: wiki"):
         domains({"mixed": 1})
 
 

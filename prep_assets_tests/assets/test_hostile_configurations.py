@@ -180,7 +180,7 @@ def test_documents_longer_than_a_row_stop_a_packer_that_does_not_cut(make: Make)
 
 def test_a_mixture_that_names_no_domain(make: Make) -> None:
     workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, packing={"weights": {"aa": 1}}))
-    with pytest.raises(ConfigError, match=r"packing\.weights: names 'aa', which is no domain\. Domains: a"):
+    with pytest.raises(ConfigError, match=r"packing\.weights: names 'aa', which is not a domain\. Domains: a"):
         build_all(workspace, ["sft"])
 
 

@@ -249,7 +249,7 @@ def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_pat
 def test_an_export_of_groups_needs_groups(made: Workspace, tmp_path: Path) -> None:
     exports = {"trl": {"from": "rl_groups", "to": "hf_arrow"}, "held": {"from": "rl_groups", "to": "astrai", "stream": "test"}}
     without = workspace_of(tmp_path / "a", {"gsm8k": domain("gsm8k.jsonl", "gsm8k")}, exports=exports)
-    with pytest.raises(ConfigError, match=r"exports\.trl\.from: rl_groups is no asset here"):
+    with pytest.raises(ConfigError, match=r"exports\.trl\.from: rl_groups is not an asset here"):
         family_exports(without, "rl")
     groups = dict(made.family(Rl).model_dump(by_alias=True), exports=exports)
     other = workspace_in(tmp_path / "b", {"rl": groups})

@@ -64,7 +64,7 @@ def test_packing() -> None:
 @pytest.mark.parametrize(
     ("pipeline", "said"),
     [
-        (CHAT, "domain_key: AstrAI puts whatever is no text into __default__"),
+        (CHAT, "domain_key: AstrAI puts values other than text into __default__"),
         (CHAT, "first 200 characters"),
         (changed(CHAT, preprocessing={"max_items": 5}), "max_items counts the records of each domain"),
         (changed(CHAT, preprocessing={"max_items": 5}, output={"domain_key": None}), "max_items counts the records that are read"),

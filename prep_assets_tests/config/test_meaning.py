@@ -51,7 +51,7 @@ IDLE = [
     ("sft", "image_patches: 4", "image_patches: 4 means nothing here", "Set image_token"),
     ("sft", "preprocessing: {min_chars: 5}", "preprocessing.min_chars: unknown key", "it is an option of pretrain.yaml"),
     ("sft", "form: text", "form: unknown key", "it is an option of preference.yaml"),
-    ("sft", "packing: {weights: {a: 1, b: 1}}", "packing.weights: names 'b', which is no domain", "Domains: a"),
+    ("sft", "packing: {weights: {a: 1, b: 1}}", "packing.weights: names 'b', which is not a domain", "Domains: a"),
     ("sft", "reasoning: inline\nreasoning_tags: [['[[', ']]']]", "reasoning_tags: (('[[', ']]'),) means nothing here", "reasoning: auto"),
     ("sft", "expand: turns\ntrain_turns: last", "expand: 'turns' means nothing here", "train_turns: all"),
     ("sft", "expand: turns\ntrain_on_eos: all", "expand: 'turns' means nothing here", "train_on_eos: turn"),

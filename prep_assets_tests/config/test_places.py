@@ -33,7 +33,7 @@ def test_a_relative_folder_in_the_environment_starts_here_and_tilde_is_home(tmp_
 
 def test_a_configuration_folder_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(tmp_path / "missing"))
-    with pytest.raises(ConfigError, match=r"PREP_ASSETS_CONFIG_DIR is '.*missing', which is no directory"):
+    with pytest.raises(ConfigError, match=r"PREP_ASSETS_CONFIG_DIR is '.*missing', which is not a directory"):
         config_dir()
 
 

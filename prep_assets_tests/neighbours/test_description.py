@@ -63,7 +63,7 @@ def test_a_folder_alone_says_the_same_of_itself(said: Said, built: Workspace, as
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"is no store: it has no manifest\.json"):
+    with pytest.raises(StoreError, match=r"is not a store: it has no manifest\.json"):
         described(tmp_path)
 
 

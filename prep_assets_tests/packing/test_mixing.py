@@ -173,7 +173,7 @@ def test_no_domains_and_empty_domains() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": {"cod": 1}}, r"weights names 'cod', which is no domain; did you mean 'code'"),
+        ({"weights": {"cod": 1}}, r"weights names 'cod', which is not a domain; did you mean 'code'"),
         ({"weights": {"code": 1}}, "missing: books, web"),
         ({"weights": dict.fromkeys(LENGTHS, 0)}, "all 0"),
         ({"weights": {**dict.fromkeys(LENGTHS, 1), "web": -1}}, "weights of domain 'web' is -1"),

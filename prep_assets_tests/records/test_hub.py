@@ -86,7 +86,7 @@ def test_a_revision_that_may_move_is_refused(revision: str) -> None:
 
 @pytest.mark.parametrize("text", ["hub://name", "hub:///name@x", f"hub://owner/name@{COMMIT}/../../etc", "hub://"])
 def test_something_else_is_no_address(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no hub address"):
+    with pytest.raises(ConfigError, match="is not a hub address"):
         hub_address(text)
 
 

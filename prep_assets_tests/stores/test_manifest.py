@@ -195,7 +195,7 @@ def test_a_manifest_cut_short_cannot_be_read(store: tuple[Path, Manifest], conte
 
 
 def test_no_manifest_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"is no store: it has no manifest.json"):
+    with pytest.raises(StoreError, match=r"is not a store: it has no manifest.json"):
         Manifest.read(tmp_path)
 
 

@@ -95,7 +95,7 @@ def chat_of(convert: Convert, record: Record, identity: str) -> Sample | PlainCh
     except Refused as refusal:
         raise StoreError(f"the store holds {identity}, which its schema refuses: {refusal}") from refusal
     if not isinstance(sample, Sample | PlainChat):
-        raise StoreError(f"the store holds {identity}, of which its schema makes a {type(sample).__name__}")
+        raise StoreError(f"the store holds {identity}, which its schema reads as a {type(sample).__name__}")
     return sample
 
 

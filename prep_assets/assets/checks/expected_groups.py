@@ -43,7 +43,7 @@ def _groups(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group]
             except Refused as refusal:
                 raise StoreError(f"the store holds {name}/{identity}, which its schema refuses: {refusal}") from refusal
             if not isinstance(group, Group):
-                raise StoreError(f"the store holds {name}/{identity}, of which its schema makes a {type(group).__name__}")
+                raise StoreError(f"the store holds {name}/{identity}, which its schema reads as a {type(group).__name__}")
             yield int(mine[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown)
 
 
@@ -60,7 +60,7 @@ def _pairs(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group, 
         try:
             records, samples = stored.responses_of(number), conversations(group)
         except Refused as refusal:
-            raise StoreError(f"the store holds {identity}, of which no conversation is made: {refusal}") from refusal
+            raise StoreError(f"the store holds {identity}, which cannot be read as a conversation: {refusal}") from refusal
         if len(records) != len(samples):
             raise StoreError(f"{identity}: {len(records)} responses are stored, the source has {len(samples)}")
         listed = zip(records, samples, strict=True)
@@ -101,7 +101,7 @@ def group_scores(store: Store, folder: Path) -> Iterator[Scores]:
 
 
 def group_samples(store: Store, folder: Path) -> Iterator[Rollout]:
-    """Each group of which the source has the ids that were sampled, with what is stored of it."""
+    """Each group whose source has the sampled ids, with what is stored of it."""
     stored = open_groups(folder)
     for number, identity, group in _groups(store, stored):
         if group.sampled is None:

@@ -17,7 +17,7 @@ class Wanted:
     """Numbers by ascending places, each asked for once.
 
     Attributes:
-        missed: the numbers of places that nobody asked for, so far.
+        missed: the numbers of places that were not asked for, so far.
     """
 
     def __init__(self, places: npt.NDArray[np.int64], of: npt.NDArray[np.int64] | None = None) -> None:
@@ -38,7 +38,7 @@ class Wanted:
         return found
 
     def rest(self) -> Iterator[int]:
-        """The numbers that nobody asked for, once all places were."""
+        """The numbers that were not asked for, once all places were."""
         while self._next is not None:
             self._pass()
         return iter(self.missed)

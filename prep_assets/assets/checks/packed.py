@@ -52,7 +52,7 @@ def packed_mixture(store: Store) -> Verdict:
 
 
 def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
-    """The mixture of one table, of which these are the pieces."""
+    """The mixture of one table, from its pieces."""
     packing, manifest = store.recipe["packing"], store.manifest
     sources, stores = open_documents(store.directory, name)[1], _domains_of(store, name)
     prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})

@@ -49,7 +49,7 @@ def pretrain_rows(store: Store) -> Verdict:
 
 
 def pretrain_masks(store: Store) -> Verdict:
-    """The masks of documents; where there is none, that none is needed."""
+    """The masks of documents; without masks, that none is needed."""
     masked = [stream for stream in store.streams().values() if "loss_mask" in stream.arrays]
     if not masked:
         return _all_trained(store)
@@ -79,7 +79,7 @@ def _all_trained(store: Store) -> Verdict:
     count, convert = 0, converter(domain_of(store.family, store.partition), Sample)
     if isinstance(convert.convert, TextField):
         documents = sum(len(stream) for stream in store.streams().values())
-        return Verdict(True, f"{documents:,} documents of one text each, every token of which is trained", {"documents": documents})
+        return Verdict(True, f"{documents:,} documents of one text each, every token trained", {"documents": documents})
     for stream in store.streams().values():
         for _, identity, record in source_records(store, store.partition, stream):
             shown = [
@@ -89,7 +89,7 @@ def _all_trained(store: Store) -> Verdict:
                 problem = f"{identity}: a region weighs {weights[0]:g}, and the stream has no loss mask"
                 return Verdict(False, problem, {"documents_masked": 0}, Worst(identity, problem))
             count += 1
-    return Verdict(True, f"{count:,} documents, every token of which is trained", {"documents": count})
+    return Verdict(True, f"{count:,} documents, every token trained", {"documents": count})
 
 
 def pretrain_texts(store: Store) -> Verdict:

@@ -55,7 +55,7 @@ def _make(source: Iterable[T], ready: Queue[tuple[T] | BaseException | None], un
 
 
 def _put(ready: Queue[tuple[T] | BaseException | None], item: tuple[T] | BaseException | None, unwanted: threading.Event) -> bool:
-    """Queue an item; false where nobody wants it any more."""
+    """Queue an item; false where it is no longer wanted."""
     while not unwanted.is_set():
         try:
             ready.put(item, timeout=_LOOK_UP)

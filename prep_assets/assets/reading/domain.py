@@ -141,7 +141,7 @@ class Reading:
             self.benchmarks.check(record.payload)
 
     def check_fields(self) -> None:
-        """Stop where the rows read so far have fields of which nobody knows what they mean; see `Account.check`."""
+        """Stop where the rows read so far have fields of unknown meaning; see `Account.check`."""
         self.reader.account.check(f"domain {self.name}: schema {self.domain.schema_name!r}")
 
     def examples(

@@ -82,7 +82,7 @@ def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) 
 
 
 def without_duplicates(source: Source, noted: Sequence[ShardResult]) -> Iterator[Shard]:
-    """The shards of which anything is used, with what each must know of the others: tasks become ``(stretches, Found)``."""
+    """The shards that are used, with what each must know of the others: tasks become ``(stretches, Found)``."""
     limits = dict(_limits(source, noted))
     kept = [each for each in noted if limits[each.shard.number] != 0]
     if source.family.preprocessing.deduplicate:

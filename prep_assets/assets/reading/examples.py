@@ -22,7 +22,7 @@ from prep_assets.schemas.registry import convert_with
 from prep_assets.schemas.weighing import weighed_by
 
 KEY = 11
-"""Bytes of a digest that are kept: 88 bits, of which two among 10⁹ are equal by chance once in 600 million such sets."""
+"""Bytes of a digest that are kept: 88 bits. Among 10⁹ digests two are equal by chance once in 600 million such sets."""
 PLACE = 5
 _ENTRY = KEY + PLACE
 _FULL = 96

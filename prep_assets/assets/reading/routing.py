@@ -86,7 +86,7 @@ def router_of(workspace: Workspace, family: Family, name: str) -> Router:
     for role in ("train", "test"):
         for url in getattr(read[name], role):
             taken = frozenset(values[label] for label in peers if url in getattr(read[label], role))
-            # a file that is read in both roles loses a row in the one in which nobody takes it
+            # a file that is read in both roles loses a row in the role in which no domain takes it
             declared[url] = declared.get(url, taken) & taken
     return Router(domain.domain_key, values[name], declared)
 

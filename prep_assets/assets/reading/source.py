@@ -82,7 +82,7 @@ class Source:
         return self._reading(duplicates, limit, stretches)
 
     def rows(self, stretches: Sequence[Stretch]) -> Reading:
-        """Some stretches of it, of which nothing but rows is asked."""
+        """Some stretches of it, read for their rows only."""
         return replace(self._reading(None, None, stretches), benchmarks=None)
 
     def travelling(self) -> Source:
