@@ -1,4 +1,4 @@
-"""Limits of time and memory for code that came from somebody else: chat templates, and schemas of the user's own.
+"""Limits of time and memory for foreign code: chat templates, and schemas of the user's own.
 
 Such code runs in the thread that called it. Another thread looks at the clock and at the memory of the process, and ends what goes on for too
 long or takes too much with an exception. How fast a machine is decides about that, so the build stops; no record is refused for it.
@@ -27,7 +27,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class OverLimit(BaseException):
-    """Raised in the thread of a call that goes on for too long. No `except Exception` of somebody else's code keeps it."""
+    """Raised in the thread of a call that goes on for too long. No `except Exception` of that code catches it."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ _WATCH: list[tuple[int, threading.Thread]] = []
 
 @contextmanager
 def limited(error_for: Callable[[str, TracebackType | None], PrepAssetsError]) -> Iterator[None]:
-    """Run somebody else's code.
+    """Run foreign code.
 
     Args:
         said: the error for what went wrong (e.g. ``took more than 60 seconds``), with where it was.

@@ -74,7 +74,7 @@ class Build:
 
 
 def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
-    """What is said where all records were refused: how many for which reason, and the first refusal of the most frequent one."""
+    """The message where all records were refused: how many for which reason, and the first refusal of the most frequent one."""
     counts, first = Counter[str](), dict[str, Refusal]()
     for each in refusals:
         reason = f"{each.stage}/{each.reason}"

@@ -14,9 +14,9 @@ GROUP_SCHEMAS = frozenset({"group", "sections"})
 
 
 def check_domains(family: Family, where: str) -> None:
-    """Stop at a schema that there is not, that has no such option, or that does not give what the family needs.
+    """Stop at an unknown schema or option, or at a schema that does not give what the family needs.
 
-    Functions of the user's own are not imported here: whoever only looks at the graph does not run their code.
+    Functions of the user's own are not imported here: looking at the graph does not run their code.
 
     Raises:
         ConfigError: all of these at once, each with its key.

@@ -80,7 +80,7 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
     """An export, checked.
 
     Raises:
-        ConfigError: a format, stream or option that there is not, or that do not go together; the message names the nearest.
+        ConfigError: an unknown format, stream or option, or a combination that does not work; the message names the nearest.
     """
     with about("to"):
         found = export_named(format)

@@ -238,7 +238,7 @@ class Workspace:
         opened = self._tokenizer(family)
         found = opened.vocabulary
         if isinstance(family, Chat):
-            with suppress(TemplateError):  # whoever renders with it says so; data without chats needs no template
+            with suppress(TemplateError):  # rendering with it raises it again; data without chats needs no template
                 found = bound_vocabulary(opened, self.template(family))
         self._compare(f"{family_name(type(family))} tokenizer", lambda: found.hash)
         return found

@@ -1,7 +1,7 @@
 """Rows of the source files with the tokens and masks that a builder makes of them, in order: in this process, or by workers in shards.
 
 Only what one row decides is done here. Duplicates, ``max_items``, domains and shards of the output need a view of all rows, and are decided by
-whoever takes these batches, in the order of the files; so no byte depends on how many workers there are.
+the consumer of these batches, in the order of the files; so no byte depends on how many workers there are.
 """
 
 from __future__ import annotations

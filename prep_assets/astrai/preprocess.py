@@ -76,7 +76,7 @@ def preprocess(
         position_ids: replaces the configuration's ``position_ids_mode``.
         ignore: fields, dotted within objects, that are left out before a record is read.
         workers: processes that read, tokenize and mask; it changes no byte.
-        log_interval: `log` is told the counts each time that so many more records are read.
+        log_interval: `log` is called with the counts each time that so many more records are read.
 
     Raises:
         ConfigError: the configuration, or a combination of these options, means nothing; or records have fields that nothing reads and

@@ -11,7 +11,7 @@ EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "
 
 def main() -> None:
     """Run the command line."""
-    # transformers advises to install torch whoever loads it first, which nothing here needs
+    # transformers advises to install torch when it is loaded first, which nothing here needs
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
         from prep_assets.cli.main import app

@@ -110,7 +110,7 @@ def path(
 ) -> None:
     """Print the directory of a store: the stable link `current`, which trainers open. A store that fails its checks is refused.
 
-    What else is to be known of it, e.g. that it is out of date or has options of one run, is said on stderr.
+    Notes about the store, e.g. that it is out of date or has options of one run, go to stderr.
     """
     from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import Look

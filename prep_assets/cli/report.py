@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PAGES = Path("reports")
-"""Where pages go, where nothing else is said."""
+"""Default folder of the pages."""
 COLUMNS = 140
 """Width of a trace on its page."""
 

@@ -1,4 +1,4 @@
-"""`type: prep_assets.TrainingData`: one family of assets in somebody's own Dagster project."""
+"""`type: prep_assets.TrainingData`: one family of assets in a Dagster project of the user's own."""
 
 import json
 from collections.abc import Mapping

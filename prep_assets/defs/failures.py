@@ -1,4 +1,4 @@
-"""A run that fails is told to people: by a webhook as Slack has them, or by e-mail."""
+"""Notifications of runs that fail: by a webhook as Slack has them, or by e-mail."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from prep_assets.errors import StoreError
 from prep_assets.neighbours.openlineage import facets_of
 from prep_assets.stores.manifest import Manifest
 
-_ADDED: ContextVar[Mapping[str, Any] | None] = ContextVar("facets of the store that is told of", default=None)
+_ADDED: ContextVar[Mapping[str, Any] | None] = ContextVar("facets of the store in the event", default=None)
 
 
 class StoreEvents(OpenLineageEventLogStorage):  # type: ignore[misc]
@@ -60,7 +60,7 @@ class StoreAdapter(OpenLineageAdapter):  # type: ignore[misc]
 
 
 class StoreEmitter(OpenLineageEmitter):  # type: ignore[misc]
-    """Puts the facets of the store that is told of into the event."""
+    """Puts the facets of the store into the event."""
 
     def emit(self, event: Any) -> None:
         """Send an event."""

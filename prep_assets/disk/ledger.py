@@ -167,7 +167,7 @@ def prove(folder: Path, ledger: Ledger) -> dict[str, Sums]:
 
 
 def meant_in(folder: Path, ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """Size and hashes of blocks of what every file below a folder was meant to hold, by relative path, sorted. Whoever reads them compares.
+    """Size and hashes of blocks of what every file below a folder was meant to hold, by relative path, sorted. The reader compares.
 
     Raises:
         StoreError: a file that was not written from front to end is not there, or does not hold what was written to it.

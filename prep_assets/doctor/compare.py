@@ -22,7 +22,7 @@ NOTHING = "a whole answer is not trained"
 PART = "a part of an answer is not trained"
 PIECES = "the trainer tokenizes in pieces, or renders messages alone: a model that is served sees the tokens of the whole chat"
 LIBRARY = "transformers' class of this tokenizer gives other ids than its own file"
-TYPED = "a control token that somebody typed in a text becomes the control token"
+TYPED = "a control token that is typed in a text becomes the control token"
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ def _files(workspace: Workspace, remote: bool) -> Iterator[_File]:
 def _published(place: Place) -> Published | None:
     try:
         found = place.current()
-    except PrepAssetsError:  # a manifest that cannot be read is found by whoever looks at the store
+    except PrepAssetsError:  # a manifest that cannot be read shows when the store is opened
         return None
     return None if found is None or found.manifest.format < 2 else found
 

@@ -2,7 +2,7 @@
 
 Every store whose recipe changes is built in a temporary folder, unchecked; what has the same content as the current store changes nothing further on,
 as in a real build. A domain that is long is built from its first rows, before and after the change, and so is what else reads its sources;
-what is made from a sample is told to change where the sample does.
+what is made from a sample counts as changed where the sample does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a store is, in plain values: all that its neighbours are told, whatever words they want it in."""
+"""What a store is, in plain values: the source of every description in another tool's format."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def push(release: Release, repository: str, *, private: bool = False, api: Any =
 
     Raises:
         ConfigError: the name means nothing, or the repository holds what no push put there.
-        StoreError: a file is no longer what the manifest says, or somebody else changed the repository meanwhile; nothing was changed.
+        StoreError: a file is no longer what the manifest says, or the repository was changed meanwhile; nothing was uploaded.
         SourceUnavailable: the Hub does not answer, or says no.
     """
     from huggingface_hub import HfApi

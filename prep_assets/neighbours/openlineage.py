@@ -43,7 +43,7 @@ def version(content_hash: str) -> dict[str, Any]:
 
 
 def event(description: Description, *, namespace: str = "", when: datetime | None = None) -> Any:
-    """The end of the build of a store, an `openlineage.client.event_v2.RunEvent`. Its run has one id however often it is told.
+    """The end of the build of a store, an `openlineage.client.event_v2.RunEvent`. Its run has the same id however often it is sent.
 
     Args:
         namespace: of jobs and data sets; ``OPENLINEAGE_NAMESPACE`` where it is empty, else ``default``.

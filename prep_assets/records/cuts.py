@@ -1,4 +1,4 @@
-"""Where a source file can be cut, so that several processes read it: at rows, a fixed number of bytes apart, whoever reads it and however."""
+"""Where a source file can be cut, so that several processes read it: at rows, about a fixed number of bytes apart, the same for every reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_OF_ONE = 16
 """Most pieces of one row group or batch, because each piece is read from the beginning of the group."""
 _CHUNK = 1 << 20
 MOST_SHARDS = 4096
-"""Into how many shards a domain is cut at most, unless more are asked for: each costs whoever joins them some milliseconds."""
+"""Into how many shards a domain is cut at most, unless more are asked for: joining costs some milliseconds for each."""
 Cut = tuple[int, int]
 """Where a part begins and the number of its first row. It begins at a decompressed byte of a file of lines, at a row of a table."""
 

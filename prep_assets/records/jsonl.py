@@ -82,7 +82,7 @@ def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable
     except UnicodeDecodeError as invalid:
         return refuse(file, row, "invalid_utf8", invalid_byte(invalid, raw), raw)
     if isinstance(error, RecursionError):
-        if not may_be_too_deep(raw):  # it is whoever calls that is too deep
+        if not may_be_too_deep(raw):  # the caller's stack is too deep, not the row
             raise error
         return too_deep(file, row, raw)
     alone = next((match for match in _ESCAPE.finditer(raw) if match[1]), None)

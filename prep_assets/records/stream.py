@@ -160,7 +160,7 @@ class Stream:
 
 
 _WAITING: list[Stream] = []
-"""The stream that stopped last at the end of a part that was decompressed, for whoever reads a later part of that file in this process."""
+"""The stream that stopped last at the end of a part that was decompressed, for the next reader of a later part of that file in this process."""
 
 
 def _stay(stream: Stream) -> None:

@@ -27,7 +27,7 @@ from prep_assets.stores.published import Published
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 ROWS = 1000
-"""Rows that a page holds, where nothing else is said."""
+"""Rows on a page by default."""
 TOKENS = 4_000_000
 """Tokens that a page holds at most; of longer rows it holds fewer."""
 REFUSED = 1000

@@ -38,7 +38,7 @@ class View(dict[str, Any]):
         left: keys not taken yet.
         path: where the object stands, dotted, without positions in arrays: ``messages.tool_calls``; ``""`` for the row itself.
         book: what is known of the row.
-        listed: whether its keys were listed, so that whoever asks for a field by its name may be going through all of them.
+        listed: whether its keys were listed, so that a field asked for by its name may be one of a loop over all of them.
     """
 
     __slots__ = ("book", "left", "listed", "path")
@@ -135,7 +135,7 @@ def _view(value: Mapping[str, Any], path: str, book: Book) -> View:
 
 
 def peek(row: Mapping[str, Any], key: str) -> Any:
-    """A field, or `None`; looking at it does not count as reading it, so whoever carries it has to take it."""
+    """A field, or `None`; looking at it does not count as reading it, so its user has to take it."""
     return dict.get(row, key) if isinstance(row, dict) else row.get(key)
 
 

@@ -142,7 +142,7 @@ class Bucket:
         return self._asked(ask, key)
 
     def _unconditionally(self, write: Callable[[], object], key: str) -> None:
-        """Write, again where somebody else was writing the same object (409)."""
+        """Write; try again after a conflict with another writer of the same object (409)."""
         from obstore.exceptions import AlreadyExistsError
 
         for attempt in range(1, REPEATED + 1):

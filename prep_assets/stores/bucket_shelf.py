@@ -158,7 +158,7 @@ class BucketShelf:
         """Of the files in the bucket. A folder in the mirror that is damaged is dropped, and fetched again when it is read."""
         view = self.versions / version
         if view.is_dir() and version_faults(view, manifest) and not self._drop(version):
-            return [f"{view} is damaged, and somebody reads it. End that, then try again"]
+            return [f"{view} is damaged, and a process reads it. End that process, then try again"]
         files = {key_of(version, name): (name, str(entry["sha256"])) for name, entry in manifest.files.items()}
         if manifest.quarantine:
             files[f"versions/{version}{QUARANTINE}"] = (f"{version}{QUARANTINE}", manifest.quarantine)
@@ -202,7 +202,7 @@ class BucketShelf:
         return removed
 
     def _drop(self, version: str) -> bool:
-        """Delete the folder of a version in the mirror; false where somebody reads it."""
+        """Delete the folder of a version in the mirror; false where it has readers."""
         view = self.versions / version
         return not view.is_dir() or remove_version(view)
 

@@ -3,7 +3,7 @@
     catalog.json                                see `prep_assets.stores.catalog`
     versions/<version>/…                        payload; manifest.json last, and only if there is none
     versions/<version>.quarantine.jsonl, .checks.json
-    leases/<version>/<token>                    somebody reads it; counts for `LEASE` seconds
+    leases/<version>/<token>                    a reader of it; counts for `LEASE` seconds
 
 A version without a manifest is none. Nothing here relies on a list, but for pruning: deleting what the catalog does not name.
 """
@@ -69,7 +69,7 @@ def put_manifest(objects: Objects, version: str, manifest: bytes) -> bytes:
     key, fault = key_of(version, MANIFEST), None
     for attempt in range(catalog.ATTEMPTS):
         if attempt:
-            objects.pause(attempt)  # somebody else was writing it, and did not end
+            objects.pause(attempt)  # another writer began it, and did not end
         try:
             if objects.put_new(key, manifest):
                 return manifest
@@ -136,7 +136,7 @@ def leased(objects: Objects, version: str) -> Iterator[BucketLease]:
     """
     lease = BucketLease(objects, version)
     try:
-        # the lease first, then this look; whoever prunes condemns first, and then looks for leases
+        # the lease first, then this look; pruning condemns first, and then looks for leases
         if version in catalog.read(objects).catalog.condemned:
             raise StoreError(f"{objects.url}/versions/{version} was pruned")
         yield lease
@@ -145,7 +145,7 @@ def leased(objects: Objects, version: str) -> Iterator[BucketLease]:
 
 
 def remove(objects: Objects, version: str) -> bool:
-    """Delete a version that nothing points to; false where it is pointed to, or somebody reads it.
+    """Delete a version that nothing points to; false where it is pointed to, or has readers.
 
     A version with readers stays condemned: no new reader can open it, and the next removal deletes it.
     """

@@ -27,7 +27,7 @@ def blob(sha256: str) -> Path:
 
 
 def fetch(objects: Objects, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:
-    """Make `target` the file with this content, which is at `key` of a bucket. Whoever has it already is asked first.
+    """Make `target` the file with this content, which is at `key` of a bucket. A copy on this machine is taken first.
 
     Raises:
         StoreError: it is not there, or is another content.

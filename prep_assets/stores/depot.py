@@ -2,7 +2,7 @@
 
     versions/.shards-<build key>/<hash of the work>/<name>.tar
 
-An object is there whole or not at all, and its name says what is in it: whoever writes it again writes the same. They are deleted with the local
+An object is there whole or not at all, and its name says what is in it: writing it again writes the same. They are deleted with the local
 folder of that name; what a lost machine leaves, `prune` deletes after a day.
 """
 

@@ -66,6 +66,6 @@ def _locked(handle: int) -> bool:
 
 
 def is_read(version: Path) -> bool:
-    """Whether somebody has a version open."""
+    """Whether a reader has a version open."""
     with alone(version) as nobody:
         return not nobody

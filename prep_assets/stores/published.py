@@ -195,7 +195,7 @@ class Place:
         return sum(shelf.size(name) for name in (*shelf.names(), *shelf.leftovers()))
 
     def remove(self) -> None:
-        """Delete the store with all its versions, unless somebody reads one of them."""
+        """Delete the store with all its versions, unless one of them has readers."""
         self.shelf.remove_all()
 
     def _size(self) -> int:

@@ -100,9 +100,9 @@ class Shelf(Protocol):
         ...
 
     def remove(self, version: str) -> bool:
-        """Delete a version that nothing points to; false where somebody reads it."""
+        """Delete a version that nothing points to; false where it has readers."""
         ...
 
     def remove_all(self) -> None:
-        """Delete all versions and pointers, unless somebody reads one of them."""
+        """Delete all versions and pointers, unless one of them has readers."""
         ...

@@ -49,7 +49,7 @@ class Published:
     Attributes:
         folder: the folder of its version; where it is kept elsewhere, the files come there when `directory` is asked for.
         reused: whether it was there before it was asked for.
-        notes: what whoever asked for it should know, one sentence each.
+        notes: what its reader should know, one sentence each.
         keeper: where it is kept; `None`: in its folder.
         evidence: what its checks find out for each other in one run of them; `None` outside one.
     """

@@ -69,7 +69,7 @@ def leftovers_in(folder: Path) -> tuple[Path, ...]:
 
 
 def remove_version(path: Path) -> bool:
-    """Delete a version with what lies beside it; false where somebody reads it.
+    """Delete a version with what lies beside it; false where it has readers.
 
     Raises:
         StoreError: a part of it cannot be deleted.

@@ -1,4 +1,4 @@
-"""What is proven of a tokenizer that is somebody's class before a record is read; ids of single texts are proven as they are made.
+"""What is proven of a tokenizer that is a class of the user's own before a record is read; ids of single texts are proven as they are made.
 
 On the edge set and on typed control tokens: the ids are its tokens, ordinary ones; they stand for the text, wherever the class can represent it; its own
 `decode` gives the text back; the same instance gives the same ids again, in another order, and so does a new process with another

@@ -55,5 +55,5 @@ def edge_set() -> tuple[str, ...]:
 
 
 def typed(tokens: Iterable[str]) -> tuple[str, ...]:
-    """Texts in which somebody typed a tokenizer's added tokens: alone, in a sentence, against a word, twice."""
+    """Texts with a tokenizer's added tokens typed in them: alone, in a sentence, against a word, twice."""
     return tuple(text for token in tokens for text in (token, f"a {token} b", f"a{token}b\n", token * 2))

@@ -1,7 +1,7 @@
 """A ``tokenizer.json`` in the form that `gigatoken` loads, with the same ids for the texts that it is given.
 
 Three things are done for it. Its special tokens are taken away, so that it encodes ordinary text. A normalizer that only composes (NFC) is taken
-away, because only composed texts come to it. And a byte that has no entry in the vocabulary gets a placeholder past its end: whoever finds one in
+away, because only composed texts come to it. And a byte that has no entry in the vocabulary gets a placeholder past its end: a reader that finds one in
 the ids sends that text to the reference.
 
 A pre-tokenizer that sets every digit apart (SmolLM, StarCoder) is taken away too, where the vocabulary joins no digit with anything. What is left

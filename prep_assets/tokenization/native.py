@@ -1,4 +1,4 @@
-"""Limits for the files of a tokenizer, which somebody else made and native code reads.
+"""Limits for the files of a tokenizer, which are foreign and read by native code.
 
 Native code cannot be interrupted, so what it is given is bounded instead: the size of each file, before it is opened; and each pattern is tried
 on texts at which patterns blow up. The library ends such a search after ten million steps with a panic; that, and any other, becomes an error in

@@ -58,7 +58,7 @@ class Vocabulary:
     @cached_property
     def spec(self) -> dict[str, Any]:
         """The parsed ``tokenizer.json`` of the tokenizer as it is in memory. Control tokens are marked special there, all of them, so that
-        whoever encodes ordinary text with it has one rule: special tokens are text."""
+        encoding ordinary text with it has one rule: special tokens are text."""
         loaded: dict[str, Any] = json.loads(self.backend.to_str()) if self.code is None else self.code.spec(self.backend)
         for token in loaded["added_tokens"]:
             token["special"] |= token["content"] in self.written

@@ -205,7 +205,7 @@ class Pool:
             stdin=subprocess.DEVNULL,
             stdout=2,  # results of commands are on stdout
             env=environment,
-            process_group=0,  # Ctrl-C is for whoever started them
+            process_group=0,  # Ctrl-C is for the process that started them
         )
         theirs.close()
         return _Worker(process, ours)

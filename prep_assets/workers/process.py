@@ -1,4 +1,4 @@
-"""A worker: a process that carries out shards until whoever started it is gone. Started as ``python -m prep_assets.workers.process``.
+"""A worker: a process that carries out shards until its parent is gone. Started as ``python -m prep_assets.workers.process``.
 
 It is started afresh and not forked: the process that starts it has threads, and the locks of its tokenizers' thread pools would be copied in
 whatever state they are. What the work loads (tokenizer, template, schema) stays loaded from one shard to the next.
@@ -23,7 +23,7 @@ from prep_assets.workers.staging import carry_out
 
 def main() -> None:
     """Take shards from the connection whose file descriptor is the first argument, until the pipe that is the second one is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process decides when it ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this process ends
     connection, alive = Connection(int(sys.argv[1])), int(sys.argv[2])
     threading.Thread(target=_end_with_parent, args=(alive,), name="ends with its parent", daemon=True).start()
     work: Any = None

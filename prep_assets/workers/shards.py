@@ -1,6 +1,6 @@
 """Shards: pieces of one piece of work that any process may carry out, in any order and more than once, with the same bytes.
 
-Only the name of a folder, a hash and counts travel between processes; whoever merges reads the folders in the order of the plan.
+Only the name of a folder, a hash and counts travel between processes; the process that merges reads the folders in the order of the plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Shard:
         number: its place in the plan.
         what: how messages call it.
         size: bytes of source that it takes.
-        task: what the work is told; it travels to other processes.
+        task: the argument of the work; it travels to other processes.
         name: of the folder of its results; it travels as well, because a task that has travelled can look another one.
     """
 
@@ -38,7 +38,7 @@ class Shard:
 
 
 class Depot(Protocol):
-    """Where finished shards lie that whoever joins them fetches over the network: folders by name, each there whole or not at all."""
+    """Where finished shards lie until the process that joins them fetches them over the network: folders by name, each there whole or not at all."""
 
     def names(self, below: str = "") -> Iterator[str]:
         """All names, or those that begin with ``<below>/``."""
@@ -61,7 +61,7 @@ class Plan:
         shards: in order.
         staging: a folder for their files, which all processes reach under this path; `None`: nothing but counts is wanted.
         depot: where files are sent to by processes that do not reach that folder; `None`: all do.
-        hello: what whoever carries it out must say.
+        hello: what a worker must answer.
         whole: how many shards there were before those that are finished were left out.
     """
 
@@ -95,7 +95,7 @@ class ShardResult:
         folder: its files.
         hash: xxh3-128 of its receipt, in hex, which is the folder's name; empty where nothing but counts is wanted.
         counts: what the work counted.
-        files: what each was meant to hold, by relative path; whoever reads them compares.
+        files: what each was meant to hold, by relative path; the reader compares.
     """
 
     shard: Shard

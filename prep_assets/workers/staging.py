@@ -5,7 +5,7 @@
 
 A folder gets its name when it is complete, unless the name is taken: by the same bytes, then. Two names for one shard are two executions of it
 that differ. A build that begins again over the same staging finds what is finished. Where machines have no folder in common, each writes its shards into one
-of its own and sends them to a depot under the same names; whoever merges fetches them.
+of its own and sends them to a depot under the same names; the process that merges fetches them.
 """
 
 from __future__ import annotations

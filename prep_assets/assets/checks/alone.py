@@ -42,7 +42,7 @@ Reasons = Callable[[Sequence[Item]], Sequence[str]]
 
 
 class Heard(Quarantine):
-    """A quarantine that raises what it is told, and writes nothing."""
+    """A quarantine that raises each refusal and writes nothing."""
 
     def __init__(self) -> None:
         super().__init__(Path())

@@ -21,7 +21,7 @@ class Wanted:
     """
 
     def __init__(self, places: npt.NDArray[np.int64], of: npt.NDArray[np.int64] | None = None) -> None:
-        """`of`: the number of each place; its position where nothing is said."""
+        """`of`: the number of each place; its position by default."""
         ordered = order(places)
         self._pairs = zip(numbers(at(places, ordered)), numbers(ordered if of is None else at(of, ordered)), strict=True)
         self._next = next(self._pairs, None)

@@ -69,7 +69,7 @@ def _second(record: Record, convert: Convert, content: Mapping[str, Any], identi
         return identity, prompt, gold, arithmetic
     if stands_in(content["gold"], record.payload):
         return identity, prompt, 1, Fraction(1)
-    # a schema of somebody's own works it out: what is left to check is that it says the same again, which no other code says
+    # a schema of the user's own works it out: the only check left is that it gives the same again
     try:
         example = apply(convert, record.payload)
     except Refused:

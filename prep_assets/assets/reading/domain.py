@@ -68,7 +68,7 @@ class Reading:
         benchmarks: refuses rows that hold a passage of a benchmark; `None` where none is configured.
         max_items: stop after so many training records that `where` lets through. Held-out files are read whole.
         progress: told how far it is.
-        stretches: which parts of the files are read, in order; all of all files where nothing is said.
+        stretches: which parts of the files are read, in order; `None`: all files in full.
         read: rows read so far.
     """
 

@@ -1,6 +1,6 @@
 """``domains: auto``: a domain for each value of `domain_key`, in the place of the entry that says so.
 
-A domain that was found is what it would be if somebody had written it with that `domain_value`: its stores have the same bytes.
+A domain that was found equals one that is written by hand with that `domain_value`: its stores have the same bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def with_found_domains(workspace: Workspace, family: F, where: str) -> F:
     means something: else the family stays as it is, and whoever looks says what is wrong.
 
     Raises:
-        ConfigError: values that cannot be told apart or are too many, or options that name a domain that there is not; begins with `where`.
+        ConfigError: values that cannot be told apart or are too many, or options that name an unknown domain; begins with `where`.
         SourceUnavailable: a file does not answer, and was never looked at.
     """
     try:

@@ -18,7 +18,7 @@ from prep_assets.stores.published import Published, open_published
 
 SOURCES = "sources.json"
 BLOCKS = "blocks.json"
-"""Hashes of the files' blocks, so that whoever reads a part of a file knows that it is what was pinned."""
+"""Hashes of the files' blocks, so that a part of a file can be proven to be what was pinned."""
 
 
 @dataclass(frozen=True, slots=True)
