@@ -15,9 +15,9 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.defs.domains import Partitions, domains, found_domains
 from prep_assets.defs.materialize import check_only, materialize
 from prep_assets.defs.options import Nothing, options
+from prep_assets.defs.provenance import code_version
 from prep_assets.defs.report import report_asset
 from prep_assets.defs.site import Site
-from prep_assets.defs.versions import code_version
 from prep_assets.errors import PrepAssetsError
 
 SINGLE_RUN = dg.BackfillPolicy.single_run()

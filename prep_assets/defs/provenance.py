@@ -1,4 +1,4 @@
-"""A store as events of Dagster: its materialization, and what its checks say.
+"""A store as events of Dagster: its materialization, what its checks say, and the code version of its asset.
 
 Dagster compares versions of a store's content, its code and its inputs to tell whether it is in sync, and writes them itself for what a step is
 known to materialize. There is more than that: what a step builds upstream because it is missing, each partition of a range with a version of
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -21,13 +23,13 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import FAMILIES, Family
 from prep_assets.defs.check_metadata import check_metadata
 from prep_assets.defs.metadata import data_version
 from prep_assets.defs.site import Site
-from prep_assets.defs.versions import code_version
 from prep_assets.engine.planning import Step
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.manifest import digest, file_hash
 from prep_assets.stores.published import Published
 
 SHOWN_SUMMARY = 2000
@@ -133,3 +135,36 @@ def provenance_tags(instance: dg.DagsterInstance, site: Site, workspace: Workspa
             tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
             tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = str(record.storage_id)
     return tags
+
+
+FILES = ("tokenizer", "template")
+"""Options that may name a folder or a file beside the configuration, whose content counts."""
+
+
+def code_version(workspace: Workspace, asset: Asset) -> str:
+    """The asset's code version and a hash over the options that it depends on, files that these name included.
+
+    What one domain says is left out where each domain has a store of its own: a code version is of the whole asset, and another
+    filter in one domain must not mark all others. `prep-assets status` tells them apart.
+    """
+    family = workspace.family(FAMILIES[asset.family])
+    options = {option: _value(workspace, family, option) for option in asset.options}
+    return f"{asset.version}-{digest(options)[:10]}" if options else asset.version
+
+
+def _value(workspace: Workspace, family: Family, option: str) -> Any:
+    values: Any = family.model_dump(mode="json", by_alias=True)
+    for key in option.split("."):
+        values = values.get(key) if isinstance(values, dict) else None
+    return [values, _content(workspace.configs / str(values))] if option in FILES else values
+
+
+def _content(path: Path) -> Any:
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [[file.name, _hash(file, file.stat().st_size, file.stat().st_mtime_ns)] for file in files if file.is_file()]
+
+
+@cache
+def _hash(file: Path, size: int, changed: int) -> str:
+    """sha256 of a file, which is read again only where it looks changed."""
+    return file_hash(file)

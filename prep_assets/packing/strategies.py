@@ -1,4 +1,4 @@
-"""`pack`: lengths of records to a pack plan, by one of five strategies."""
+"""`pack`: lengths of records to a pack plan, by one of five strategies. Two of them keep the order of the records."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import at, before, made, order, sums
+from prep_assets.disk.columns import at, before, made, order, sums, zeros
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.packing.decreasing import OpenRows, place
 from prep_assets.packing.open_rows import BestFit, FirstFit
-from prep_assets.packing.pieces import Overlong, Pieces, checked_lengths, cut_to_rows
+from prep_assets.packing.pieces import Overlong, Pieces, checked_lengths, cut, cut_to_rows
 from prep_assets.packing.plan import Ints, PackPlan
-from prep_assets.packing.sequential import concatenated, next_fit
 
 Strategy = Literal["concat", "simple", "ffd", "bfd", "bfd_split"]
 Tail = Literal["pad", "drop"]
@@ -110,3 +109,33 @@ def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> Non
             f"overlong={overlong!r} means nothing to {strategy!r}, which cuts documents that are longer than a row and keeps every part. "
             "Leave overlong out, or choose 'simple', 'ffd' or 'bfd'"
         )
+
+
+def concatenated(lengths: Ints, row_len: int) -> tuple[Pieces, Ints]:
+    """The pieces and rows of the one long stream of all documents, cut every `row_len` tokens.
+
+    A document has one piece in each row it touches. The same stream as ``pack_examples`` of train-llm-from-scratch, before its tail
+    is dropped.
+    """
+    ends = sums(lengths)
+    shift = made(lengths.size, lambda part: (ends[part] - lengths[part]) % row_len)
+    pieces = cut(lengths, row_len, made(lengths.size, lambda part: -(-(shift[part] + lengths[part]) // row_len)), shift)
+    placed = sums(pieces.length)
+    return pieces, made(placed.size, lambda part: (placed[part] - 1) // row_len)
+
+
+def next_fit(lengths: Ints, row_len: int) -> Ints:
+    """int64[P], the row of each piece: a piece that does not fit into the current row opens the next.
+
+    Where a row ends depends only on where it begins, so the ends for all possible beginnings are found at once, and then followed.
+    """
+    ends = sums(lengths)
+    stops = made(lengths.size, lambda part: np.searchsorted(ends, ends[part] - lengths[part] + row_len, side="right")).data
+    opens = zeros(lengths.size, np.uint8)
+    begin = 0
+    while begin < lengths.size:
+        opens[begin] = 1
+        begin = stops[begin]
+    rows = sums(opens)
+    rows -= 1
+    return rows

@@ -11,8 +11,8 @@ from prep_assets.disk.faults import in_words
 from prep_assets.disk.folders import folder_size, remove_tree, sync_folders
 from prep_assets.disk.ledger import prove, read_back, recording
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.h5_layout import h5_layout
 from prep_assets.stores.manifest import MANIFEST, Manifest
+from prep_assets.stores.mapped_h5 import h5_layout
 from prep_assets.stores.shelf import Shelf
 from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, drop_shards, work_folder
 

@@ -26,9 +26,9 @@ from prep_assets.disk.arrays import save_array
 from prep_assets.disk.h5 import FixedH5
 from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
-from prep_assets.stores.bin_rows import bin_rows
 from prep_assets.stores.guards import Guards, load_array, load_json
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
+from prep_assets.stores.read_bin import bin_rows
 from prep_assets.stores.read_h5 import H5Array, read_h5
 from prep_assets.stores.shards import BinShard
 from prep_assets.stores.tokens import StorageFormat

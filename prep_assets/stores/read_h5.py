@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import UNGUARDED, Guard, Guards, load_json
-from prep_assets.stores.h5_layout import layout, readable
-from prep_assets.stores.mapped_h5 import Bytes, map_dataset, map_file
+from prep_assets.stores.mapped_h5 import Bytes, layout, map_dataset, map_file, readable
 from prep_assets.stores.read_bin import borders, row_ends
 from prep_assets.stores.segments import Int64s, Shard
 from prep_assets.stores.shards import Segmented

@@ -13,8 +13,7 @@ from typing import Any
 
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization.rank_files import by_tiktoken, from_rank_file
-from prep_assets.tokenization.ranks import from_ranks
+from prep_assets.tokenization.rank_files import by_tiktoken, from_rank_file, from_ranks
 from prep_assets.tokenization.sentencepiece_model import from_sentencepiece
 from prep_assets.tokenization.vocabulary_files import by_transformers, from_vocabulary, kind_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError
-from prep_assets.tokenization.ranks import special_tokens_of
+from prep_assets.tokenization.rank_files import special_tokens_of
 
 _BPE = 2
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4

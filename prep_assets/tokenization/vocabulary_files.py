@@ -15,7 +15,7 @@ from typing import Any
 
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.beside import read_object, special_tokens
-from prep_assets.tokenization.ranks import special_tokens_of
+from prep_assets.tokenization.rank_files import special_tokens_of
 
 VOCAB, MERGES = "vocab.txt", "merges.txt"
 _BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}

@@ -7,8 +7,8 @@ from typing import Any
 
 from prep_assets.disk.blocks import sums_of
 from prep_assets.errors import StoreError
-from prep_assets.stores.h5_layout import h5_layout
 from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.mapped_h5 import h5_layout
 
 
 def list_payload(directory: Path) -> dict[str, dict[str, Any]]:

@@ -21,8 +21,8 @@ from prep_assets.proofs.packed_mixture import Trained, check_mixture
 from prep_assets.proofs.positions import check_positions
 from prep_assets.proofs.rows import check_packed
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.bin_rows import bin_rows
 from prep_assets.stores.packed import open_documents, open_packed
+from prep_assets.stores.read_bin import bin_rows
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 

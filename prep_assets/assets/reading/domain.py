@@ -9,18 +9,18 @@ from typing import Any
 
 from prep_assets.assets.reading.contamination import Benchmarks
 from prep_assets.assets.reading.examples import Duplicates, Given, Item
-from prep_assets.assets.reading.forgotten import without_forgotten
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, whole_files
 from prep_assets.assets.workspace import Progress
 from prep_assets.config.models import Domain
+from prep_assets.config.tombstones import payload_digest
 from prep_assets.errors import Refused
-from prep_assets.records.blocks import Unreadable
+from prep_assets.records.blocks import Block, Unreadable
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
-from prep_assets.records.where import MISSED, conditions, filter_blocks
+from prep_assets.records.where import FORGOTTEN, MISSED, conditions, filter_blocks
 from prep_assets.samples import Example, Record
 from prep_assets.schemas.reader import Reader, apply
 
@@ -102,7 +102,7 @@ class Reading:
             before = 0
             read = read_blocks(file, stretch.file, block_bytes=block_bytes, txt=self.domain.txt, part=stretch.part)
             picked = self.router.picked(file, read)
-            wanted = without_forgotten(picked, self.domain.forgotten) if self.domain.forgotten else picked
+            wanted = _without_forgotten(picked, self.domain.forgotten) if self.domain.forgotten else picked
             for block in filter_blocks(wanted, tests) if tests else wanted:
                 rows: Sequence[Record | Unreadable] = block.records
                 if block.unreadable:
@@ -179,6 +179,19 @@ class Reading:
         """So many more bytes of source are done."""
         self._done += size
         self.progress(f"{doing} {self.name}: {self._pace.text(self._done, self._size)}", self._done, self._size)
+
+
+def _without_forgotten(blocks: Iterator[Block], digests: frozenset[str]) -> Iterator[Block]:
+    """`blocks` with the forgotten records moved to the refused rows, which stay in file order. Their content is not shown."""
+    for block in blocks:
+        kept: list[Record] = []
+        refused = list(block.unreadable)
+        for record in block.records:
+            if payload_digest(record.payload) in digests:
+                refused.append(Unreadable(record.file, record.row, FORGOTTEN, "it has a tombstone in forgotten.jsonl", ""))
+            else:
+                kept.append(record)
+        yield Block(kept, sorted(refused, key=lambda each: each.row), block.bytes_read)
 
 
 def _first(rows: Sequence[Record | Unreadable], limit: int) -> tuple[Sequence[Record | Unreadable], int]:
