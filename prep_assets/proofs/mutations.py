@@ -42,7 +42,7 @@ def _with(rows: Sequence[Row], at: int, *, ids: npt.NDArray[Any] | None = None, 
 
 
 def _first_run(mask: npt.NDArray[np.generic]) -> tuple[int, int]:
-    edges = np.flatnonzero(np.diff((mask != 0).astype(np.int8), prepend=0, append=0))
+    edges = np.flatnonzero(np.diff(mask != 0, prepend=False, append=False))
     return int(edges[0]), int(edges[1])
 
 
@@ -141,7 +141,7 @@ def _longest_placeholder(row: Row, vocabulary: Vocabulary) -> int | None:
     """Where the longest run of one untrained control token stands, of two or more: most likely an image."""
     control = set(vocabulary.control.values())
     found, longest, start = None, 1, 0
-    for (token, is_trained), run in groupby(zip(row.ids.tolist(), row.mask.astype(bool).tolist(), strict=True)):
+    for (token, is_trained), run in groupby(zip(row.ids.tolist(), (row.mask != 0).tolist(), strict=True)):
         count = len(list(run))
         if count > longest and token in control and not is_trained:
             found, longest = start, count
