@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -108,7 +109,7 @@ def _holds(value: Any, parts: Sequence[str]) -> bool:
         return False
     if parts[0] == "*":
         return any(_holds(each, parts[1:]) for each in value.values())
-    heads = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    heads = accumulate(parts, "{}.{}".format)
     return any(_holds(value[head], parts[count:]) for count, head in enumerate(heads, 1) if head in value)
 
 

@@ -86,7 +86,8 @@ def _digests(lines: Iterable[bytes]) -> npt.NDArray[np.uint8]:
     spool, each = Spool(np.uint8), iter(lines)
     while some := b"".join(blake2b(line, digest_size=16).digest() for line in islice(each, _AT_ONCE)):
         spool.append(np.frombuffer(some, np.uint8))
-    return spool.array().reshape(-1, 16)
+    found = spool.array()
+    return found.reshape(len(found) // 16, 16)
 
 
 def check_merged_records(

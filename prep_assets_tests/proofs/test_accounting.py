@@ -112,6 +112,7 @@ ROWS: list[dict[str, Any]] = [
     {"id": "a", "mood": "", "messages": [{"text": "x", "meta": {}}, {"text": "y", "meta": {"n": 0}}]},
     {"id": 0, "mood": None, "messages": [], "a.b": {"c": False}},
     {"id": [], "mood": {}, "turns": {"one": {"at": 1}, "two": {"at": None}}, "a": {"b": {"c": ""}}},
+    {"messages": [{"other": None}, {"other": ""}]},
     {"id": [[]], "mood": "so", "turns": {"one": 1}, "a": {"b.c": 1}, "messages": "none"},
 ]
 
@@ -131,6 +132,12 @@ def test_fields_are_counted_again() -> None:
         ({"id": 4}, [], ["of domain d 3 rows hold something in 'id', the manifest says that it was passed over in 4"]),
         ({"id": 2}, [], []),
         ({"id": 2}, ["id"], ["of domain d 3 rows hold something in 'id', the manifest says that it was passed over in 2"]),
+        ({"id": 3}, ["id"], []),
+        (
+            {"messages.other": 1},
+            [],
+            ["of domain d 0 rows hold something in 'messages.other', the manifest says that it was passed over in 1"],
+        ),
         ({}, ["messages.meta"], []),
         ({"messages.meta": 1}, ["messages.meta"], []),
         ({"nothing": 1}, [], ["of domain d 0 rows hold something in 'nothing', the manifest says that it was passed over in 1"]),

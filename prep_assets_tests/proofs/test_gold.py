@@ -37,6 +37,7 @@ from prep_assets_tests.assets.workspaces import build, domain, minimal, resealed
         ("#### 2.50.", Fraction(5, 2)),
         ("#### .5", Fraction(1, 2)),
         ("#### X5", None),
+        ("#### 5X", None),
         ("#### \u00a07", Fraction(7)),
     ],
 )

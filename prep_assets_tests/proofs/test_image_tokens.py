@@ -10,7 +10,7 @@ import pytest
 
 from prep_assets.config.image_rules import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.proofs.image_tokens import counted_again, expected_text
+from prep_assets.proofs.image_tokens import LARGEST, counted_again, expected_text
 from prep_assets.samples import IMAGE, TEXT, USER, Region, Sample, Turn
 from prep_assets.templates.placeholders import placeholder_of
 
@@ -90,6 +90,13 @@ def test_the_longest_shape_that_is_not_refused() -> None:
     assert expected_text(rule, "\0", (200, 1)) and expected_text(rule, "\0", (1, 200))
     with pytest.raises(CheckFailed):
         expected_text(rule, "\0", (201, 1))
+
+
+def test_an_image_of_the_largest_size_is_not_resized_again() -> None:
+    """By a share that is no exact number it would lose a line, and with it a row of tiles."""
+    rule = Idefics3(**IDEFICS, longest_edge=LARGEST, tile=37)
+    for width, height in ((LARGEST, 186), (186, LARGEST)):
+        assert expected_text(rule, "\0", (width, height)) == placeholder_of(rule, "\0", width, height)
 
 
 PICTURE = Region(IMAGE, "a.png")

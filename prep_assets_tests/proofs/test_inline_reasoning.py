@@ -82,6 +82,11 @@ def test_blocks_stay_where_nothing_shows_reasoning(options: dict[str, Any], show
     assert found == chat(PLAIN, answer(text("<think>Hm.</think>One.")))
 
 
+def test_reasoning_that_is_not_shown_stays_beside_a_block() -> None:
+    hidden = answer(Region(THINKING, "x", drop=True), thought(" "), text("<think>Hm.</think>One."))
+    assert read_again(chat(hidden), OPTIONS, shown=False) == chat(hidden)
+
+
 def test_groups() -> None:
     group = Group((user("x"), PLAIN), ((PLAIN,), (answer(text("Two.")),)), (1.0, 0.0))
     read = answer(thought("Hm.", 0.5), text("One. ", 0.5))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.proofs import merged as module
 from prep_assets.proofs.merged import Asked, Shelf, check_merged_lines, check_merged_records
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.tokens import TokenStore
@@ -65,6 +66,19 @@ def test_no_lines() -> None:
 )
 def test_lines_that_are_not_those_of_the_domains(merged: Shelf, where: str, what: str) -> None:
     assert lines(merged) == failed(where, what, {"lines_checked": len(merged.origin)})
+
+
+def test_origins_of_all_lines_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some at a time; here the lines are as they must be, and one of them is said to be of another row."""
+    monkeypatch.setattr(module, "_AT_ONCE", 2)
+    origin = np.array([[0, 0, row] for row in range(9)])
+    parts = Shelf(origin, [b"x"] * 9)
+    assert check_merged_lines("f", Shelf(origin.copy(), [b"x"] * 9), parts, None).passed
+    for at in range(9):
+        other = origin.copy()
+        other[at, 2] = 77
+        found = check_merged_lines("f", Shelf(other, [b"x"] * 9), parts, None)
+        assert found.summary == f"f line {at + 1}: is of (domain, file, row) (0, 0, 77), and must be of (0, 0, {at})"
 
 
 def store(*records: list[int], rows: list[int], file: int = 0, **more: list[int]) -> TokenStore:

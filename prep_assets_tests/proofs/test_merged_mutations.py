@@ -88,6 +88,8 @@ def test_what_does_not_lend_itself() -> None:
     assert plain(kit._value("rewards")(rewards, 0)) == ({"rewards": [0.5, 2.0]}, [2], [0], [1])
     masked = {"tokens": [5, 6, 7, 8], "loss_mask": [0, 1, 0, 1]}
     assert plain(kit._value("loss_mask")(FOUND, 1)) == (masked, [2, 3, 4], [0, 0, 1], [4, 6, 9])
+    masked = {"tokens": [5, 6, 7, 8], "loss_mask": [0, 0, 1, 1]}
+    assert plain(kit._value("loss_mask")(FOUND, 0)) == (masked, [2, 3, 4], [0, 0, 1], [4, 6, 9])
     assert kit._value("rewards")(FOUND, 0) is None
     alone = Records({"tokens": np.array([5])}, np.array([1]), np.array([0]), np.array([1]))
     assert plain(kit._record_lost(alone, 0)) == ({"tokens": []}, [], [], [])

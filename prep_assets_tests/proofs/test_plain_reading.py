@@ -89,6 +89,8 @@ def test_lines_of_dialogues() -> None:
     assert pair_line(DIALOGUE, "hh", {}, "text", []) == {**PAIR, "prompt": "Human: p"}
     assert pair_line({**DIALOGUE, "rejected": "\n\nHuman: q\n\nAssistant: b"}, "hh", {}, "messages", []) is None, "two prompts"
     assert pair_line({"chosen": "\n\nAssistant: a", "rejected": "\n\nAssistant: b"}, "hh", {}, "messages", []) is None, "no prompt"
+    rounds = {side: f"\n\nHuman: p\n\nAssistant: {side}{said}" for side, said in DIALOGUE.items()}
+    assert pair_line(rounds, "hh", {}, "messages", []) is None, "one question, and two first answers"
     assert pair_line({"chosen": ["a"], "rejected": ["b"]}, "hh", {}, "messages", []) is None
 
 
@@ -128,8 +130,8 @@ def test_lines_that_take_their_schema(row: dict[str, Any]) -> None:
 
 
 def test_plain_contrasts() -> None:
-    many = {"query": "q", "negative_1": "a", "negative_12": ["b"], "negative_x": "y", "pos": None, "negatives": ["c"], "n": 7}
-    assert plain_contrast(many, "contrastive", {}) == {"query": "q", "negatives": "a\nb\nc"}
+    many = {"query": "why so", "negative_1": "a", "negative_12": ["b"], "negative_x": "y", "pos": None, "negatives": ["c"], "n": 7}
+    assert plain_contrast(many, "contrastive", {}) == {"query": "why so", "negatives": "a\nb\nc"}
     row = {"query": "q", "pos": ["a", "b"], "negative_2": "d", "source": "s"}
     assert plain_contrast(row, "contrastive", {}) == {"query": "q", "positives": "a\nb", "negatives": "d"}
     assert plain_contrast({"anchor": "q", "positive": "p"}, "contrastive", {}) == {"query": "q", "positives": "p"}

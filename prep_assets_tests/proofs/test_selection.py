@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -38,6 +39,13 @@ def test_every_fate() -> None:
     assert chosen(rules, (4, False, rows(*payloads))) == [(4, [0, 10, 20, 30, 40, 50, 60], wanted)]
     [block] = select([(4, False, iter(rows(*payloads)))], rules)
     assert list(block.payloads) == list(payloads)
+
+
+def test_rows_that_are_forgotten() -> None:
+    """By the sha256 of their canonical JSON, as somebody asked for it."""
+    forgotten = sha256(b'{"n":2,"text":"a"}').hexdigest()
+    given = rows({"text": "a", "n": 1}, {"text": "a", "n": 2}, {"n": 3})
+    assert chosen(Rules(forgotten=frozenset({forgotten})), (0, False, given)) == [(0, [0, 10, 20], ["good", "filtered", "good"])]
 
 
 def test_duplicates_are_found_across_files_and_kept_where_that_is_asked_for() -> None:
