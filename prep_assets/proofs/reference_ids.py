@@ -21,8 +21,8 @@ from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.flat import NO_TEXTS, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-MOST_HELD = 1 << 18
-"""After so many distinct parts all are forgotten."""
+MOST_HELD = 1 << 15
+"""After so many distinct parts all are forgotten but those of the texts at hand."""
 LONGEST_HELD = 64
 """Longest part that is remembered, in bytes."""
 WHOLE_EVERY = 64
@@ -121,7 +121,9 @@ class ReferenceIds:
     def _ids_of(self, distinct: list[bytes]) -> tuple[npt.NDArray[np.uint32], Ints, Ints]:
         """Ids of all parts known, and for each given part where its own begin among them and how many they are. New ones are tokenized."""
         if len(self._known) > MOST_HELD:
-            self._known, self._held = {}, NO_TEXTS
+            left = [part for part in distinct if part in self._known]
+            self._held = _picked(self._held, np.fromiter((self._known[part] for part in left), np.int64))
+            self._known = dict(zip(left, range(len(left)), strict=True))
         new = [part for part in distinct if part not in self._known]
         # long ones stand last, so that they can be forgotten
         listed = sorted(new, key=_is_long)

@@ -18,20 +18,22 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from prep_assets.assets.graph import family_assets
 from prep_assets.assets.workspace import Workspace
 from prep_assets.engine import build
+from prep_assets.engine.events import Checked, Event, Started, Written
 from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 
 ALLOWED = 1.1
-LOOK = 0.02
+LOOK = 0.01
 WORDS = [random.Random(n).choice("bdfglmnprst") + random.Random(n + 999).choice("aeiou") * (1 + n % 2) + "nrst"[n % 4] for n in range(300)]
 
 
-def _text(chance: random.Random, words: int) -> str:
+def text_of(chance: random.Random, words: int) -> str:
     return " ".join(chance.choices(WORDS, k=words))
 
 
@@ -39,19 +41,19 @@ def _rows(family: str, chance: random.Random) -> Iterator[dict[str, Any]]:
     number = 0
     while True:
         number += 1
-        asked, said = f"{number}: {_text(chance, 30)}", _text(chance, 120)
+        asked, said = f"{number}: {text_of(chance, 30)}", text_of(chance, 120)
         if family == "pretrain":
-            yield {"text": f"{number} {_text(chance, 150)}"}
+            yield {"text": f"{number} {text_of(chance, 150)}"}
         elif family == "sft":
             yield {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
         elif family == "preference":
-            yield {"prompt": asked, "chosen": said, "rejected": _text(chance, 120)}
+            yield {"prompt": asked, "chosen": said, "rejected": text_of(chance, 120)}
         elif family == "contrastive":
-            yield {"query": asked, "pos": [said], "neg": [_text(chance, 60), _text(chance, 60)]}
+            yield {"query": asked, "pos": [said], "neg": [text_of(chance, 60), text_of(chance, 60)]}
         elif family == "rl":
             yield {"prompt": asked, "gold": number}
         else:
-            yield {"prompt": asked, "responses": [said, _text(chance, 120)], "rewards": [1.0, 0.25]}
+            yield {"prompt": asked, "responses": [said, text_of(chance, 120)], "rewards": [1.0, 0.25]}
 
 
 SCHEMAS = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt", "contrastive": "contrastive"}
@@ -103,28 +105,54 @@ def _where() -> str:
     return " | ".join(filter(None, lines))
 
 
-def measured(folder: Path, asset: str) -> tuple[int, int, str]:
-    """Build an asset in this process; the most memory that it had, the most that one of its workers had, and what it did at that moment."""
-    peak, worker, where, done = 0, 0, "", threading.Event()
+@dataclass
+class Measured:
+    """What a build took.
+
+    Attributes:
+        peaks: the most memory that its process had, by what was done: the asset before it, `BUILD`, or a check.
+        where: what its threads did at that moment.
+        worker: the most that one of its workers had.
+    """
+
+    peaks: dict[str, int]
+    where: dict[str, str]
+    worker: int = 0
+
+    @property
+    def most(self) -> str:
+        """What was done when most was taken."""
+        return max(self.peaks, key=self.peaks.__getitem__)
+
+
+BUILD = "build"
+
+
+def measured(folder: Path, asset: str) -> Measured:
+    """Build an asset in this process."""
+    found, doing, done = Measured({}, {}), "", threading.Event()
 
     def look() -> None:
-        nonlocal peak, worker, where
         while not done.wait(LOOK):
-            if (now := _anonymous(os.getpid())) > peak:
-                peak, where = now, _where()
-            worker = max(worker, *map(_anonymous, _workers(os.getpid())), 0)
+            if (now := _anonymous(os.getpid())) > found.peaks.get(doing, 0):
+                found.peaks[doing], found.where[doing] = now, _where()
+            found.worker = max(found.worker, *map(_anonymous, _workers(os.getpid())), 0)
+
+    def tell(event: Event) -> None:
+        nonlocal doing
+        if isinstance(event, Started | Written | Checked):
+            after, own = [BUILD, *(check.name for check in event.step.asset.checks), ""], event.step.asset.name == asset
+            last = event.check if isinstance(event, Checked) else BUILD
+            doing = after[after.index(last) + (not isinstance(event, Started))] if own else event.step.asset.name
 
     watch = threading.Thread(target=look)
     watch.start()
     try:
-        build(Workspace(folder / "configs", folder / "stores"), asset)
+        build(Workspace(folder / "configs", folder / "stores"), asset, tell=tell)
     finally:
         done.set()
         watch.join()
-    return peak, worker, where
-
-
-Measured = tuple[int, int, str]
+    return found
 
 
 def grown(
@@ -136,14 +164,15 @@ def grown(
         if only and asset.name not in only:
             continue
         if "report" not in asset.name:
-            one, other = (_in_a_process(each.configs.parent, asset.name) for each in (small, large))
+            one, other = (in_a_process(each.configs.parent, asset.name) for each in (small, large))
             yield asset.name, one, other
 
 
-def _in_a_process(folder: Path, asset: str) -> Measured:
-    command = [sys.executable, "-m", __spec__.name, "--measure", asset, "--folder", str(folder)]
-    peak, worker, where = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
-    return peak, worker, where
+def in_a_process(folder: Path, asset: str) -> Measured:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", f"{__package__ or __spec__.parent}.memory", "--measure", asset, "--folder", str(folder)]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+    return Measured(**json.loads(said))
 
 
 def main() -> None:
@@ -159,23 +188,21 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     if options.measure:
-        print(json.dumps(measured(options.folder, options.measure)))
+        print(json.dumps(asdict(measured(options.folder, options.measure))))
         return
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         for family in options.families:
             for name, small, large in grown(Path(folder), family, options.megabytes, options.times, options.only, options.workers):
-                for process, one, other in zip(("", " worker"), small[:2], large[:2], strict=True):
+                most = small.peaks[small.most], large.peaks[large.most]
+                for process, (one, other) in {"": most, " worker": (small.worker, large.worker)}.items():
                     if other:
-                        over = other > ALLOWED * max(one, 1)
+                        over, ratio = other > ALLOWED * max(one, 1), other / max(one, 1)
                         wrong += over
-                        ratio = other / max(one, 1)
-                        print(
-                            f"{name + process:34} {one >> 20:6,} MiB → {other >> 20:6,} MiB  {ratio:5.2f}{'  GROWS' if over else ''}",
-                            flush=True,
-                        )
+                        said = f"{name + process:34} {one >> 20:6,} MiB → {other >> 20:6,} MiB  {ratio:5.2f}"
+                        print(said, "" if process else f"{small.most}, {large.most}", "GROWS" if over else "", flush=True)
                 if options.where:
-                    print(f"    {small[2]}\n    {large[2]}", flush=True)
+                    print(f"    {small.where[small.most]}\n    {large.where[large.most]}", flush=True)
     raise SystemExit(bool(wrong))
 
 

@@ -266,14 +266,14 @@ def test_what_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rest.texts == [[], [], ["dog cat"]], "nothing is new"
 
 
-def test_after_so_many_words_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_so_many_words_all_are_forgotten_but_those_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_HELD", 2)
     again, _ = noting(monkeypatch)
     again.encode(["a b"])
     again.encode(["a c"])
     assert list(again._known) == [b"a", b" b", b" c"], "two are not too many"
-    again.encode(["a"])
-    assert list(again._known) == [b"a"] and len(again._held.offsets) == 2
+    assert rows(again.encode(["d c a"])) == whole(["d c a"])
+    assert again._known == {b" c": 0, b"d": 1, b" a": 2} and len(again._held.offsets) == 4
 
 
 def test_a_run_whose_bytes_do_not_add_up_is_tokenized_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:

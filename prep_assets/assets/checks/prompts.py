@@ -48,7 +48,7 @@ def _golds_of(store: Store, name: str) -> Iterator[Gold]:
         places = lines.of(number)
         wanted = Wanted(at(lines.places, places), places)
         for index, file in enumerate((*sources.files, *sources.test_files)):
-            for block in read_blocks(file, index, block_bytes=4 << 20, txt=domain.txt):
+            for block in read_blocks(file, index, block_bytes=1 << 20, txt=domain.txt):
                 for record in block.records:
                     line = wanted.take(index << 40 | record.row)
                     if line is not None:
