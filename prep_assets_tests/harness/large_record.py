@@ -14,9 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.graph import ASSETS
-from prep_assets.assets.stage import FromLines
-from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.harness.memory import BUILD, SCHEMAS, Measured, in_a_process, text_of
 
 ALLOWED = 10
@@ -49,7 +47,7 @@ KINDS: dict[str, tuple[str, list[str], Row]] = {
 
 def _measured(folder: Path, kind: str, asset: str, text: str, options: dict[str, Any]) -> Measured:
     """A store of small records, and of one with this text if there is any."""
-    family, assets, row = KINDS[kind]
+    family, _, row = KINDS[kind]
     chance = random.Random(0)
     rows = [row(number, text_of(chance, 50)) for number in range(SMALL)]
     folder.mkdir()
@@ -57,11 +55,9 @@ def _measured(folder: Path, kind: str, asset: str, text: str, options: dict[str,
     own = {"rl": {"arithmetic": {"n": 100}}, "sft": {"template": "chatml"}}.get(family, {})
     limit = {} if family in ("pretrain", "contrastive") else {"preprocessing": {"max_seq_len": LIMIT}}
     schema = "group" if kind == "group" else SCHEMAS[family]
-    workspace = workspace_in(folder, minimal(family, {"a": domain(source, schema)}, workers=1, **own, **limit, **options))
-    above = [f"{family}_raw", *(["sft_template"] if family == "sft" else [])]
-    for each in [*above, *(assets[:1] if isinstance(ASSETS[asset].source, FromLines) else [])]:
-        build(workspace, each, "" if each == "sft_template" else "a")
-    return in_a_process(folder, asset)
+    workspace_in(folder, minimal(family, {"a": domain(source, schema)}, workers=1, **own, **limit, **options))
+    in_a_process(folder, asset)  # what it is made from, and the choice of the engine
+    return in_a_process(folder, asset, "--force")
 
 
 def main() -> None:
@@ -77,7 +73,7 @@ def main() -> None:
     text = options.text.read_text("utf-8") if options.text else text_of(random.Random(1), 200_000)
     text = (text * (size // len(text) + 1))[:size]
     more = {"tokenizer": options.tokenizer} if options.tokenizer else {}
-    for kind, asset in ((kind, asset) for kind in options.kinds for asset in KINDS[kind][1]):
+    for kind, asset in ((each, asset) for each in options.kinds for asset in KINDS[each][1]):
         with tempfile.TemporaryDirectory() as folder:
             small, large = (_measured(Path(folder) / name, kind, asset, each, more) for name, each in (("small", ""), ("large", text)))
         base, bytes_of = small.peaks[small.most], len(text.encode())

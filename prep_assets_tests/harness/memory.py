@@ -128,8 +128,8 @@ class Measured:
 BUILD = "build"
 
 
-def measured(folder: Path, asset: str) -> Measured:
-    """Build an asset in this process."""
+def measured(folder: Path, asset: str, *, force: bool = False) -> Measured:
+    """Build an asset in this process; with `force` even where it is sound."""
     found, doing, done = Measured({}, {}), "", threading.Event()
 
     def look() -> None:
@@ -148,7 +148,7 @@ def measured(folder: Path, asset: str) -> Measured:
     watch = threading.Thread(target=look)
     watch.start()
     try:
-        build(Workspace(folder / "configs", folder / "stores"), asset, tell=tell)
+        build(Workspace(folder / "configs", folder / "stores"), asset, tell=tell, force=force)
     finally:
         done.set()
         watch.join()
@@ -168,9 +168,9 @@ def grown(
             yield asset.name, one, other
 
 
-def in_a_process(folder: Path, asset: str) -> Measured:
+def in_a_process(folder: Path, asset: str, *more: str) -> Measured:
     """The same in a process of its own."""
-    command = [sys.executable, "-m", f"{__package__ or __spec__.parent}.memory", "--measure", asset, "--folder", str(folder)]
+    command = [sys.executable, "-m", f"{__package__ or __spec__.parent}.memory", "--measure", asset, "--folder", str(folder), *more]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
     return Measured(**json.loads(said))
 
@@ -186,9 +186,10 @@ def main() -> None:
     parser.add_argument("--where", action="store_true", help="say what was done when most was taken")
     parser.add_argument("--measure")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--force", action="store_true")
     options = parser.parse_args()
     if options.measure:
-        print(json.dumps(asdict(measured(options.folder, options.measure))))
+        print(json.dumps(asdict(measured(options.folder, options.measure, force=options.force))))
         return
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
