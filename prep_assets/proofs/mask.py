@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -151,14 +151,14 @@ def _decode_runs(rows: Sequence[tuple[Row, Runs, bool]], vocabulary: Vocabulary)
 def _exact(rows: Sequence[Row], runs_of: Sequence[Runs], table: ByteTable) -> list[bool]:
     """Of which rows every trained run stands for the very bytes of its expected text, with its weight: what `_compare` finds no fault with."""
     ends = np.cumsum([0, *(len(row.ids) for row in rows)])
-    looked_at = table.take(int(ends[-1]), lambda: np.concatenate([row.ids for row in rows]))
+    looked_at = table.take(int(ends[-1]), lambda: np.concatenate([row.ids for row in rows]) if len(rows) > 1 else rows[0].ids)
     if looked_at is None:
         return [False] * len(rows)
     data, bounds = looked_at
     return [_is_exact(row, runs, data, bounds[first:]) for row, runs, first in zip(rows, runs_of, ends[:-1], strict=True)]
 
 
-def _is_exact(row: Row, runs: Runs, data: memoryview, bounds: npt.NDArray[np.int64]) -> bool:
+def _is_exact(row: Row, runs: Runs, data: memoryview, bounds: npt.NDArray[Any]) -> bool:
     if row.cut != "none" or row.weights is not None or len(runs) != len(row.expected) or len(row.mask) != len(row.ids):
         return False
     for (start, end), expected in zip(runs, row.expected, strict=True):

@@ -201,7 +201,7 @@ def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
 def _joined(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
     """All texts as UTF-8, one after the other, and where each ends."""
     encoded = [text.encode() for text in texts]
-    return b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64))
+    return encoded[0] if len(encoded) == 1 else b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64))
 
 
 _CODES = np.arange(256)

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import stretches
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 _BEFORE = (b"", b"\xc3", b"\xe4", b"\xf1", b"\xe4\xb8", b"\xf1\x80", b"\xf1\x80\x80", b"\xe0", b"\xed", b"\xf0", b"\xf4")
 _RUN = 256
 """Texts that are decoded as one."""
+NARROW = 1 << 31
+"""Places below it fit into 32 bits."""
 _AFTER = (b"", b"\x80", b"\x80\x80", b"\x80\x80\x80", b"\xa0", b"\xa0\x80", b"\x90\x80", b"\x90\x80\x80")
 
 
@@ -57,9 +60,10 @@ class ByteTable:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary, self._asked = vocabulary, 0
         self._table: Any = None
+        self._lengths = np.zeros(0, np.int32)
 
-    def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[np.int64]] | None:
-        """The bytes of ids, one after the other, and where each begins: int64[count + 1]; `None` where the table is not proven.
+    def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[Any]] | None:
+        """The bytes of ids, one after the other, and where each begins: integers, count + 1 of them; `None` where the table is not proven.
 
         Args:
             ids: gives the `count` ids, where they are wanted.
@@ -68,11 +72,16 @@ class ByteTable:
 
         self._asked += count
         if self._table is None and self._vocabulary.token_bytes is not None and self._asked > self._vocabulary.size:
-            self._table = pa.array(self._vocabulary.token_bytes, pa.large_binary()) if _is_proven(self._vocabulary) else False
+            self._table = pa.array(self._vocabulary.token_bytes, pa.binary()) if _is_proven(self._vocabulary) else False
+            self._lengths = np.fromiter(map(len, self._vocabulary.token_bytes), np.int32)
         if self._table is None or self._table is False:
             return None
-        found = self._table.take(pa.array(ids().astype(np.uint32)))
-        return memoryview(found.buffers()[2] or b"").cast("B"), np.frombuffer(found.buffers()[1], np.int64, count + 1)
+        wanted = ids()
+        # a long text has many tokens, so that places are narrow where they can be
+        narrow = sum(int(self._lengths[wanted[part]].sum(dtype=np.int64)) for part in stretches(count)) < NARROW
+        found = (self._table if narrow else self._table.cast(pa.large_binary())).take(pa.array(wanted))
+        places = np.frombuffer(found.buffers()[1], np.int32 if narrow else np.int64, count + 1)
+        return memoryview(found.buffers()[2] or b"").cast("B"), places
 
 
 def _cases(table: tuple[bytes, ...]) -> Iterator[tuple[int, list[int], str]]:

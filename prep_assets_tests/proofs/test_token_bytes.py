@@ -117,7 +117,11 @@ def test_bytes_are_taken_once_they_are_proven(monkeypatch: pytest.MonkeyPatch) -
     found = table.take(4, ids(2, 0, 1, 0))
     assert found is not None
     data, bounds = found
-    assert data == b"\xffabab" and bounds.tolist() == [0, 1, 3, 3, 5]
+    assert data == b"\xffabab" and (bounds.tolist(), bounds.dtype) == ([0, 1, 3, 3, 5], np.int32)
+    for most, dtype in ((6, np.int32), (5, np.int64)):
+        monkeypatch.setattr(module, "NARROW", most)
+        wide = table.take(4, ids(2, 0, 1, 0))
+        assert wide is not None and wide[0] == data and (wide[1].tolist(), wide[1].dtype) == (bounds.tolist(), dtype)
     empty = table.take(1, ids(1))
     assert empty is not None and empty[0] == b"" and empty[1].tolist() == [0, 0]
     assert asked == [words]
