@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Sft
 from prep_assets_tests.assets.conftest import Make
@@ -18,7 +20,8 @@ import sys
 from pathlib import Path
 from prep_assets.assets.workspace import Workspace
 from prep_assets_tests.assets.workspaces import build_all
-build_all(Workspace(Path(sys.argv[1]), Path(sys.argv[2])))
+for folder in sys.argv[1:]:
+    build_all(Workspace(Path(folder, "configs"), Path(folder, "stores")))
 """
 
 
@@ -30,18 +33,18 @@ def backwards(storage_format: str) -> dict[str, dict[str, object]]:
     }
 
 
-def build_elsewhere(folder: Path, storage_format: str, hash_seed: str) -> Workspace:
-    workspace = workspace_in(folder, backwards(storage_format))
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(CONFIGS.parent), "TZ": "Asia/Kathmandu"}
-    command = [sys.executable, "-c", BUILD, str(workspace.configs), str(workspace.stores)]
-    subprocess.run(command, env=environment, cwd=folder, check=True)
-    return workspace
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
+    """By storage format what another process built, in another folder and of another hash seed."""
+    root = tmp_path_factory.mktemp("some") / "other folder"
+    made = {storage: workspace_in(root / storage, backwards(storage)) for storage in ("h5", "bin")}
+    environment = {**os.environ, "PYTHONHASHSEED": "4242", "PYTHONPATH": str(CONFIGS.parent), "TZ": "Asia/Kathmandu"}
+    subprocess.run([sys.executable, "-c", BUILD, *(root / storage for storage in made)], env=environment, cwd=root, check=True)
+    return made
 
 
-def test_whole_trees_are_equal_to_the_byte(built: Workspace, tmp_path: Path) -> None:
-    storage_format = built.family(Sft).output.storage_format
-    there = build_elsewhere(tmp_path / "some" / "other folder", storage_format, {"h5": "1", "bin": "4242"}[storage_format])
-    first, second = tree(built.stores), tree(there.stores)
+def test_whole_trees_are_equal_to_the_byte(built: Workspace, elsewhere: dict[str, Workspace]) -> None:
+    first, second = tree(built.stores), tree(elsewhere[built.family(Sft).output.storage_format].stores)
     assert list(first) == list(second)
     assert [name for name in first if first[name] != second[name]] == []
     # 9 raw, 6 tokens of a domain, the template, the packed table; of preferences two of each domain and two merged, of RL as many and two of sums

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -75,30 +76,44 @@ def project(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def dg(project: Path, installed: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).with_name("dg")
-    if not program.is_file():
-        pytest.skip(f"no dg command beside {sys.executable}")
+COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from dagster_dg_cli.cli import cli
+for command in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(cli, command)
+    print(json.dumps([command, done.exit_code, done.output]))
+"""
+
+
+def dg(project: Path, installed: Path, *commands: str) -> list[str]:
+    """What each command of `dg` said, one after the other in one process."""
+    pytest.importorskip("dagster_dg_cli", reason="dg is not installed")
     hidden = ("DAGSTER_HOME", "DAGSTER_MODULE_NAME", "PREP_ASSETS_CONFIG_DIR", "PREP_ASSETS_STORE_DIR")
     paths = os.pathsep.join([str(installed), str(project / "src")])
     # the command looks for the project's environment; it is the one that runs here
     env = {**{key: value for key, value in os.environ.items() if key not in hidden}, "PYTHONPATH": paths, "DG_CLI_TELEMETRY": "0"}
     env["VIRTUAL_ENV"] = str(Path(sys.executable).parent.parent)
-    return subprocess.run([program, *words], cwd=project, env=env, capture_output=True, text=True, timeout=300)
+    words = json.dumps([command.split() for command in commands])
+    said = subprocess.run([sys.executable, "-c", COMMANDS, words], cwd=project, env=env, capture_output=True, text=True, timeout=300)
+    done = [json.loads(line) for line in said.stdout.splitlines() if line.startswith("[[")]
+    assert [(command, code) for command, code, _ in done] == [(command.split(), 0) for command in commands], said.stdout + said.stderr
+    return [output for _, _, output in done]
 
 
 def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_materialized(project: Path, installed: Path) -> None:
     """Three commands from an empty folder to `sft_packed`, beside the assets that the project has already."""
-    listed = dg(project, installed, "list", "components")
-    assert "prep_assets.TrainingData" in listed.stdout, listed.stderr
-    said = dg(project, installed, "scaffold", "defs", "prep_assets.TrainingData", "my_sft")
-    assert said.returncode == 0, said.stderr + said.stdout
+    listed, *_ = dg(
+        project,
+        installed,
+        "list components",
+        "scaffold defs prep_assets.TrainingData my_sft",
+        "check yaml",
+        "launch --assets sft_packed",
+    )
+    assert "prep_assets.TrainingData" in listed
     folder = project / "src" / "mine" / "defs" / "my_sft"
     assert (folder / "defs.yaml").is_file() and (folder / "sft.yaml").is_file()
-    checked = dg(project, installed, "check", "yaml")
-    assert checked.returncode == 0, checked.stderr + checked.stdout
-    said = dg(project, installed, "launch", "--assets", "sft_packed")
-    assert said.returncode == 0, said.stderr[-3000:]
     assert (project / "data" / "stores" / "sft_packed" / "current" / "sft_packed.h5").is_file()
 
 

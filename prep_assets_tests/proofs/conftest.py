@@ -25,3 +25,12 @@ def stores(pristine: Workspace, tmp_path: Path) -> Workspace:
     """A copy of all stores, for one test to corrupt."""
     shutil.copytree(pristine.configs.parent, tmp_path / "copy", symlinks=True)
     return Workspace(tmp_path / "copy" / "configs", tmp_path / "copy" / "stores")
+
+
+def spoilable(workspace: Workspace, folder: Path, asset: str) -> Workspace:
+    """The stores of one asset copied, for a test to corrupt, and links to those of the others."""
+    for store in workspace.stores.iterdir():
+        if store.name != asset:
+            (folder / store.name).symlink_to(store)
+    shutil.copytree(workspace.stores / asset, folder / asset, symlinks=True)
+    return Workspace(workspace.configs, folder)

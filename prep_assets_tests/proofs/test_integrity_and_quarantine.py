@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from prep_assets_tests.assets.workspaces import (
     with_groups,
     workspace_in,
 )
+from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import quarantine_file
 
 STORES = {
@@ -74,10 +74,15 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture
-def few(small: Workspace, tmp_path: Path) -> Workspace:
-    """A copy of the small stores."""
-    shutil.copytree(small.configs.parent, tmp_path / "copy", symlinks=True)
-    return Workspace(tmp_path / "copy" / "configs", tmp_path / "copy" / "stores")
+def asset() -> str:
+    """What a test is about that names no other."""
+    return "sft_packed"
+
+
+@pytest.fixture
+def few(small: Workspace, tmp_path: Path, asset: str) -> Workspace:
+    """The small stores; those of the asset are a copy."""
+    return spoilable(small, tmp_path, asset)
 
 
 def flip(path: Path) -> None:

@@ -8,7 +8,6 @@ import gzip
 import json
 import lzma
 import random
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import TOKENIZER, build, jsonl, resealed, workspace_in
 from prep_assets_tests.proofs import corruption
+from prep_assets_tests.proofs.conftest import spoilable
 
 WORDS = ("river", "table", "green", "seven", "quickly", "under", "stone", "music", "paper", "winter")
 
@@ -340,11 +340,7 @@ CORRUPTIONS: dict[str, Spoil] = {
 @pytest.mark.parametrize(("asset", "partition"), SPOILED)
 def test_a_misplaced_row_is_seen(quirky: Workspace, tmp_path: Path, asset: str, partition: str, name: str) -> None:
     """Audit, section 3: rows refused as duplicates that are none, duplicates kept, test rows in train, train rows in dev, pairs dropped."""
-    for store in quirky.stores.iterdir():
-        if store.name != asset:
-            (tmp_path / store.name).symlink_to(store)
-    shutil.copytree(quirky.stores / asset, tmp_path / asset, symlinks=True)
-    workspace = Workspace(quirky.configs, tmp_path)
+    workspace = spoilable(quirky, tmp_path, asset)
     published = workspace.published(asset, partition)
     assert published is not None
     CORRUPTIONS[name](published, TRAIN[asset].format(partition), HELD_OUT[asset].format(partition))

@@ -5,7 +5,6 @@ Manifests are rewritten to fit each corruption, so that `file_hashes` holds and 
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import resealed, verdicts
+from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
 from prep_assets_tests.proofs.spoiled_groups import ON_GROUPS
 from prep_assets_tests.proofs.spoiled_lines import ON_LINES
@@ -27,11 +27,7 @@ MUTATIONS = [*ON_TOKENS, *ON_PACKED, *ON_LINES, *ON_GROUPS]
 
 def spoiled(pristine: Workspace, folder: Path, mutation: Mutation) -> tuple[Workspace, Published]:
     """Stores in which one asset is a spoiled copy and the others are the clean ones."""
-    for store in pristine.stores.iterdir():
-        if store.name != mutation.asset:
-            (folder / store.name).symlink_to(store)
-    shutil.copytree(pristine.stores / mutation.asset, folder / mutation.asset, symlinks=True)
-    workspace = Workspace(pristine.configs, folder)
+    workspace = spoilable(pristine, folder, mutation.asset)
     published = workspace.published(mutation.asset, mutation.partition)
     assert published is not None
     mutation.spoil(published)
