@@ -1,7 +1,7 @@
 """The two ways in which data work ends early.
 
 `Refused` is about **one record**: the record goes to quarantine with its id, stage, reason and payload, and the build goes on.
-`PrepAssetsError` is about **the build**: it stops, and says what is wrong, where, with which numbers, and how to mend it.
+`PrepAssetsError` is about **the build**: it stops, and says what is wrong, where, with which numbers, and how to fix it.
 """
 
 from __future__ import annotations

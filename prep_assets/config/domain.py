@@ -94,7 +94,7 @@ class Domain(Model):
 
     @property
     def forgotten(self) -> frozenset[str]:
-        """Digests of rows that are left out for ever, see `prep_assets.config.tombstones`."""
+        """Digests of rows that are left out permanently, see `prep_assets.config.tombstones`."""
         return self._forgotten
 
     def forgetting(self, digests: frozenset[str]) -> Domain:

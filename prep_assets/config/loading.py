@@ -54,7 +54,7 @@ def checkout() -> Path | None:
 
 
 def load_family(name: str, folder: Path, over: Mapping[str, Any] | None = None) -> Family:
-    """Read ``<folder>/<name>.yaml``, with options of one run in the place of the file's.
+    """Read ``<folder>/<name>.yaml``, with options of one run instead of the file's.
 
     Raises:
         ConfigError: every fault of the file, each with its key path and remedy.

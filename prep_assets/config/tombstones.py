@@ -60,7 +60,7 @@ def read_tombstones(folder: Path) -> tuple[Tombstone, ...]:
         try:
             found += [msgspec.convert(loads(line), Tombstone)] if line.strip() else []
         except (msgspec.ValidationError, ValueError) as error:
-            raise ConfigError(f"{path}, line {number}: {error}. Mend the line; it keeps a row out of every store") from error
+            raise ConfigError(f"{path}, line {number}: {error}. Fix the line; it keeps a row out of every store") from error
     return tuple(found)
 
 

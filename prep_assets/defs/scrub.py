@@ -20,7 +20,7 @@ SECONDS = 30
 
 
 def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
-    """Damage becomes a failed check of the store and of those made from it, and a run that builds them again; of a source, only the former."""
+    """Damage to a store becomes a failed check of it and of those made from it, and a run that builds them again; damage to a source only failed checks."""
     jobs = {family: mend_job(site, family) for family in families}
     job_of = {asset: jobs[family].name for family in families for asset in family_assets(site.declared(), family)}
 

@@ -131,7 +131,7 @@ def look(
             notes.append(f"{name}: new or changed, waits for the next look")
         content = now[name]["done"]
         if content != known.get("done") and not _is_pinned(workspace, family, name, content):
-            # a run key is remembered for ever: it carries the content, and a number for content that comes back
+            # a run key is never forgotten: it carries the content, and a number for content that comes back
             now[name]["asked"] += 1
             requests.append(dg.RunRequest(run_key=f"{family}:{name}:{content[:32]}:{now[name]['asked']}", partition_key=name))
     removed = sorted(name for name in before if name not in configured.domains and not name.startswith(":"))

@@ -50,7 +50,7 @@ class Damage:
         asset, partition: the store, or the raw store that pinned a source.
         what: the file, the bytes, and what to do.
         built: labels of the stores that are made from it.
-        source: whether it is a source file, which no build mends.
+        source: whether it is a source file, which no build repairs.
     """
 
     asset: str

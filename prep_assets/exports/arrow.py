@@ -1,7 +1,7 @@
 """Arrow: columns from blocks, JSON lines as tables of one schema, and folders as ``datasets.Dataset.save_to_disk`` writes them.
 
 The folder is written without the `datasets` package: ``data-00000-of-00001.arrow`` … (Arrow streams), ``state.json``, ``dataset_info.json``.
-Features are left out of the latter, so that every version of `datasets` derives them from the Arrow schema.
+Features are left out of ``dataset_info.json``, so that every version of `datasets` derives them from the Arrow schema.
 
 Lines of one file need not have equal keys: ``tools`` or ``verifier`` stand only where a row has them. So every line is looked at once before
 the first is written, and a key that a row lacks is null there. A value is never turned into one of another kind.

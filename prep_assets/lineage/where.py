@@ -114,7 +114,7 @@ def where(workspace: Workspace, record: str, *, drafts: bool = False) -> list[Wh
 
 
 def _why(error: PrepAssetsError) -> str:
-    """The first line of an error; the command that mends it is on the next one."""
+    """The first line of an error; the command that fixes it is on the next one."""
     return str(error).splitlines()[0].partition(" Build it")[0]
 
 

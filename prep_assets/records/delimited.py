@@ -11,7 +11,7 @@ from prep_assets.records.lines import read_lines
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
 
-_REMEDY = "Mend the file, or convert it to JSON lines"
+_REMEDY = "Fix the file, or convert it to JSON lines"
 
 
 def read_delimited(stream: Stream, index: int, delimiter: str, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:

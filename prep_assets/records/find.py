@@ -68,7 +68,7 @@ def find(pattern: str, base: Path) -> list[Found]:
     try:
         found = _named(here) or _globbed(os.path.join(glob.escape(str(base)), path))  # noqa: PTH118  (pathlib would take the escapes for names)
     except OSError as error:
-        raise SourceError(f"{pattern!r}: cannot read {error.filename}: {error.strerror}. Mend it, or name other files") from error
+        raise SourceError(f"{pattern!r}: cannot read {error.filename}: {error.strerror}. Make it readable, or name other files") from error
     if not found:
         raise SourceError(_nothing(pattern, here, base))
     return found

@@ -49,7 +49,9 @@ def folder_sign(folder: Path) -> str:
             digest.update(json.dumps([name, status.st_size, status.st_mtime_ns]).encode() + b"\n")
             files += 1
     except OSError as error:
-        raise SourceError(f"cannot read the folder of images {folder}: {error}. Mend it, or set image_dir to another one") from error
+        raise SourceError(
+            f"cannot read the folder of images {folder}: {error}. Make it readable, or set image_dir to another one"
+        ) from error
     _check_any(folder, files)
     return digest.hexdigest()
 
@@ -79,7 +81,9 @@ def pin_folder(folder: Path, known: Path) -> FolderPin:
                 files, total = files + 1, total + status.st_size
         temporary.replace(known)
     except OSError as error:
-        raise SourceError(f"cannot read the folder of images {folder}: {error}. Mend it, or set image_dir to another one") from error
+        raise SourceError(
+            f"cannot read the folder of images {folder}: {error}. Make it readable, or set image_dir to another one"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     _check_any(folder, files)

@@ -1,6 +1,6 @@
 """Data sets of the Hugging Face hub: `hub://owner/name@commit` or `hub://owner/name@commit/path/*.parquet`.
 
-The commit is written out in full, so that the address means the same bytes for ever. `@follow:BRANCH` in its place means the newest commit of a
+The commit is written out in full, so that the address always means the same bytes. `@follow:BRANCH` instead means the newest commit of a
 branch, as a file in a bucket means its newest content. Files land in the cache of `huggingface_hub`, which answers offline when it has all of
 those of a commit.
 """
@@ -69,7 +69,7 @@ def find_on_hub(pattern: str, *, fetch: bool = True) -> list[Found]:
     """The local copies of the files that a `hub://` address stands for.
 
     Args:
-        fetch: download what is not here yet; if not, such an address stands for itself, with the commit as its sign.
+        fetch: download what is not here yet; if not, it is listed as its address, with the commit as its fingerprint.
 
     Raises:
         ConfigError: an address of another form.

@@ -20,7 +20,7 @@ def own_code(path: str) -> Any:
     """What stands at ``package.module:name``.
 
     Raises:
-        Exception: whatever importing somebody's module raises.
+        Exception: whatever importing the module raises.
     """
     module_name, _, name = path.rpartition(":")
     return getattr(importlib.import_module(module_name), name)
@@ -39,7 +39,7 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
         function = within_limits(key, path, own_code)(path)
     except PrepAssetsError:
         raise
-    except Exception as error:  # whatever importing somebody's module raises
+    except Exception as error:  # importing a module may raise anything
         raise ConfigError(
             f"{key} {path!r} cannot be loaded: {type(error).__name__}: {error}. It must be 'package.module:name', importable from here"
         ) from error
@@ -57,7 +57,7 @@ def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable
     def over(what: str, trace: TracebackType | None) -> ConfigError:
         where = extract_tb(trace)[-1]
         return ConfigError(
-            f"{key} {path!r}: {where.filename}, line {where.lineno}: one call {what}. Mend it, or leave out the row that makes it so"
+            f"{key} {path!r}: {where.filename}, line {where.lineno}: one call {what}. Fix it, or leave out the row that causes it"
         )
 
     @wraps(function)

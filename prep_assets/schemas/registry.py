@@ -183,7 +183,7 @@ def own_code_gives(name: str, form: type) -> bool:
     """
     try:
         hint = get_type_hints(own_code(name)).get("return")
-    except Exception:  # whatever importing somebody's module raises
+    except Exception:  # importing a module may raise anything
         return False
     return form in (hint, *get_args(hint))
 

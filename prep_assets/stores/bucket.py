@@ -204,7 +204,7 @@ class Bucket:
             raise
         except FileNotFoundError as error:
             if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
-                raise StoreError(f"{self.url}: there is no such bucket. Make it, or mend the address") from None
+                raise StoreError(f"{self.url}: there is no such bucket. Create it, or fix the address") from None
             raise FileNotFoundError(f"{self.url}/{key}") from None
         except (ConfigError, StoreError):
             raise
@@ -234,7 +234,7 @@ def _opened(bucket: str, process: int) -> Any:
 
     Raises:
         StoreError: in a process that was forked from one that has a client: the threads that carry out requests do not come along, and it would
-            wait for ever.
+            wait forever.
     """
     if process != _FIRST[0]:
         raise StoreError(

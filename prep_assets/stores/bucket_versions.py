@@ -50,7 +50,7 @@ def send(
 
     Raises:
         StoreError: no name is free.
-        Unanswered: the store fails for good. The version is there, or an invisible part of it.
+        Unanswered: the store keeps failing. The version exists, or an invisible part of it.
     """
     condemned = catalog.read(objects).catalog.condemned
     for version in names:

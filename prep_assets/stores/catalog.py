@@ -111,7 +111,7 @@ def change(objects: Objects, step: Callable[[Catalog], Catalog]) -> Catalog:
         step: gives the catalog after the change; it is asked again of each newer catalog, and gives the same one where nothing is to be done.
 
     Raises:
-        Unanswered: the store fails for good, and the change may be made or not.
+        Unanswered: the store keeps failing, and whether the change was made is unknown.
     """
     token, first = secrets.token_hex(8), -1
     fault: Unanswered | None = None

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all: written beside their place by one process at a time, synced to disk and renamed."""
+"""Folders that exist complete or not at all: written beside their place by one process at a time, synced to disk and renamed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def whole_folder(place: Path, check: Callable[[], None], *, busy: PrepAssetsErro
 
     Args:
         place: resolved; folders above it are made.
-        check: raises where `place` may not be taken. It is asked before the block and once more after it.
+        check: raises where `place` must not be taken. It is called before the block and again after it.
         busy: raised where another process of this machine writes to the same place.
         replace: whether a folder that holds something gives way; otherwise only an empty one does.
     """

@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 class Objects(Protocol):
     """Objects by key below a common prefix. What was written is seen by everybody at once.
 
-    Every method raises `Unanswered` where the store fails for good; what was to be written may then be there or not.
+    Every method raises `Unanswered` where the store keeps failing; whether a write took effect is then unknown.
     """
 
     @property

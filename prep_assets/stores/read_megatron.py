@@ -28,7 +28,7 @@ def read_megatron(indices: Sequence[Path], guards: Guards = UNGUARDED) -> list[S
     """One shard for each pair, or for each set of ModelLink's pairs.
 
     Raises:
-        StoreError: an index that is none, or does not fit its ``.bin``.
+        StoreError: a file that is not an index, or an index that does not fit its ``.bin``.
     """
     shards: dict[str, dict[str, tuple[Any, Int64s]]] = {}
     for path in indices:

@@ -57,7 +57,7 @@ class Shelf(Protocol):
         ...
 
     def change(self, move: Move) -> None:
-        """Move pointers; they lead there for good when this returns. Changes of others are not lost. On disk, `building` is entered."""
+        """Move pointers; the move is durable when this returns. Changes of others are not lost. On disk, `building` is entered."""
         ...
 
     def published(self, version: str) -> Published:

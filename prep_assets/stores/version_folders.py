@@ -116,4 +116,4 @@ def clean(folder: Path) -> tuple[str, ...]:
 
 def _remove(path: Path) -> None:
     if left := remove_tree(path):
-        raise StoreError(f"{path} could not be deleted: {'; '.join(left[:3])}. Mend that; the next build or prune deletes it")
+        raise StoreError(f"{path} could not be deleted: {'; '.join(left[:3])}. Fix that; the next build or prune deletes it")

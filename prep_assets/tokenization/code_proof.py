@@ -78,7 +78,7 @@ def _digest(opened: Opened, ids: Sequence[Sequence[int]]) -> str:
 def _check_decoded(opened: Opened, text: str, ids: Sequence[int]) -> None:
     try:
         decoded = opened.instance.decode(list(ids))
-    except Exception as error:  # whatever somebody's code raises
+    except Exception as error:  # user code may raise anything
         raise opened.code.fault(f"decode({list(ids)[:8]}) raises {type(error).__name__}: {error}") from error
     if decoded != text:
         raise opened.code.fault(f"{text[:60]!r} has ids that stand for it, and decode gives {str(decoded)[:60]!r}")

@@ -65,7 +65,7 @@ class Code:
             tokens, control = {int(number): bytes(own) for number, own in dict(next(tables)).items()}, dict(next(tables))
         except ConfigError:
             raise
-        except Exception as error:  # whatever somebody's code raises
+        except Exception as error:  # user code may raise anything
             raise self.fault(f"gives no tables of its tokens: {type(error).__name__}: {error}") from error
         listed = [*tokens, *control.values()]
         if not all(isinstance(text, str) and isinstance(number, int) for text, number in control.items()):
@@ -114,7 +114,7 @@ class Opened:
             found = [int(number) for number in within_limits(KEY, self.code.name, self.instance.encode)(text)]
         except ConfigError:
             raise
-        except Exception as error:  # whatever somebody's code raises
+        except Exception as error:  # user code may raise anything
             raise self.code.fault(f"encode({text[:60]!r}) raises {type(error).__name__}: {error}") from error
         strange = next((number for number in found if number not in self.tokens), None)
         if strange is not None:

@@ -33,5 +33,5 @@ def refuse_known_faults(vocabulary: Vocabulary, path: Path) -> None:
         raise ConfigError(
             f"tokenizer {vocabulary.name!r}: {path} has Mistral's Tekken vocabulary and the pattern of another tokenizer "
             f"({_CONTRACTIONS}…), as a faulty conversion wrote it: words such as eBay and NaOH get other ids than in training "
-            "(huggingface/transformers pull request 42131). Use the model's own tekken.json, or a tokenizer.json that was published after the mend"
+            "(huggingface/transformers pull request 42131). Use the model's own tekken.json, or a tokenizer.json that was published after the fix"
         )

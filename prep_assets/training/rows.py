@@ -4,7 +4,7 @@
     RowDataset("stores/rl_prompts", "rl_prompts_test")        {"prompt": …, "gold": …}
     PromptDataset("stores/rl_tokens", "stores/rl_prompts")    the same, and input_ids
 
-They end, and one without a row is an error when it is made: a loop over it would wait for ever.
+They end, and one without a row is an error when it is made: a loop over it would wait forever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``domains: auto``: a domain for each value of `domain_key`, in the place of the entry that says so.
+"""``domains: auto``: a domain for each value of `domain_key`, instead of the entry that says so.
 
 A domain that was found equals one that is written by hand with that `domain_value`: its stores have the same bytes.
 """
@@ -179,7 +179,7 @@ def _value(file: SourceFile, record: Record, key: str) -> str:
         wrong = f"{len(value):,} characters, {value!r:.80}…"
     else:
         return value
-    raise ConfigError(f"{key!r} of {record_id(file, record.row)} holds {wrong}. Name another field, or mend the row")
+    raise ConfigError(f"{key!r} of {record_id(file, record.row)} holds {wrong}. Name another field, or fix the row")
 
 
 def refuse_too_many(domain: Domain, counts: Counts, taken: Collection[str]) -> None:
