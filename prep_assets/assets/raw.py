@@ -96,7 +96,7 @@ def _write(family: str, workspace: Workspace, name: str, payload: Path, quaranti
 
 def _check_txt(workspace: Workspace, name: str, domain: Domain) -> None:
     """Raises:
-    ConfigError: `txt` says how to read text files, and there are none.
+    ConfigError: `txt` is set, and the domain has no text files.
     """
     formats = sorted({file.format for file in (*workspace.files(domain), *workspace.test_files(domain))})
     if domain.txt != "line" and "txt" not in formats:

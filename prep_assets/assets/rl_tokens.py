@@ -46,7 +46,7 @@ def _write(workspace: Workspace, name: str, payload: Path, quarantine: Path) -> 
 
 
 def _all_held_out(workspace: Workspace, name: str) -> bool:
-    """Whether a domain's prompts are all held out, so that there is none to tokenize."""
+    """Whether all prompts of a domain are held out, so that nothing is left to tokenize."""
     prompts = workspace.published(PROMPTS, name)
     return prompts is not None and prompts.manifest.counts["kept"] > 0
 

@@ -103,7 +103,7 @@ class Live:
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-        from prep_assets.engine.tally import Tally
+        from prep_assets.engine.events import Tally
 
         self._console = console
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())

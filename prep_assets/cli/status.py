@@ -113,7 +113,7 @@ def _remarks(standing: Standing) -> Iterator[tuple[str, str]]:
     for name, result in standing.failed.items():
         yield f"{name} does not hold: {result.summary}", "bold red"
     if standing.candidate:
-        why = f"it fails {', '.join(standing.refused)}" if standing.refused else "its checks have not come to an end"
+        why = f"it fails {', '.join(standing.refused)}" if standing.refused else "its checks are not complete"
         yield (
             f"a newer store is not published, because {why}: {near_url(standing.candidate.where)}",
             "bold red" if standing.refused else "yellow",

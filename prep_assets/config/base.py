@@ -13,7 +13,7 @@ MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_DOMAINS, MOST_SEED = 4096, 10_000,
 
 
 class Model(BaseModel):
-    """Frozen, and strict about keys and numbers: true and false are refused for a number."""
+    """Frozen, and strict about keys and numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -22,7 +22,7 @@ class Model(BaseModel):
     def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         found = value.values() if isinstance(value, Mapping) else (value,)
         if any(isinstance(each, bool) for each in found) and _is_numeric(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError("needs a number; true and false are none")
+            raise ValueError("needs a number, not true or false")
         return value
 
 

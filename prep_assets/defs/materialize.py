@@ -17,10 +17,9 @@ from prep_assets.defs.options import chosen, publishes
 from prep_assets.defs.provenance import UNRECORDED, evaluations, known_versions, materialization
 from prep_assets.defs.site import Site
 from prep_assets.engine import plan, run
-from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
+from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Tally, Written
 from prep_assets.engine.planning import Step
 from prep_assets.engine.running import check
-from prep_assets.engine.tally import Tally
 from prep_assets.errors import PrepAssetsError, SourceUnavailable
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published

@@ -231,7 +231,7 @@ def _compare(file: _File, begin: int, most: int, ends: float) -> tuple[int, str]
 
 
 class _OtherSize(Exception):
-    """A file has not the size that it had."""
+    """A file changed its size."""
 
 
 def _on_disk(file: _File, begin: int) -> Generator[bytes]:

@@ -167,7 +167,7 @@ def refuse_lost_borders(found: Export, recipe: Mapping[str, Any]) -> None:
     if recipe.get("append_eod") is False and not found.keeps_borders:
         able = ", ".join(name for name, each in exports().items() if each.keeps_borders and TokenStore in each.takes)
         raise ConfigError(
-            f"export {found.name!r} tells documents apart by the end-of-text token alone, which these have not (append_eod: false): they would be "
+            f"export {found.name!r} tells documents apart by the end-of-text token alone, which these lack (append_eod: false): they would be "
             f"one text. Set append_eod: true, or use a format that keeps borders: {able}"
         )
 

@@ -94,7 +94,7 @@ def _unmarked(text: str, opening: str, closing: str) -> str:
 
 def _calls(commands: str, where: str) -> list[str]:
     """Commands are written ``Search("a"), Calculate("1+1")``, also below each other. An argument is taken as it stands up to the next quotation mark
-    without a backslash, since its backslashes are LaTeX. A ``None`` in their place or among them is none: the published results answer the others. A
+    without a backslash, since its backslashes are LaTeX. A ``None`` in their place or among them is skipped: the published results answer the others. A
     call of anything else than one string (two of them, ``"{}".format(2)``) is refused: no published result says what it means."""
     texts, position = [], 0
     while position < len(commands):

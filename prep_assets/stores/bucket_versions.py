@@ -5,7 +5,7 @@
     versions/<version>.quarantine.jsonl, .checks.json
     leases/<version>/<token>                    a reader of it; counts for `LEASE` seconds
 
-A version without a manifest is none. Nothing here relies on a list, but for pruning: deleting what the catalog does not name.
+A version exists once it has a manifest. Only pruning, which deletes what the catalog does not name, relies on lists.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def replace_manifest(objects: Objects, version: str, manifest: bytes) -> None:
 
 
 class BucketLease:
-    """Keep a version from being deleted. Where this user may only read, there is none."""
+    """Keep a version from being deleted. Without permission to write there is no lease."""
 
     def __init__(self, objects: Objects, version: str) -> None:
         self._objects, self._key = objects, f"leases/{version}/{secrets.token_hex(8)}"
@@ -165,7 +165,7 @@ def _is_read(objects: Objects, version: str) -> bool:
 
 
 def delete(objects: Objects, version: str) -> None:
-    """Delete the objects of a condemned version, its manifest first, so that it is none from then on."""
+    """Delete the objects of a condemned version, its manifest first, so that it no longer exists from then on."""
     objects.delete(key_of(version, MANIFEST))
     for entry in [*objects.entries(f"versions/{version}/"), *objects.entries(f"leases/{version}/")]:
         objects.delete(entry.key)

@@ -37,7 +37,7 @@ SYNONYMS = {"tokens": "sequence"}
 
 
 class MissingKey(StoreError, KeyError):
-    """A key that the store has not."""
+    """A key that is missing in the store."""
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -23,7 +23,7 @@ def read_bin(metas: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
     """One shard for each ``meta.json``.
 
     Raises:
-        StoreError: a meta.json that cannot be read, or a file that is missing or has not the size it says.
+        StoreError: a meta.json that cannot be read, or a file that is missing or of another size.
     """
     return [_shard(meta, guards) for meta in metas]
 

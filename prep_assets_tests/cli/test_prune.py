@@ -50,7 +50,7 @@ def test_a_candidate_stays(mine: Any, run: Any) -> None:
     run("prune", "--yes")
     assert versions(mine) == sorted([current.name, candidate.directory.name])
     shown = run("status").stdout
-    assert "sft_packed" in shown and "a newer store is not published, because its checks have not come to an end" in shown
+    assert "sft_packed" in shown and "a newer store is not published, because its checks are not complete" in shown
     assert candidate.directory.name in shown
 
 

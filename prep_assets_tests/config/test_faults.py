@@ -89,7 +89,7 @@ def test_a_list_is_called_a_list(fault: Fault, files: str, said: str) -> None:
     ],
 )
 def test_true_and_false_are_no_numbers(fault: Fault, more: str, path: str, family: str) -> None:
-    assert f"\n  {path}: needs a number; true and false are none" in fault(SMALLEST + more, family)
+    assert f"\n  {path}: needs a number, not true or false" in fault(SMALLEST + more, family)
 
 
 def test_a_choice_names_what_may_be_chosen(fault: Fault) -> None:

@@ -13,8 +13,7 @@ import yaml
 from prep_assets.assets.graph import assets_of
 from prep_assets.assets.workspace import Workspace
 from prep_assets.engine import build
-from prep_assets.engine.events import Event, Written
-from prep_assets.engine.tally import Tally
+from prep_assets.engine.events import Event, Tally, Written
 from prep_assets_tests.assets.workspaces import workspace_in
 from prep_assets_tests.lineage.test_impact import small
 

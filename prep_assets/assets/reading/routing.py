@@ -112,7 +112,7 @@ def addresses(workspace: Workspace, patterns: Sequence[str]) -> frozenset[str]:
         except SourceUnavailable:
             raise  # what is not reached may be there, and then it has rows of these files
         except SourceError:
-            continue  # nothing is there; the build of the domain that names it says so, the others need not stop
+            continue  # missing files stop the build of the domain that names them, and no other
     return frozenset(found)
 
 
