@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +47,11 @@ def rare_collections() -> Iterator[None]:
 
 @cache
 def _give_large_pieces_back() -> None:
-    """Else the C library (glibc) keeps what was freed for later, up to 32 MiB a piece once there was one of that size; a record may be as large."""
+    """Else the C library (glibc) keeps what was freed for later, up to 32 MiB a piece once there was one of that size; a record may be as large. Arrow
+    has a store of its own, which it is told not to use."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read when it is imported
+    if (arrow := sys.modules.get("pyarrow")) is not None:
+        arrow.set_memory_pool(arrow.system_memory_pool())
     if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
         set_option(_M_MMAP_THRESHOLD, LARGE)
         set_option(_M_TRIM_THRESHOLD, 4 * LARGE)
