@@ -144,6 +144,7 @@ def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: Re
             last = end
         items.append(own)
     flat = reference.encode(texts, np.fromiter(begins, bool))
+    del texts
     segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
     for own in items:
         parts = [next(segments) if item is None else np.array([item], np.uint32) for item in own]

@@ -147,7 +147,7 @@ class Cuts:
 
 def of_rows(rows: Sequence[Row]) -> Cuts:
     """A batch of rows."""
-    starts = bounds([row.item_ends[-1] if row.item_ends else 0 for row in rows])
+    starts, texts = bounds([row.item_ends[-1] if row.item_ends else 0 for row in rows]), [row.text for row in rows]
     item_bounds = bounds([len(row.items) for row in rows])
     base = starts[:-1].tolist()
     return Cuts(
@@ -161,7 +161,7 @@ def of_rows(rows: Sequence[Row]) -> Cuts:
         np.array([weight for row in rows for weight in row.weights], np.float32),
         {number: moved(row.prompts, at) for number, (row, at) in enumerate(zip(rows, base, strict=True))},
         [(number, int(item_bounds[number]) + each[0], *each[1:]) for number, row in enumerate(rows) for each in row.images],
-        lambda number: rows[number].text,
+        texts.__getitem__,
     )
 
 

@@ -99,8 +99,9 @@ class Encoder:
         return self.encode_cuts(of_rows([self.cutter.row(rendered) for rendered in batch]))
 
     def encode_cuts(self, cuts: Cuts) -> Encoded:
-        """The same of a batch that is cut already."""
+        """The same of a batch that is cut already. It takes the segments out of `cuts`: a text may be long, and has its tokens now."""
         tokens = tokenize(cuts, self.vocabulary, self.engines)
+        cuts.segments.clear()
         offsets = tokens.per_item[cuts.item_bounds]
         loss, faults = weigh(cuts, tokens, offsets)
         faults |= lossy(cuts, tokens, self.vocabulary.unknown_id)

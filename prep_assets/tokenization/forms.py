@@ -259,9 +259,11 @@ def _put_rows(
 
 
 def _texts(rows: Mapping[int, Row], groups: Sequence[Group]) -> Callable[[int], str]:
+    whole = {row: each.text for row, each in rows.items()}
+
     def text(row: int) -> str:
-        if row in rows:
-            return rows[row].text
+        if row in whole:
+            return whole[row]
         at, cut = next((at, cut) for at, cut in groups if row in at)
         return cut.text(int(np.flatnonzero(at == row)[0]))
 
