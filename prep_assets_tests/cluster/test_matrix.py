@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,36 +23,56 @@ from prep_assets.records import cuts
 from prep_assets.stores.bucket import Bucket
 from prep_assets.workers.shards import Effort
 from prep_assets_tests.assets import test_workers as stores
-from prep_assets_tests.assets.workspaces import workspace_in
+from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.cluster import disturbed
 from prep_assets_tests.cluster.conftest import ROOT, Nodes
 
-ASSET = "sft_tokens"
 SHARD_BYTES = 16_000
 SEEN = 3
 """Shards that a driver has joined when it is killed."""
 
 
-def cells() -> Iterator[tuple[str, int, str, str]]:
-    """Who, how many, where, what happens. One process has no worker that could be killed."""
+DISTURBANCES = ("worker killed", "driver killed", "node added", "node removed")
+
+
+def cells() -> Iterator[tuple[str, str, int, str, str]]:
+    """What, who, how many, where, what happens. One process has no worker that could be killed."""
     for place in ("disk", "bucket"):
         for count in (1, 2, 7):
-            yield from (("local", count, place, what) for what in ("nothing", "driver killed", *["worker killed"] * (count > 1)))
+            yield from (("sft", "local", count, place, what) for what in ("nothing", "driver killed", *["worker killed"] * (count > 1)))
     for count in (1, 2, 3):
-        for what in ("nothing", "worker killed", "driver killed", "node added", "node removed"):
-            yield from (("ray", count, place, what) for place in ("disk", "bucket"))
+        for what in ("nothing", *DISTURBANCES):
+            yield from (("sft", "ray", count, place, what) for place in ("disk", "bucket"))
+    for what in DISTURBANCES:
+        yield from (("pretrain", "ray", 2, place, what) for place in ("disk", "bucket"))
+
+
+def documents(folder: Path) -> Mapping[str, Any]:
+    """Documents of very different lengths, some of them twice, some in two shards, some refused."""
+    folder.mkdir()
+    texts = [f"{n}: " + "A line of a document, and of no other one.\n" * (n * 37 % 41) for n in range(300)]
+    path = stores.with_bad_lines(jsonl(folder / "docs.jsonl", ({"text": text} for text in [*texts, *texts[::7], "", " "])))
+    return minimal("pretrain", {"docs": domain(path, "text")}, test_fraction=0.1, preprocessing={"deduplicate": True})
+
+
+FAMILIES = {"sft": stores.chats, "pretrain": documents}
+Alone = Mapping[str, tuple[Workspace, tuple[Any, ...]]]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, tuple[Any, ...]]]:
-    """A configuration, and what one process of this machine makes of it: with duplicates, a limit, rows held out and rows that are refused."""
-    folder = tmp_path_factory.mktemp("matrix")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
+    """Configurations, and what one process of this machine makes of each: with duplicates, a limit, rows held out and rows that are refused."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuts, "SHARD_BYTES", SHARD_BYTES)
         patch.setattr(domain_in_shards, "FEWEST", 2)
-        workspace = workspace_in(folder, stores.chats(folder / "data"))
-        [made] = build(replace(workspace, workers=1), ASSET)
-        yield workspace, stores.identity(made.published)
+        found = {}
+        for family, data in FAMILIES.items():
+            folder = tmp_path_factory.mktemp(family)
+            workspace = workspace_in(folder, data(folder / "data"))
+            [made] = build(replace(workspace, workers=1), f"{family}_tokens")
+            assert made.published.manifest.counts["refused"]
+            found[family] = workspace, stores.identity(made.published)
+        yield found
 
 
 DRIVER = """
@@ -69,13 +89,13 @@ from prep_assets_tests.cluster import disturbed
 cuts.SHARD_BYTES, domain_in_shards.FEWEST = int(sys.argv[5]), 2
 in_shards._encode_shard = partial(disturbed.encode_shard, marks=Path(sys.argv[3]), how="slow", at=3)
 tell = lambda event: print(event.what, flush=True) if isinstance(event, Progress) and event.what.startswith("tokenize") else None
-build(Workspace(Path(sys.argv[1]), sys.argv[2], workers=int(sys.argv[4])), "sft_tokens", tell=tell)
+build(Workspace(Path(sys.argv[1]), sys.argv[2], workers=int(sys.argv[4])), sys.argv[6], tell=tell)
 """
 
 
-def killed(workspace: Workspace, stores: str, marks: Path, workers: int) -> int:
+def killed(workspace: Workspace, asset: str, stores: str, marks: Path, workers: int) -> int:
     """Begin a build in a process of its own and kill that when some shards are joined; how many were."""
-    arguments = [str(workspace.configs), stores, str(marks), str(workers), str(SHARD_BYTES)]
+    arguments = [str(workspace.configs), stores, str(marks), str(workers), str(SHARD_BYTES), asset]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "11"}
     with subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], stdout=subprocess.PIPE, env=environ) as process:
         assert process.stdout is not None
@@ -86,35 +106,36 @@ def killed(workspace: Workspace, stores: str, marks: Path, workers: int) -> int:
     return seen
 
 
-@pytest.mark.parametrize(("who", "count", "where", "what"), list(cells()), ids=lambda value: str(value).replace(" ", "-"))
+@pytest.mark.parametrize(("family", "who", "count", "where", "what"), list(cells()), ids=lambda value: str(value).replace(" ", "-"))
 def test_every_cell_has_the_same_bytes(
-    alone: tuple[Workspace, tuple[Any, ...]],
+    alone: Alone,
     nodes: Nodes,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    family: str,
     who: str,
     count: int,
     where: str,
     what: str,
 ) -> None:
-    configured, expected = alone
+    configured, expected = alone[family]
     marks = tmp_path / "marks"
     marks.mkdir()
     kept = f"s3://bucket/{tmp_path.name}" if where == "bucket" else str(tmp_path / "stores")
     (tmp_path / "configs").mkdir()
-    said = yaml.safe_load((configured.configs / "sft.yaml").read_text("utf-8"))
+    said = yaml.safe_load((configured.configs / f"{family}.yaml").read_text("utf-8"))
     cluster = {"kind": "ray", "address": nodes.address} if who == "ray" else {"kind": "local"}
-    (tmp_path / "configs" / "sft.yaml").write_text(yaml.safe_dump({**said, "cluster": cluster}, sort_keys=False), "utf-8")
+    (tmp_path / "configs" / f"{family}.yaml").write_text(yaml.safe_dump({**said, "cluster": cluster}, sort_keys=False), "utf-8")
     workers = 2 * count if who == "ray" else count  # as many as are given out at a time
     workspace = Workspace(tmp_path / "configs", kept, workers=workers)  # type: ignore[arg-type]
     if who == "ray":
         nodes.be(count)
-    seen = killed(workspace, kept, marks, workers) if what == "driver killed" else 0
+    seen = killed(workspace, f"{family}_tokens", kept, marks, workers) if what == "driver killed" else 0
     told, efforts, build_is = disturbing(what, nodes)
     how = "killed" if what == "worker killed" else "" if what == "nothing" else "slow"
     monkeypatch.setattr(in_shards, "_encode_shard", partial(disturbed.encode_shard, marks=marks, how=how, at=3))
-    [made] = build(workspace, ASSET, tell=build_is)
+    [made] = build(workspace, f"{family}_tokens", tell=build_is)
     assert stores.identity(made.published) == expected
 
     begun = [path.name.split("-") for path in marks.iterdir()]
