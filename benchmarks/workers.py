@@ -51,6 +51,9 @@ with Pool() as pool:
     print(made.manifest.content_hash)
 """
 
+REST = 10
+"""Seconds of watching a cluster that does nothing."""
+
 
 def rows(path: Path, size: int) -> Iterator[str]:
     """The rows of a file over and over, each time with another number in its first text, until there are so many bytes."""
@@ -103,6 +106,10 @@ def main() -> None:
     chosen = parser.parse_args()
     started = ray_head(max(chosen.workers)) if chosen.ray else nullcontext()
     with tempfile.TemporaryDirectory() as folder, started as head:
+        if head:  # on a busy machine a run takes longer, and they are there as long as it takes
+            before = head.used()
+            time.sleep(REST)
+            print(f"Ray's services at rest: {(head.used() - before).total() / REST:.3f} CPU s a second", flush=True)
         for scale in (1, 4, 16) if chosen.memory else (1,):
             compare(Path(folder), chosen, round(chosen.size * 1e6 * scale), head)
 

@@ -9,6 +9,7 @@ versions/.shards-<build key>/                  finished shards of such a build, 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -94,7 +95,8 @@ def drop_shards(folder: Path, *, going_on: str = "") -> None:
         if bucket := bucket_of(folder.parent):
             with suppress(Unanswered), ThreadPoolExecutor() as pool:  # what stays there is deleted by prune
                 list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{left.name}/")]))
-        _remove(left)
+        # renamed first: a worker on another machine, whose shard is not wanted any more, may still write into it by its name
+        _remove(left.rename(left.with_name(f"{_WRITING}{left.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
 
 
 def clean(folder: Path) -> tuple[str, ...]:

@@ -100,6 +100,34 @@ def test_a_run_on_ray_gets_every_variable_that_an_instance_names() -> None:
     assert set(re.findall(r"\b([A-Z_]+)=/", dockerfile)) <= passed
 
 
+def parsed(compose: Any) -> Any:
+    """A compose file as the specification reads it. Anchors and merges are YAML's own."""
+    compose_spec = pytest.importorskip("compose_spec", reason="the specification of Compose is in the extra test")
+    return compose_spec.PyCompose.from_yaml(yaml.safe_dump(compose)).to_dict()
+
+
+def test_the_specification_of_compose_takes_the_services() -> None:
+    assert set(parsed(read("compose.yaml"))["services"]) == set(read("compose.yaml")["services"])
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        ("commands", "sleep 1"),
+        ("restart", "sometimes"),
+        ("ports", ["3000:http"]),
+        ("depends_on", {"postgres": {"condition": "service_healty"}}),
+        ("healthcheck", {"test": ["CMD", "true"], "interval": "soon"}),
+        ("volumes", [{"type": "bind", "from": "./data", "target": "/data"}]),
+    ],
+)
+def test_the_specification_of_compose_refuses_what_is_misspelt(key: str, wrong: Any) -> None:
+    said = read("compose.yaml")
+    said["services"]["webserver"][key] = wrong
+    with pytest.raises(ValueError, match="webserver"):
+        parsed(said)
+
+
 def test_services_name_what_there_is() -> None:
     said = read("compose.yaml")
     services = said["services"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,22 @@ def test_nothing_but_the_store_is_left(place: Place, publish: Publish) -> None:
     entries |= {path.relative_to(place.directory).as_posix() for path in (place.directory / "versions").iterdir()}
     beside = {f"versions/{published.directory.name}{suffix}" for suffix in ("", ".quarantine.jsonl", ".checks.json")}
     assert entries == {"current", "versions", "versions/.lock", *beside}
+
+
+def test_shards_are_deleted_though_somebody_still_writes_one(place: Place, publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard that was begun a second time on another node, where it is ended a little later than the store is there."""
+    shard = place.directory / "versions" / f".shards-{OLD[:20]}" / "work" / ".00003-second"
+    shard.mkdir(parents=True)
+    real = os.rmdir
+
+    def rmdir(path: str, *, dir_fd: int | None = None) -> None:
+        with suppress(FileNotFoundError):
+            (shard.parent / "late").write_bytes(b"")
+        real(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    published = publish()
+    assert [path.name for path in (place.directory / "versions").iterdir() if path.is_dir()] == [published.directory.name]
 
 
 def test_current_is_a_relative_link_so_that_the_root_can_be_moved(place: Place, publish: Publish, contents: Contents) -> None:
