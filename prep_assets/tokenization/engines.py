@@ -42,12 +42,6 @@ class Engines:
     rest_reference: ReferenceEngine | CodeEngine
     verdict: str
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many texts each engine has encoded, by its name; empty where there is but one."""
-        routed = {id(engine): engine for engine in (self.first, self.rest) if isinstance(engine, RoutedEngine)}.values()
-        return {name: sum(engine.counts[name] for engine in routed) for engine in routed for name in engine.counts}
-
 
 def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> Engines:
     """The fast engine where it gives the reference's ids for this very tokenizer, and the reference for the texts where it does not.

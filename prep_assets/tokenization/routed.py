@@ -1,7 +1,7 @@
 """The fast engine, and one engine out of two: each text goes to the fast one or to the reference, as the text itself demands.
 
 To the reference go texts with a suspect code point (see `suspects`), texts that are not composed where the tokenizer composes them, and texts
-with a byte that the vocabulary does not have. Who got how many is in `counts`. It never shows in the ids.
+with a byte that the vocabulary does not have. Which of them it was never shows in the ids.
 """
 
 from __future__ import annotations
@@ -89,12 +89,10 @@ class RoutedEngine:
 
     Attributes:
         composes: whether the tokenizer composes its text (NFC), which the fast engine does not do.
-        counts: how many texts each engine encoded, by its name.
     """
 
     def __init__(self, fast: GigatokenEngine, reference: ReferenceEngine, suspects: Table, *, composes: bool) -> None:
         self.name, self.composes = fast.name, composes
-        self.counts = {fast.name: 0, reference.name: 0}
         self._fast, self._reference, self._suspects = fast, reference, suspects
         self._ascii_suspects = bool(suspects[:128].any())
         self._numerals = _numerals() if fast.cuts_at_digits else None
@@ -109,10 +107,8 @@ class RoutedEngine:
             whole[np.searchsorted(flat.offsets, missing, "right") - 1] = False
             flat = some_of(flat, whole)
             plain[np.flatnonzero(plain)[~whole]] = False
-        self.counts[self._fast.name] += int(plain.sum())
         if plain.all():
             return flat
-        self.counts[self._reference.name] += int((~plain).sum())
         return interleaved(flat, self._reference.encode(list(compress(texts, ~plain))), plain)
 
     def odd(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
