@@ -124,15 +124,15 @@ class ReferenceIds:
             left = [part for part in distinct if part in self._known]
             self._held = _picked(self._held, np.fromiter((self._known[part] for part in left), np.int64))
             self._known = dict(zip(left, range(len(left)), strict=True))
-        new = [part for part in distinct if part not in self._known]
+        found = list(map(self._known.get, distinct))
+        new = [part for part, number in zip(distinct, found, strict=True) if number is None]
         # long ones stand last, so that they can be forgotten
         listed = sorted(new, key=_is_long)
         lasting, known = len(listed) - sum(map(_is_long, listed)), len(self._held.offsets) - 1
         every = _joint(self._held, self._tokenized(listed))
-        self._known |= zip(listed, range(known, known + len(listed)), strict=True)
-        numbers = np.fromiter((self._known[part] for part in distinct), np.int64)
-        for part in listed[lasting:]:
-            del self._known[part]
+        fresh = dict(zip(listed, range(known, known + len(listed)), strict=True))
+        numbers = np.array([fresh[part] if number is None else number for part, number in zip(distinct, found, strict=True)], np.int64)
+        self._known |= zip(listed[:lasting], range(known, known + lasting), strict=True)
         self._held = Flat(every.ids[: every.offsets[known + lasting]], every.offsets[: known + lasting + 1])
         return every.ids, every.offsets[numbers], np.diff(every.offsets)[numbers]
 

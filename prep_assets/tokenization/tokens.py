@@ -70,6 +70,8 @@ def tokenize(cuts: Cuts, vocabulary: Vocabulary, engines: Engines) -> Tokens:
 
 def _changed(cuts: Cuts, vocabulary: Vocabulary) -> list[int]:
     """Numbers of the segments that the tokenizer may change before it tokenizes them: there ids stand for other bytes than those of the text."""
+    if vocabulary.composes is False:
+        return []
     return [number for number, text in enumerate(cuts.segments) if not vocabulary.is_normal(text)]
 
 
