@@ -90,8 +90,8 @@ def _write(workspace: Workspace, name: str, payload: Path, quarantine_path: Path
                     f"{name} has images or regions that are not trained: split_sentences would cut documents through them. Leave it out"
                 ) from needed
             mask = needed.dtype
-            for left in payload.iterdir():
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            for leftover in payload.iterdir():
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             quarantine_path.unlink(missing_ok=True)
 
 

@@ -72,10 +72,10 @@ def _write(family: str, workspace: Workspace, name: str, payload: Path, quaranti
     pins = {which: workspace.pins(found) for which, found in files.items()}
     blocks = {which: {pin.name: pin.blocks for pin in each} for which, each in pins.items()}
     remedy = build_command(f"{family}_raw", name)
-    ready = {which: proven(found, blocks[which], remedy) for which, found in files.items()}
+    sources = {which: proven(found, blocks[which], remedy) for which, found in files.items()}
     with Quarantine(quarantine_path) as quarantine:
-        counted = _by_workers(workspace, options, name, router, ready, payload, quarantine) or [
-            _count(workspace, domain, router, file, quarantine) for file in (*ready["files"], *ready["test_files"])
+        counted = _by_workers(workspace, options, name, router, sources, payload, quarantine) or [
+            _count(workspace, domain, router, file, quarantine) for file in (*sources["files"], *sources["test_files"])
         ]
         refused = quarantine.counts
     router.check()
@@ -141,18 +141,18 @@ def _by_workers(
     options: Family,
     name: str,
     router: Router,
-    ready: Mapping[str, tuple[SourceFile, ...]],
+    sources: Mapping[str, tuple[SourceFile, ...]],
     payload: Path,
     quarantine: Quarantine,
 ) -> list[dict[str, Any]]:
     """What `_count` gives of each file, by the workers; nothing where there are none, or files are cut only while they are read."""
-    domain, files = options.domains[name], (*ready["files"], *ready["test_files"])
+    domain, files = options.domains[name], (*sources["files"], *sources["test_files"])
     runner = workspace.runner(options)
     lines = [_has_lines(file, domain) and file.compression is None and not is_remote(file.url) for file in files]
     if runner is None or not all(lines) or sum(file.size for file in files) < FEWEST * cuts.SHARD_BYTES:
         return []
     found = [line_cuts(file, cuts.SHARD_BYTES) for file in files]
-    shards = shards_of(Pinned(ready["files"], ready["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
+    shards = shards_of(Pinned(sources["files"], sources["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
     rows = Counter[int]()
     work = partial(_read_shard, files=files, router=router)
     for result in told(workspace, f"read {name}", runner, shards, work, payload):

@@ -96,8 +96,8 @@ def _write(workspace: Workspace, name: str, payload: Path, quarantine: Path) -> 
     try:
         return _write_streams(workspace, name, payload, quarantine, "uint8")
     except _FractionalWeights:
-        for left in payload.iterdir():
-            shutil.rmtree(left)
+        for leftover in payload.iterdir():
+            shutil.rmtree(leftover)
         return _write_streams(workspace, name, payload, quarantine, "float32")
 
 

@@ -127,7 +127,7 @@ def _check_ids_fit(task: Task, vocabulary: Vocabulary) -> None:
 def _write_about(work: Path, options: Mapping[str, Any], run: Run, files: Sequence[SourceFile]) -> None:
     """The sidecar files. They hold no time and no path, so that equal runs are equal to the byte."""
     totals, output = run.writer.totals, run.task.pipeline.output
-    about = {
+    summary = {
         "storage_format": output.storage_format,
         **options,
         "inputs": [{"name": file.name, "bytes": file.size} for file in files],
@@ -136,7 +136,7 @@ def _write_about(work: Path, options: Mapping[str, Any], run: Run, files: Sequen
         "packing": {"cut_tokens": totals.cut_by_packing, "cut_records": totals.cut_records, "padding": totals.padding},
         "shards": totals.shards,
     }
-    write_json(work / SUMMARY, about, indent=1, ensure_ascii=False)
+    write_json(work / SUMMARY, summary, indent=1, ensure_ascii=False)
     if output.domain_key is not None:
         write_json(work / DOMAINS, run.domains.values, indent=1, ensure_ascii=False)
 

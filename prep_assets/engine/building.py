@@ -98,11 +98,11 @@ def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None
 
 
 def _reasons(refused: list[Refused], skipped: list[Skipped]) -> str:
-    left: dict[Step, list[str]] = {}
+    waiting_for: dict[Step, list[str]] = {}
     for each in skipped:
-        left.setdefault(each.because, []).append(each.step.label)
+        waiting_for.setdefault(each.because, []).append(each.step.label)
     lines = []
     for fault in refused:
-        waiting = left.get(fault.step)
+        waiting = waiting_for.get(fault.step)
         lines.append(fault.reason + (f"\n  so not built: {', '.join(waiting)}" if waiting else ""))
     return "\n".join(lines)

@@ -47,16 +47,16 @@ def read_rows(workspace: Workspace, raw: str, domain: str, wanted: Collection[tu
     for number in sorted({file for file, _ in wanted}):
         if number >= len(files):
             raise StoreError(f"{raw}[{domain}] has {len(files)} files, and a record is of file {number}. Build the store again")
-        left = {row for file, row in wanted if file == number}
+        missing = {row for file, row in wanted if file == number}
         with closing(_rows(files[number], number, txt)) as rows:
             for row in rows:
-                if row.row in left:
+                if row.row in missing:
                     found[number, row.row] = row
-                    left.discard(row.row)
-                if not left:
+                    missing.discard(row.row)
+                if not missing:
                     break
-        if left:
-            raise StoreError(f"{files[number].name} of {domain} has no row {min(left):,}. Build the store again")
+        if missing:
+            raise StoreError(f"{files[number].name} of {domain} has no row {min(missing):,}. Build the store again")
     return found
 
 

@@ -29,7 +29,7 @@ class Draft:
     checks: tuple[str, ...]
 
 
-def build_version(shelf: Shelf, about: Manifest, write: Write, audit: Audit, *, before: int) -> str:
+def build_version(shelf: Shelf, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
     """Write a store, prove that the disk has what was written, audit it, and make it a version, whose name is returned.
 
     Args:
@@ -40,32 +40,32 @@ def build_version(shelf: Shelf, about: Manifest, write: Write, audit: Audit, *, 
         StoreError: the disk is full, or does not hold what was written; nothing of the build is left. Of a build that ends otherwise its finished
             shards are.
     """
-    work = work_folder(shelf.versions, about.build_key)
+    work = work_folder(shelf.versions, manifest.build_key)
     try:
         (work / PAYLOAD).mkdir(parents=True)
-        version = shelf.add(work, _written(work, about, write, audit))
+        version = shelf.add(work, _written(work, manifest, write, audit))
         drop_shards(shelf.versions)
         return version
     except BaseException as error:
         fault = in_words(error, shelf.versions, written=folder_size(work), before=before) if isinstance(error, OSError) else error
         if isinstance(error, OSError | StoreError):  # else finished shards are there for the next try
             drop_shards(shelf.versions)
-        left = remove_tree(work) if work.exists() else []
-        if left and isinstance(fault, PrepAssetsError):
-            fault = type(fault)(f"{fault}. What was written could not be deleted: {'; '.join(left[:3])}")
+        leftover = remove_tree(work) if work.exists() else []
+        if leftover and isinstance(fault, PrepAssetsError):
+            fault = type(fault)(f"{fault}. What was written could not be deleted: {'; '.join(leftover[:3])}")
         if fault is error:
             raise
         raise fault from error
 
 
-def _written(work: Path, about: Manifest, write: Write, audit: Audit) -> Manifest:
+def _written(work: Path, manifest: Manifest, write: Write, audit: Audit) -> Manifest:
     payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
     with recording(work) as ledger:
         draft = write(payload, quarantine)
         files = {name: {**sums.entry, **h5_layout(payload / name)} for name, sums in prove(payload, ledger).items()}
         refused = read_back(quarantine, ledger.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
         audit(payload)
-        manifest = replace(about, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=refused)
+        manifest = replace(manifest, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=refused)
         manifest.write(payload)
         read_back(payload / MANIFEST, ledger[payload.absolute() / MANIFEST])
     sync_folders(payload)

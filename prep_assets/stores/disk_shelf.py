@@ -118,8 +118,8 @@ class DiskShelf:
             if any(is_read(self.versions / version) for version in self.names()):
                 return
         with told(self.directory):
-            if left := remove_tree(self.directory):
-                raise StoreError(f"{self.directory} cannot be deleted: {'; '.join(left[:3])}. Delete it by hand")
+            if leftovers := remove_tree(self.directory):
+                raise StoreError(f"{self.directory} cannot be deleted: {'; '.join(leftovers[:3])}. Delete it by hand")
 
 
 def _is(version: Path, manifest: Manifest) -> bool:

@@ -29,8 +29,8 @@ def whole_folder(place: Path, check: Callable[[], None], *, busy: PrepAssetsErro
     work = place.with_name(f".{place.name}.writing")
     with told(place.parent), _locked(work, busy):
         check()
-        for left in work.iterdir():  # by a process that was killed
-            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+        for leftover in work.iterdir():  # by a process that was killed
+            shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
         try:
             with recording(work) as ledger:
                 yield work

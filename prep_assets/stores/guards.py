@@ -58,7 +58,7 @@ class Guard:
         self._hashes = hashes(entry["blocks"])
         self._seen = bytearray(len(self._hashes))
         self._memory: npt.NDArray[np.uint8] | None = None
-        self.left = len(self._hashes)
+        self.unchecked = len(self._hashes)
         self._folder = folder
         if (found := path.stat().st_size) != self.size:
             raise StoreError(f"{path}: {found:,} bytes, {folder.who} says {self.size:,}. {folder.remedy}")
@@ -81,7 +81,7 @@ class Guard:
             if not seen[block]:
                 self.compare(block, self._bytes(block))
                 seen[block] = 1
-                self.left -= 1
+                self.unchecked -= 1
 
     def check_all(self) -> None:
         """Compare the whole file."""
@@ -190,7 +190,7 @@ class GuardedArray:
         return len(self._array)
 
     def __getitem__(self, part: Any) -> Any:
-        if self._guard.left:
+        if self._guard.unchecked:
             self._check(part)
         return self._array[part]
 

@@ -144,10 +144,10 @@ def layout(file: Any, memory: Bytes) -> str | None:
 
 
 def _place(memory: Bytes, dataset: Any) -> list[Any] | None:
-    about = [dataset.name, dataset.dtype.str, list(dataset.shape)]
+    place = [dataset.name, dataset.dtype.str, list(dataset.shape)]
     if not dataset.size:
-        return about
+        return place
     mapped = map_dataset(memory, dataset)
     if mapped is None:
         return None
-    return [*about, mapped.firsts if isinstance(mapped, ChunkedArray) else dataset.id.get_offset()]
+    return [*place, mapped.firsts if isinstance(mapped, ChunkedArray) else dataset.id.get_offset()]

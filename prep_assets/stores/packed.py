@@ -189,8 +189,8 @@ def open_documents(directory: Path, name: str, guards: Guards | None = None) -> 
         raise StoreError(f"{folder}: fields of different lengths: {counts}. {_REMEDY}")
     path = folder / "sources.json"
     try:
-        about = load_json(path, guards)
-        sources, row_len = tuple(about["sources"]), int(about["row_len"])
+        meta = load_json(path, guards)
+        sources, row_len = tuple(meta["sources"]), int(meta["row_len"])
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is missing or damaged ({error!r}). {_REMEDY}") from error
     _check_places(folder, documents, row_len)

@@ -124,8 +124,8 @@ class Place:
             there = _sound(shelf, build_key)
             found = None if again else there
             if found is None:
-                about = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
-                version = build_version(shelf, about, write, audit, before=self._size())
+                manifest = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
+                version = build_version(shelf, manifest, write, audit, before=self._size())
                 notes += _difference(there, shelf.published(version))
             else:
                 version = found.version

@@ -89,22 +89,22 @@ def remove_version(path: Path) -> bool:
 
 def drop_shards(folder: Path, *, going_on: str = "") -> None:
     """Delete finished shards in a ``versions`` folder, and in the bucket that it stands for, but for those with which the build of a key goes on."""
-    for left in folder.glob(f"{_SHARDS}*"):
-        if left.name == f"{_SHARDS}{going_on[:KEY_LENGTH]}":
+    for leftover in folder.glob(f"{_SHARDS}*"):
+        if leftover.name == f"{_SHARDS}{going_on[:KEY_LENGTH]}":
             continue
         if bucket := bucket_of(folder.parent):
             with suppress(Unanswered), ThreadPoolExecutor() as pool:  # what stays there is deleted by prune
-                list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{left.name}/")]))
+                list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{leftover.name}/")]))
         # renamed first: a worker on another machine, whose shard is not wanted any more, may still write into it by its name
-        _remove(left.rename(left.with_name(f"{_WRITING}{left.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
+        _remove(leftover.rename(leftover.with_name(f"{_WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
 
 
 def clean(folder: Path) -> tuple[str, ...]:
     """Delete what killed builds and removals left half-written in a ``versions`` folder; the names of what was deleted."""
     removed = []
-    for left in folder.glob(f"{_WRITING}*"):
-        _remove(left)
-        removed.append(left.name)
+    for leftover in folder.glob(f"{_WRITING}*"):
+        _remove(leftover)
+        removed.append(leftover.name)
     kept = {path.name for path in versions_in(folder)}
     for suffix in (QUARANTINE, CHECKS):
         for path in folder.glob(f"*{suffix}"):
@@ -117,5 +117,5 @@ def clean(folder: Path) -> tuple[str, ...]:
 
 
 def _remove(path: Path) -> None:
-    if left := remove_tree(path):
-        raise StoreError(f"{path} could not be deleted: {'; '.join(left[:3])}. Fix that; the next build or prune deletes it")
+    if leftover := remove_tree(path):
+        raise StoreError(f"{path} could not be deleted: {'; '.join(leftover[:3])}. Fix that; the next build or prune deletes it")

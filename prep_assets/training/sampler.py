@@ -76,10 +76,10 @@ class ResumableDistributedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Samples that this rank gets in the next pass."""
-        left = self.n if self._finished() else self.n - self._consumed
+        remaining = self.n if self._finished() else self.n - self._consumed
         if self.drop_last:
-            return left // self.world_size
-        return -(-left // self.world_size) if self.pad else len(range(self.rank, left, self.world_size))
+            return remaining // self.world_size
+        return -(-remaining // self.world_size) if self.pad else len(range(self.rank, remaining, self.world_size))
 
     def consume(self, batches: int = 1) -> None:
         """Count `batches` as trained, on all ranks. The last one of an epoch, full or not, begins the next."""
@@ -125,13 +125,13 @@ class ResumableDistributedSampler(Sampler[int]):
 
     def _indices(self) -> list[int]:
         order = self._order()
-        left = order[self._consumed :]
+        remaining = order[self._consumed :]
         if self.drop_last:
-            left = left[: len(left) // self.world_size * self.world_size]
-        elif self.pad and len(left):
-            missing = -len(left) % self.world_size
-            left = torch.cat([left, order.repeat(-(-missing // self.n) if missing else 0)[:missing]])
-        found: list[int] = left[self.rank :: self.world_size].tolist()
+            remaining = remaining[: len(remaining) // self.world_size * self.world_size]
+        elif self.pad and len(remaining):
+            missing = -len(remaining) % self.world_size
+            remaining = torch.cat([remaining, order.repeat(-(-missing // self.n) if missing else 0)[:missing]])
+        found: list[int] = remaining[self.rank :: self.world_size].tolist()
         return found
 
     def _order(self) -> torch.Tensor:

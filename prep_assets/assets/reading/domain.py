@@ -36,8 +36,8 @@ class Pace:
         took = time.monotonic() - self.began
         if not done or not took:
             return ""
-        left = round(took * max(0, total - done) / done)
-        return f"{done / took / 1e6:,.1f} MB/s, {left // 60}:{left % 60:02} left"
+        seconds = round(took * max(0, total - done) / done)
+        return f"{done / took / 1e6:,.1f} MB/s, {seconds // 60}:{seconds % 60:02} left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ class Reading:
     def rows(self, block_bytes: int) -> Iterator[Rows]:
         """Every row: training files in order, then held-out ones. One that is refused at reading, or by `where`, stands in its place."""
         tests = conditions(self.domain.where) if self.domain.where else ()
-        left = self.max_items
+        remaining = self.max_items
         files = (*self.sources.files, *self.sources.test_files)
         for stretch in whole_files(self.sources) if self.stretches is None else self.stretches:
             file, held_out = files[stretch.file], stretch.file >= len(self.sources.files)
-            if left == 0 and not held_out:
+            if remaining == 0 and not held_out:
                 continue
             before = 0
             read = read_blocks(file, stretch.file, block_bytes=block_bytes, txt=self.domain.txt, part=stretch.part)
@@ -107,12 +107,12 @@ class Reading:
                 rows: Sequence[Record | Unreadable] = block.records
                 if block.unreadable:
                     rows = sorted([*block.records, *block.unreadable], key=lambda row: row.row)
-                if left is not None and not held_out:
-                    rows, left = _first(rows, left)
+                if remaining is not None and not held_out:
+                    rows, remaining = _first(rows, remaining)
                 self.read += len(rows)
                 yield Rows(file, rows, held_out, block.bytes_read - before)
                 before = block.bytes_read
-                if left == 0 and not held_out:
+                if remaining == 0 and not held_out:
                     break
 
     def example(self, file: SourceFile, record: Record) -> Example:

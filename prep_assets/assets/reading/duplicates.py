@@ -94,14 +94,14 @@ def without_duplicates(source: Source, noted: Sequence[ShardResult]) -> Iterator
 
 
 def _limits(source: Source, noted: Sequence[ShardResult]) -> Iterator[tuple[int, int | None]]:
-    left = source.max_items
+    remaining = source.max_items
     for each in noted:
-        if left is None or is_held_out(each.shard, source.sources):
+        if remaining is None or is_held_out(each.shard, source.sources):
             yield each.shard.number, None
         else:
-            taken = min(left, each.counts["rows"])
+            taken = min(remaining, each.counts["rows"])
             yield each.shard.number, taken
-            left -= taken
+            remaining -= taken
 
 
 def _columns(noted: ShardResult, limit: int | None) -> dict[str, npt.NDArray[Any]]:

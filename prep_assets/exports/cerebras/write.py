@@ -69,7 +69,7 @@ def cerebras(
     width = source.row_len if isinstance(source, PackedStore) else max_seq_length
     if width is None:
         raise ConfigError("export 'cerebras' needs max_seq_length: samples have one length, shorter ones are padded, longer ones refused")
-    samples, features, about = _form(source, width, pad_id, max_num_img)
+    samples, features, params = _form(source, width, pad_id, max_num_img)
     done = files = valid = 0
     for table, beside in samples:
         for first in range(0, len(table), samples_per_file):
@@ -81,8 +81,8 @@ def cerebras(
                 file.attrs["n_examples"] = len(part)
             done, files, valid = done + len(part), files + 1, valid + int(part[:, [features.index(n) for n in _masks(features)]].sum())
         progress(done, len(source))
-    about |= {"features": list(features), "post-process": {"loss_valid_tokens": valid, "n_examples": done}}
-    write_json(out / "data_params.json", about, indent=2)
+    params |= {"features": list(features), "post-process": {"loss_valid_tokens": valid, "n_examples": done}}
+    write_json(out / "data_params.json", params, indent=2)
 
 
 def _form(

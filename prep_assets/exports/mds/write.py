@@ -31,8 +31,8 @@ def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size
     """
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
     names = ["input_ids", "labels", "position_ids"] if masked else ["tokens"]
-    about = {"column_encodings": ["ndarray:int32"] * len(names), "column_names": names, "column_sizes": [None] * len(names)}
-    about |= {"compression": None, "format": "mds", "hashes": [], "size_limit": size_limit, "version": 2}
+    meta = {"column_encodings": ["ndarray:int32"] * len(names), "column_names": names, "column_sizes": [None] * len(names)}
+    meta |= {"compression": None, "format": "mds", "hashes": [], "size_limit": size_limit, "version": 2}
     shards: list[dict[str, Any]] = []
     waiting: list[bytes] = []
     size = 0
@@ -43,12 +43,12 @@ def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size
             encoded = [_array(part) for part in parts]
             sample = np.array([len(each) for each in encoded], "<u4").tobytes() + b"".join(encoded)
             if waiting and size + len(sample) > size_limit:
-                shards.append(_shard(out, len(shards), waiting, about))
+                shards.append(_shard(out, len(shards), waiting, meta))
                 waiting, size = [], 0
             waiting.append(sample)
             size += len(sample)
         progress(block.done, len(source))
-    shards.append(_shard(out, len(shards), waiting, about))
+    shards.append(_shard(out, len(shards), waiting, meta))
     write_text(out / "index.json", json.dumps({"shards": shards, "version": 2}, sort_keys=True))
 
 
@@ -57,10 +57,10 @@ def _array(values: npt.NDArray[Any]) -> bytes:
     return bytes([1 << 2 | code]) + np.array([len(values)], SHAPE_TYPES[code]).tobytes() + values.tobytes()
 
 
-def _shard(out: Path, number: int, samples: list[bytes], about: dict[str, Any]) -> dict[str, Any]:
-    config = json.dumps(about, sort_keys=True).encode()
+def _shard(out: Path, number: int, samples: list[bytes], meta: dict[str, Any]) -> dict[str, Any]:
+    config = json.dumps(meta, sort_keys=True).encode()
     offsets = np.cumsum([0, *map(len, samples)]) + 4 + 4 * (len(samples) + 1) + len(config)
     data = np.array([len(samples), *offsets], "<u4").tobytes() + config + b"".join(samples)
     path = out / f"shard.{number:05d}.mds"
     write_bytes(path, data)
-    return {**about, "raw_data": {"basename": path.name, "bytes": len(data), "hashes": {}}, "samples": len(samples), "zip_data": None}
+    return {**meta, "raw_data": {"basename": path.name, "bytes": len(data), "hashes": {}}, "samples": len(samples), "zip_data": None}
