@@ -12,10 +12,9 @@ from prep_assets.errors import ConfigError
 from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.written import bind
-from prep_assets.tokenization.agreement import Agreement, agreement, refuse_disagreement
+from prep_assets.tokenization.agreement import Agreement, agreement, compared, refuse_disagreement
 from prep_assets.tokenization.code_proof import prove
 from prep_assets.tokenization.code_tokenizer import from_code
-from prep_assets.tokenization.compared import compared
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.load import folder_of, from_file, from_transformers, published_file
 from prep_assets.tokenization.vocabulary import Vocabulary

@@ -1,18 +1,19 @@
-"""The plan: which stores are built, in which order and why."""
+"""The plan: which stores are built, in which order and why; and which options of one run can mean anything for an asset."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from prep_assets.assets.commands import build_command
-from prep_assets.assets.graph import upstream_of
+from prep_assets.assets.graph import EVERY, upstream_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
-from prep_assets.engine.overrides import check_overrides
 from prep_assets.engine.standing import Look, Standing, State
 from prep_assets.errors import ConfigError
+from prep_assets.stores.manifest import build_key
 
 Store = tuple[Asset, str]
 """An asset and one of its partitions, ``""`` where it has none."""
@@ -106,3 +107,64 @@ def _check_on_missing(workspace: Workspace, steps: list[Step]) -> None:
         names = ", ".join(dict.fromkeys(step.asset.name for step in steps if step.requested))
         commands = "\n".join(f"  {build_command(step.asset.name, step.partition)}" for step in behind)
         raise ConfigError(f"{names} is made from {named}, and on_missing is fail. Build that first:\n{commands}")
+
+
+HOW = ("engine", "on_missing", "workers", "cluster")
+"""Options that say how to build and change no byte; they apply to every asset."""
+
+
+def check_overrides(workspace: Workspace, asset: Asset, partition: str) -> None:
+    """Refuse options of this run that change nothing about a store: they would be accepted and ignored.
+
+    An option counts as ignored when the recipe stays the same without it, although it is not what the file says.
+
+    Raises:
+        ConfigError: it names the options, and the assets that take them.
+    """
+    faults = []
+    for family, options in workspace.overrides.items():
+        for path in list(_leaves(options)):
+            if family != asset.family or (path[0] not in HOW and _ignored(workspace, asset, partition, path)):
+                faults.append(f"  {'.'.join(path)}: {_remedy(asset, family, path)}")
+    if faults:
+        label = workspace.place(asset.name, partition).label
+        raise ConfigError(f"{label} does not depend on these options of this run:\n" + "\n".join(faults))
+
+
+def _ignored(workspace: Workspace, asset: Asset, partition: str, path: tuple[str, ...]) -> bool:
+    without = workspace.plain.overriding(asset.family, _without(workspace.overrides[asset.family], path))
+    kind = FAMILIES[asset.family]
+    configured = workspace.family(kind)
+    try:
+        if without.family(kind) == configured:  # the option says what the file says
+            return False
+    except ConfigError:  # the others need it
+        return False
+    return build_key(asset.recipe(without, partition)) == build_key(asset.recipe(workspace, partition))
+
+
+def _remedy(asset: Asset, family: str, path: tuple[str, ...]) -> str:
+    names = [each.name for each in EVERY.values() if each.family == family and takes(each, ".".join(path))]
+    if asset.name in names or not names:
+        return "it changes nothing, as the other options are"
+    return f"it is an option of {', '.join(names)}"
+
+
+def takes(asset: Asset, key: str) -> bool:
+    """Whether an option, e.g. ``packing.row_len``, can change the asset's store."""
+    return any(key == option or key.startswith(f"{option}.") for option in asset.options)
+
+
+def _leaves(options: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in options.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*above, key))
+        else:
+            yield *above, key
+
+
+def _without(options: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    first, *rest = path
+    if not rest:
+        return {key: value for key, value in options.items() if key != first}
+    return {**options, first: _without(options[first], tuple(rest))}

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.columns import at, before, made, order, sums, zeros
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.packing.decreasing import OpenRows, place
-from prep_assets.packing.open_rows import BestFit, FirstFit
+from prep_assets.packing.decreasing import BestFit, FirstFit, OpenRows, place
 from prep_assets.packing.pieces import Overlong, Pieces, checked_lengths, cut, cut_to_rows
 from prep_assets.packing.plan import Ints, PackPlan
 

@@ -59,3 +59,8 @@ def refuse(file: int, row: int, reason: str, detail: str, raw: bytes) -> Unreada
 def invalid_byte(error: UnicodeDecodeError, raw: bytes) -> str:
     """Where and how `raw` is no UTF-8."""
     return f"byte {error.start} of {len(raw)} (0x{raw[error.start]:02x}): {error.reason}"
+
+
+def refuse_long(file: int, row: int, start: bytes, length: int, limit: int) -> Unreadable:
+    """The refusal of a row over the size limit; only its start is at hand."""
+    return Unreadable(file, row, "too_long", f"{length:,} bytes; the limit is {limit:,} (max_record_bytes)", shown(start), length)

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from prep_assets.records.blocks import Block, Unreadable
-from prep_assets.records.jsonl import UNDECODABLE, decode, fit, no_object, refuse_long, undecodable
+from prep_assets.records.blocks import Block, Unreadable, refuse_long
+from prep_assets.records.jsonl import UNDECODABLE, decode, fit, no_object, undecodable
 from prep_assets.records.lines import text_start
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.strict_json import MOST_NESTED, TOO_DEEP, KeyTwice, is_too_deep, may_be_too_deep, once
-from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, shown
+from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, refuse_long
 from prep_assets.records.lines import Lines, blocks_of_lines
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
@@ -112,11 +112,6 @@ def no_object(file: int, row: int, raw: bytes, value: Any) -> Unreadable:
     """The refusal of a row that is JSON but has no fields."""
     kind = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
     return refuse(file, row, "not_an_object", f"needs an object {{...}}, is {kind}", raw)
-
-
-def refuse_long(file: int, row: int, start: bytes, length: int, limit: int) -> Unreadable:
-    """The refusal of a row over the size limit; only its start is at hand."""
-    return Unreadable(file, row, "too_long", f"{length:,} bytes; the limit is {limit:,} (max_record_bytes)", shown(start), length)
 
 
 def unfit(lines: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:

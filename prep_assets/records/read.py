@@ -12,9 +12,9 @@ from prep_assets.records.delimited import read_delimited
 from prep_assets.records.files import SourceFile
 from prep_assets.records.json_list import read_json
 from prep_assets.records.jsonl import read_jsonl
+from prep_assets.records.lines import read_text_file, read_text_lines
 from prep_assets.records.stream import Stream, stream_of
 from prep_assets.records.tables import read_arrow, read_parquet
-from prep_assets.records.text import read_text_file, read_text_lines
 from prep_assets.records.where import conditions, filter_blocks
 
 __all__ = ["Block", "Unreadable", "read_blocks"]

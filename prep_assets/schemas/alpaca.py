@@ -8,9 +8,9 @@ from typing import Any
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import ASSISTANT, TEXT, USER, Pair, Region, Sample, Turn, turn
 from prep_assets.schemas.columns import chat_sample, with_system
+from prep_assets.schemas.content import reasoning_regions
 from prep_assets.schemas.fields import as_list, as_text, needed, text_of, texts_of
 from prep_assets.schemas.pairs import pair_of
-from prep_assets.schemas.reasoning import reasoning_regions
 from prep_assets.schemas.registry import Convert, schema
 
 JOIN = "\n\n"

@@ -8,11 +8,10 @@ from typing import Any
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Turn
-from prep_assets.schemas.content import content_regions
+from prep_assets.schemas.content import content_regions, reasoning_regions
 from prep_assets.schemas.field_names import CALLS
 from prep_assets.schemas.fields import as_list, as_mapping, as_text
 from prep_assets.schemas.images import Images
-from prep_assets.schemas.reasoning import reasoning_regions
 from prep_assets.schemas.roles import OPENAI_ROLES, require_calls_before_results, role_at
 from prep_assets.schemas.tools import call_id, call_texts
 from prep_assets.schemas.view import has_content

@@ -1,4 +1,13 @@
-"""Opening a tokenizer. The reference is the published file itself; what stands beside it gives names and templates."""
+"""Opening a tokenizer. The reference is the published file itself; what stands beside it gives names and templates.
+
+Some published files are known to be wrong and are refused: they open, they decode, and they split words where the model never saw them split.
+They are recognized by their fault, not by their hash: a fault comes from a converter, so many files have it, and each copy that was saved again has
+another hash.
+
+Tekken with the default pattern: files of Mistral's Tekken vocabulary that were converted with the pattern of GPT-4 or Llama 3 (transformers
+pull request 42131; the discussion of Mistral-Small-3.1). ``eBay``, ``pH`` and ``NaOH`` come out in other pieces than in training. transformers
+warns in its log.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +18,6 @@ from typing import Any, Literal
 
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.beside import DEFAULT, chat_templates, special_tokens
-from prep_assets.tokenization.known_faults import refuse_known_faults
 from prep_assets.tokenization.native import MOST_IDS, checked_size, in_words, try_out
 from prep_assets.tokenization.other_files import convert, other_file
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -141,3 +149,25 @@ def _vocabulary(name: str, path: Path, backend: Any, special: dict[str, str], te
         raise ConfigError(f"{path}: the largest id is {vocabulary.size - 1:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
     refuse_known_faults(vocabulary, path)
     return vocabulary
+
+
+_TEKKEN_BEGINS = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]")
+_TEKKEN_SIZE = 131_072
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+"""What the default patterns begin with. Tekken's own pattern splits no contractions; it tells upper from lower case."""
+
+
+def refuse_known_faults(vocabulary: Vocabulary, path: Path) -> None:
+    """Stop at a tokenizer that is known to be wrong.
+
+    Raises:
+        ConfigError: says what is wrong, and what to use.
+    """
+    added = {token["id"]: token["content"] for token in vocabulary.spec["added_tokens"]}
+    is_tekken = vocabulary.size == _TEKKEN_SIZE and all(added.get(number) == text for number, text in enumerate(_TEKKEN_BEGINS))
+    if is_tekken and any(_CONTRACTIONS in pattern for pattern in vocabulary.patterns):
+        raise ConfigError(
+            f"tokenizer {vocabulary.name!r}: {path} has Mistral's Tekken vocabulary and the pattern of another tokenizer "
+            f"({_CONTRACTIONS}…), as a faulty conversion wrote it: words such as eBay and NaOH get other ids than in training "
+            "(huggingface/transformers pull request 42131). Use the model's own tekken.json, or a tokenizer.json that was published after the fix"
+        )

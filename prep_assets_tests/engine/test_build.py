@@ -18,7 +18,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.engine import BuildFailed, Look, build, plan, state
 from prep_assets.engine.building import stores_of
 from prep_assets.engine.events import Accepted, Event, Planned, Progress, Refused, Skipped, Started
-from prep_assets.engine.overrides import takes
+from prep_assets.engine.planning import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.published import Published

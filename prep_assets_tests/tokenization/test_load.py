@@ -14,12 +14,10 @@ from tokenizers import Tokenizer
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.templates.load import load_template
 from prep_assets.tokenization import agreement as agreements
-from prep_assets.tokenization.agreement import agreement, refuse_disagreement
-from prep_assets.tokenization.compared import compared
+from prep_assets.tokenization.agreement import agreement, compared, refuse_disagreement
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.known_faults import refuse_known_faults
-from prep_assets.tokenization.load import folder_of, from_file, from_transformers, load_vocabulary
+from prep_assets.tokenization.load import folder_of, from_file, from_transformers, load_vocabulary, refuse_known_faults
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.assets.workspaces import CONFIGS, build, domain, jsonl, minimal, workspace_in
 

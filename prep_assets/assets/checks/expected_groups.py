@@ -1,24 +1,27 @@
-"""What checks compare stores of scored groups with: the sources, read again."""
+"""What checks compare stores of scored groups with: the sources, read again; and the checks of groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.expected import fresh_render, source_records
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
-from prep_assets.assets.stage import Store
-from prep_assets.assets.writing.groups import conversation_of, conversations
+from prep_assets.assets.stage import Check, Store
+from prep_assets.assets.writing.groups import conversation_of, conversations, splits
 from prep_assets.config.models import Rl
 from prep_assets.disk.columns import at, equals, where
 from prep_assets.errors import Refused, StoreError
-from prep_assets.proofs.identity import Conversation
+from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.inline_reasoning import group_again
-from prep_assets.proofs.mask import Row
+from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.proofs.plain_forms import answers_derivation
-from prep_assets.proofs.rewards import Scores
-from prep_assets.proofs.sampled import Rollout
+from prep_assets.proofs.rewards import Scores, check_rewards
+from prep_assets.proofs.rows import check_records
+from prep_assets.proofs.sampled import Rollout, check_sampled
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Group, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -109,3 +112,33 @@ def group_samples(store: Store, folder: Path) -> Iterator[Rollout]:
         keys, records = tuple(stored.responses.arrays), stored.responses_of(number)
         rollout = [{key: stored.responses.record(record, key).tolist() for key in keys} for record in records]
         yield Rollout(identity, stored.prompts.record(number, "tokens").tolist(), rollout, group.sampled)
+
+
+def group_integrity(store: Store) -> Verdict:
+    """The rows of prompts and responses."""
+    size, groups = store.vocabulary.size, [open_groups(folder) for folder in splits(store.directory).values()]
+    return together(check_records(stream, vocabulary_size=size) for each in groups for stream in (each.prompts, each.responses))
+
+
+GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", group_integrity)
+
+
+def group_mask(store: Store) -> Verdict:
+    """The masks of responses."""
+    return together(prove_masks(group_rows(store, folder), store.vocabulary) for folder in splits(store.directory).values())
+
+
+def group_identity(store: Store) -> Verdict:
+    """The tokens of prompts and responses against fresh renders."""
+    evidence = (found(store, folder) for folder in splits(store.directory).values() for found in (group_conversations, group_prompts))
+    return together(prove_identity(each, store.vocabulary) for each in evidence)
+
+
+def group_rewards(store: Store) -> Verdict:
+    """The rewards against those of the source."""
+    return together(check_rewards(group_scores(store, folder)) for folder in splits(store.directory).values())
+
+
+def group_sampled(store: Store) -> Verdict:
+    """Sampled ids and log-probabilities against those of the source."""
+    return together(check_sampled(group_samples(store, folder)) for folder in splits(store.directory).values())
