@@ -99,6 +99,12 @@ def test_an_image_of_the_largest_size_is_not_resized_again() -> None:
         assert expected_text(rule, "\0", (width, height)) == placeholder_of(rule, "\0", width, height)
 
 
+def test_an_even_side_makes_a_square_no_square() -> None:
+    rule = Idefics3(**IDEFICS, longest_edge=9, tile=1)
+    assert expected_text(rule, "\0", (5, 5)) == placeholder_of(rule, "\0", 5, 5)
+    assert "<row_10_col_9>" in expected_text(rule, "\0", (5, 5))
+
+
 PICTURE = Region(IMAGE, "a.png")
 QWEN = RULES[1]
 

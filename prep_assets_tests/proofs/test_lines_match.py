@@ -40,6 +40,10 @@ LONG = "x" * 300
         (line({"gold": 2.0, "prompt": "p"}, {"prompt": "p", "gold": 2.0}), "order of fields is missing, its row gives missing"),
         (line({"n": LONG}, {"n": LONG + "y"}), f'n is "{LONG[:199]}, its row gives "{LONG[:199]}'),
         (line(dict(ROW), plain={"prompt": "q"}), "prompt is \"p\", by a second reading its row says 'q'"),
+        (
+            line({**ROW, "prompt": LONG}, {**ROW, "prompt": LONG}, {"prompt": "q"}),
+            f"prompt is \"{LONG[:199]}, by a second reading its row says 'q'",
+        ),
         (line(dict(ROW), plain={"prompt": "p", "chosen": LONG}), None),
     ],
 )
