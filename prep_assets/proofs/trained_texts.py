@@ -7,6 +7,7 @@ configuration gives each of these stretches its weight.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
 
 __all__ = ["Derived", "Expected", "MaskOptions", "derive", "expected_texts"]
-_END_OF_THINKING = "</think>"
+_END_OF_THINKING = re.compile(r"</think>\s*")
 
 
 def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate) -> tuple[Expected, ...]:
@@ -124,9 +125,8 @@ class _Derivation:
         steps: list[tuple[int, int, float]] = []
         stops: list[Range] = []
         before = 0
-        for block, parts, start, end, weight in zip(
-            blocks, turns, starts, ends, stop_weights(turns, self.options.train_on_eos), strict=True
-        ):
+        weights = stop_weights(turns, self.options.train_on_eos)
+        for block, parts, start, end, weight in zip(blocks, turns, starts, ends, weights, strict=True):
             parts[0].start = min(start, parts[0].start)
             if self.options.train_headers and parts[0].weight:
                 parts[0].start = before
@@ -164,7 +164,7 @@ class _Derivation:
         place, slot = self.chat.places[number], self.chat.slotted.slots[self.chat.places[number].slot]
         words = slot.text.strip()
         literal = self.chat.text[place.start : place.end] == words
-        lead = slot.text.index(words)
+        lead = len(slot.text) - len(slot.text.lstrip())
         own: list[Part] = []
         for at, start, end in slot.parts:
             region = turn.regions[at]
@@ -185,12 +185,8 @@ class _Derivation:
                 raise CheckFailed(
                     f"of several tool calls in turn {block.turn} some are trained and some are not; where one ends is not proven"
                 )
-            at = left.end
-            if left.kind == THINKING:
-                closing = self.chat.text.find(_END_OF_THINKING, left.end, right.start)
-                at = at if closing < 0 else closing + len(_END_OF_THINKING)
-                at += len(self.chat.text[at : right.start]) - len(self.chat.text[at : right.start].lstrip()) if closing >= 0 else 0
-            left.end = right.start = at
+            closing = _END_OF_THINKING.search(self.chat.text, left.end, right.start) if left.kind == THINKING else None
+            left.end = right.start = closing.end() if closing else left.end
         elif left.kind in (THINKING, TOOL_CALL):
             left.end = right.start
 
@@ -231,7 +227,7 @@ class _Derivation:
         for place in self.chat.places:
             slot = self.chat.slotted.slots[place.slot]
             regions = self.chat.chat.sample.turns[slot.turn].regions
-            lead = slot.text.index(slot.text.strip())
+            lead = len(slot.text) - len(slot.text.lstrip())
             own += self.borders.controls(text, last, place.start)
             for at, start, end in slot.parts:
                 if regions[at].kind == IMAGE:
