@@ -231,6 +231,10 @@ def test_masks_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
     other, mask = three.ids.copy(), three.mask.copy()
     other[int(right.lengths[0])] = bound.vocabulary.control["<|im_end|>"]
     mask[0] = 0.5
+    table, at = bound.vocabulary.token_bytes or (), int(right.lengths[0]) + 1
+    as_long = three.ids.copy()  # runs stand where they must
+    as_long[at] = next(token for token, own in enumerate(table) if own != table[three.ids[at]] and len(own) == len(table[three.ids[at]]))
+    assert blocks._masks_agree(laid, replace(three, ids=as_long)).tolist() == [True, False, True]
     assert blocks._masks_agree(laid, replace(three, ids=other)).tolist() == [True, False, True]
     assert blocks._masks_agree(laid, replace(three, mask=mask)).tolist() == [False, True, True]
 
