@@ -35,7 +35,8 @@ RETRIES, SECONDS_TO_WAIT = 2, 20
 def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site, asset: Asset) -> Iterator[Any]:
     """Bring the partitions of this run up to date. Each store is recorded when it is accepted, so what is done stays done."""
     sign(context)
-    close_gone(context.instance)
+    for lost in close_gone(context.instance):
+        context.log.warning(f"Run {lost} is closed as failed: its process is gone.")
     workspace = _workspace(context, site)
     try:
         register(context.instance, site, workspace, asset.family)

@@ -35,7 +35,9 @@ def test_a_run_whose_process_was_killed_is_closed_by_the_next_build(built: Path,
         child.send_signal(signal.SIGKILL)
     alive, foreign = running(instance, _process(os.getpid())), running(instance, "another-host 1 5")
     unsigned = running(instance, "")
-    assert run(instance, "sft_packed").success
+    result = run(instance, "sft_packed")
+    assert result.success
+    assert f"Run {lost.run_id} is closed as failed" in "\n".join(entry.user_message for entry in instance.all_logs(result.run_id))
     states = {each.run_id: each.status for each in instance.get_runs()}
     assert states[lost.run_id] == dg.DagsterRunStatus.FAILURE
     assert {states[each.run_id] for each in (alive, foreign, unsigned)} == {dg.DagsterRunStatus.STARTED}

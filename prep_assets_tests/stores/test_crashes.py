@@ -103,7 +103,7 @@ def test_a_build_killed_from_outside_leaves_no_readable_store(place: Place, publ
     assert finish(process) == -signal.SIGKILL
     assert place.current() is None
     assert leftovers(place) != []
-    publish(OLD)
+    assert [note for note in publish(OLD).notes if "removed what a killed build left: .writing-" in note]
     assert leftovers(place) == []
     assert not of_key(place.shelf.names(), NEW)
 
