@@ -74,7 +74,7 @@ class ReferenceIds:
         if not self._same_whole(tails, rests):
             self.cuts = False
             return self.encode(texts, first)
-        return _one_after_the_other(heads, tails, np.asarray(at, np.int64) > 0)
+        return _one_after_the_other(heads, tails, np.asarray(at, np.int64) > 0) if any(at) else tails
 
     def _same_whole(self, tails: Flat, texts: Sequence[str]) -> bool:
         """Whether every so many texts have the ids that they have when they are not cut."""
