@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs.packed_mask import _used_twice, check_pieces
+from prep_assets.proofs.packed_mask import _alike, _used_twice, check_pieces
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets_tests.proofs.test_rows import MASKS, PAD, TOKENS, store, table
@@ -55,6 +55,40 @@ def test_pieces_of_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
         ("loss_mask", [[0, 1, 1, 0, 1], [1, 1, 0, 1, 0]], 1),
     ):
         assert proven(**{key: rows}).summary == f"row 1: {key} differs from a record 2 at place {place} of the row"
+
+
+PIECES = {"row": [3, 3, 4, 4, 4], "row_offset": [0, 3, 0, 2, 3], "length": [3, 2, 2, 1, 2]}
+PIECES |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0, 2, 0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "alike"),
+    [
+        ({}, True),
+        ({"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 8]]}, False),
+        ({"loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 1, 1]]}, False),
+        ({"record": [0, 0, 2, 1, -1]}, False),
+        ({"record": [0, 0, 3, 1, 1]}, False),
+        ({"source": [0, 1, 0, 2, 0]}, False),
+        ({"source": [0, 1, 0, -1, 0]}, False),
+        ({"start": [0, 0, 2, 0, -2]}, False),
+        ({"start": [0, 0, 1, 0, 0]}, True),
+        ({"start": [0, 0, 3, 0, 0]}, False),
+        # the next record begins as the piece goes on
+        ({"length": [5, 0, 2, 1, 2], "tokens": [[5, 6, 7, 8, 9], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1]]}, False),
+        ({field: [] for field in PIECES}, False),
+    ],
+)
+def test_a_block_of_rows_is_compared_as_one(changes: dict[str, Any], alike: bool) -> None:
+    """Of two domains; the first row of the block is the fourth of its table."""
+    masks = [[0.0, 1.0, 1.0], [0.0, 1.0], [0.0, 0.0, 0.0, 1.0]]
+    stores = {"a": store(*TOKENS, masks=masks), "b": store([1, 2], [3], masks=[[1.0, 0.0], [1.0]])}
+    rows = {"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 0, 1]]}
+    if "start" in changes and alike:
+        rows["loss_mask"][1][1] = 0
+    given = {key: np.array(changes.get(key, value)) for key, value in (rows | PIECES).items()}
+    pieces = {field: given[field].astype(np.int32) for field in PIECES}
+    assert _alike({key: given[key] for key in rows}, 3, pieces, ("a", "b"), stores) is alike
 
 
 @pytest.mark.parametrize(("lengths", "twice"), [([3, 1, 3, 2], False), ([3, 2, 3, 2], True), ([4, 1, 3, 2], False)])

@@ -416,6 +416,9 @@ def test_reasoning_before_a_call_ends_with_its_tag() -> None:
         left, right = Part(0, 3, THINKING, 0, 1.0), Part(len(text) - 1, len(text), TOOL_CALL, 1, 1.0)
         step(text)._between(block, left, right)
         assert (left.end, right.start) == (end, end)
+    left, right = Part(0, 3, TEXT, 0, 1.0), Part(11, 12, TOOL_CALL, 1, 1.0)
+    step("Hm.</think>f")._between(block, left, right)
+    assert (left.end, right.start) == (3, 3), "a text is no reasoning"
 
 
 def test_the_stop_of_a_turn_of_calls_is_its_own() -> None:
@@ -440,9 +443,9 @@ def test_what_may_be_shortened_has_its_role() -> None:
 
 def test_what_stands_for_an_image_is_the_template_s_wherever_white_space_is() -> None:
     picture = Region(IMAGE, "a.png", placeholder="<img><img>")
-    asked = Turn(USER, (Region(TEXT, "  "), picture, Region(TEXT, " what? "), picture, Region(TEXT, " <img>")))
+    asked = Turn(USER, (Region(TEXT, "    "), picture, Region(TEXT, "<img> what? "), picture, Region(TEXT, " <img>")))
     sample = Sample((asked, turn(ASSISTANT, "A cat.")))
     own = conversations.template(image="<img>")
     derived = derive(sample, MaskOptions(), own)
-    assert [derived.text[start:end] for start, end in derived.controls].count("<img>") == 4 and derived.typed == 1
+    assert [derived.text[start:end] for start, end in derived.controls].count("<img>") == 4 and derived.typed == 2
     assert derive(sample, MaskOptions(), own, rendered="not looked at") == derived
