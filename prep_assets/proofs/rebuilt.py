@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -246,9 +246,11 @@ def _put_together(name: str, made: Slotted, text: str, invented_text: str, inven
     return tuple(places)
 
 
-def _spellings(words: str) -> tuple[str, ...]:
+def _spellings(words: str) -> Iterator[str]:
     """How a text may be written: as it is, or inside JSON."""
-    return words, _JSON.encode(words)[1:-1], json.dumps(words)[1:-1]
+    yield words
+    yield _JSON.encode(words)[1:-1]
+    yield json.dumps(words)[1:-1]
 
 
 def _otherwise(name: str, text: str, at: int, expected: str) -> CheckFailed:
