@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 
 from prep_assets.assets.workspace import Workspace
-from prep_assets_tests.assets.workspaces import build_all, shipped, workspace_in
+from prep_assets_tests.assets.exported import build_exports
+from prep_assets_tests.assets.workspaces import build_all, copy_of, shipped, workspace_in
 
 Make = Callable[..., Workspace]
 
@@ -43,13 +43,13 @@ def built_h5(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace
 
 
+@pytest.fixture(scope="session")
+def exported(built_h5: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Every fixed asset and every export, built. Tests only read it."""
+    return build_exports(built_h5, tmp_path_factory.mktemp("exports") / "made")
+
+
 @pytest.fixture
 def copied(built_h5: Workspace, tmp_path: Path) -> Workspace:
     """A copy of everything, for one test to change."""
     return copy_of(built_h5, tmp_path / "copy")
-
-
-def copy_of(workspace: Workspace, folder: Path) -> Workspace:
-    """A workspace with all its stores in a new folder."""
-    shutil.copytree(workspace.configs.parent, folder, symlinks=True)
-    return Workspace(folder / "configs", folder / "stores")

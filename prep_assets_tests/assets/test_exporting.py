@@ -1,18 +1,15 @@
-"""Exports as assets: configured, built, read back, rebuilt; and every corruption that reading back must notice."""
+"""Exports as assets: configured, built, read back, rebuilt."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from prep_assets.assets.checks.read_back import compare
 from prep_assets.assets.exports import asset_name, exporting
 from prep_assets.assets.graph import asset_named, assets_of, family_exports, run_check
 from prep_assets.assets.workspace import Workspace
@@ -20,18 +17,17 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.engine import state
 from prep_assets.errors import CheckFailed, ConfigError, StoreError
 from prep_assets.exports import export, exports
-from prep_assets.exports.source import Pairs, Source, open_source
+from prep_assets.exports.source import Pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published, open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
-from prep_assets_tests.assets.conftest import copy_of
+from prep_assets_tests.assets.exported import EXPORTS, NAMES, build_export, build_exports, entry
 from prep_assets_tests.assets.workspaces import (
     SHIPPED_ASSETS,
     build,
     checks_of,
-    make,
     out_of_date,
     resealed,
     shipped,
@@ -40,82 +36,11 @@ from prep_assets_tests.assets.workspaces import (
 )
 
 
-def entry(source: str, to: str, **options: Any) -> dict[str, Any]:
-    return {"from": source, "to": to, "options": options}
-
-
-# every format, and every kind of source that it takes
-EXPORTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
-    "pretrain": {
-        "text": entry("pretrain_tokens", "megatron"),
-        "nano": entry("pretrain_tokens", "nanotron"),
-        "lit": entry("pretrain_tokens", "litdata", block_size=32, chunk_bytes=4096),
-        "pile": entry("pretrain_tokens", "tlfs"),
-        "held_out": {**entry("pretrain_tokens", "mds"), "stream": "dev"},
-    },
-    "sft": {
-        "trl": entry("sft_packed", "hf_arrow", layout="trl"),
-        "neat": entry("sft_packed", "hf_arrow", layout="llama_factory"),
-        "axolotl": entry("sft_packed", "hf_arrow", layout="axolotl"),
-        "modellink": entry("sft_packed", "megatron"),
-        "not_neat": entry("sft_packed", "megatron", neat=False),
-        "bridge": entry("sft_packed", "packed_parquet", rows_per_file=20),
-        "hub": entry("sft_packed", "hf_parquet", rows_per_file=20),
-        "tlfs": entry("sft_packed", "tlfs"),
-        "astrai": entry("sft_packed", "astrai", max_tokens_per_shard=9000),
-        "olmo": entry("sft_packed", "olmo", part_bytes=20_000),
-        "nano": entry("sft_packed", "nanotron"),
-        "mds": entry("sft_packed", "mds", size_limit=50_000),
-        "vsl": entry("sft_packed", "cerebras", samples_per_file=20),
-        "dev": {**entry("sft_packed", "packed_parquet"), "stream": "sft_dev_packed"},
-        "by_domain": entry("sft_tokens", "hf_arrow", layout="open_instruct"),
-        "documents": entry("sft_tokens", "cerebras", max_seq_length=1024),
-        "window": entry("sft_tokens", "astrai"),
-    },
-    "preference": {
-        "dpo": entry("preferences", "hf_arrow"),
-        "lines": entry("preferences", "tlfs"),
-        "hub": entry("preference_tokens", "hf_parquet"),
-        "pairs": entry("preference_tokens", "hf_arrow", layout="open_instruct"),
-        "reward": entry("preference_tokens", "hf_arrow"),
-        "cerebras": entry("preference_tokens", "cerebras", max_seq_length=2048),
-        "modellink": entry("preference_tokens", "megatron"),
-        "astrai": entry("preference_tokens", "astrai"),
-    },
-    "rl": {"verl": entry("rl_prompts", "verl", data_source="openai/gsm8k"), "rollouts": entry("rl_tokens", "mds")},
-}
-NAMES = [f"{family}_export_{name}" for family, found in EXPORTS.items() for name in found]
-
-
-def with_exports() -> dict[str, dict[str, Any]]:
-    return {family: {**options, "exports": dict(EXPORTS[family])} for family, options in shipped().items()}
-
-
-@pytest.fixture(scope="module")
-def made(built_h5: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Every fixed asset and every export, built. Tests only read it."""
-    return build_exports(built_h5, tmp_path_factory.mktemp("exports") / "made")
-
-
-def build_exports(built_h5: Workspace, folder: Path, names: Iterable[str] = NAMES) -> Workspace:
-    """Copies of all stores, and exports built from them."""
-    copy_of(built_h5, folder)
-    workspace = workspace_in(folder, with_exports())
-    for name in names:
-        build_export(workspace, name)
-    return workspace
-
-
 @pytest.fixture
-def mine(made: Workspace, tmp_path: Path) -> Workspace:
+def mine(exported: Workspace, tmp_path: Path) -> Workspace:
     """A copy for one test to change."""
-    shutil.copytree(made.configs.parent, tmp_path / "mine", symlinks=True)
+    shutil.copytree(exported.configs.parent, tmp_path / "mine", symlinks=True)
     return Workspace(tmp_path / "mine" / "configs", tmp_path / "mine" / "stores")
-
-
-def build_export(workspace: Workspace, name: str) -> list[Published]:
-    asset = asset_named(name, workspace)
-    return [make(workspace, asset, each) for each in asset.partitions(workspace)]
 
 
 def stores_of(workspace: Workspace, name: str) -> list[Published]:
@@ -142,14 +67,14 @@ def test_without_exports_the_graph_is_the_fixed_one(tmp_path: Path) -> None:
     assert list(assets_of(workspace_in(tmp_path, shipped()))) == list(SHIPPED_ASSETS)
 
 
-def test_exports_stand_below_their_sources(made: Workspace) -> None:
-    found = assets_of(made)
+def test_exports_stand_below_their_sources(exported: Workspace) -> None:
+    found = assets_of(exported)
     assert list(found) == [*SHIPPED_ASSETS, *NAMES]
     for family, configured in EXPORTS.items():
         for name, each in configured.items():
             asset = found[f"{family}_export_{name}"]
             assert (asset.family, asset.upstream) == (family, (each["from"],))
-            assert asset.partitions(made) == SHIPPED_ASSETS[each["from"]].partitions(made)
+            assert asset.partitions(exported) == SHIPPED_ASSETS[each["from"]].partitions(exported)
 
 
 def test_a_family_without_a_file_has_no_exports(mine: Workspace) -> None:
@@ -157,32 +82,32 @@ def test_a_family_without_a_file_has_no_exports(mine: Workspace) -> None:
     assert not [name for name in assets_of(Workspace(mine.configs, mine.stores)) if name.startswith("sft_export")]
 
 
-def test_a_mistyped_export_names_the_nearest(made: Workspace) -> None:
+def test_a_mistyped_export_names_the_nearest(exported: Workspace) -> None:
     with pytest.raises(ConfigError, match="did you mean 'sft_export_trl'"):
-        asset_named("sft_export_tlr", made)
+        asset_named("sft_export_tlr", exported)
 
 
 # -- the stores -------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_check_holds(made: Workspace, name: str) -> None:
-    for published in stores_of(made, name):
-        verdicts = {check.name: run_check(check, made, published) for check in checks_of(name, made)}
+def test_every_check_holds(exported: Workspace, name: str) -> None:
+    for published in stores_of(exported, name):
+        verdicts = {check.name: run_check(check, exported, published) for check in checks_of(name, exported)}
         assert set(verdicts) == {"file_hashes", "readable"}
         assert all(verdict.passed for verdict in verdicts.values()), verdicts
         assert verdicts["readable"].numbers["rows_checked"] > 0
-        assert state(made, asset_named(name, made), published.manifest.partition) == "current"
+        assert state(exported, asset_named(name, exported), published.manifest.partition) == "current"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_payload_is_what_export_writes_and_nothing_else(made: Workspace, name: str, tmp_path: Path) -> None:
-    published = stores_of(made, name)[0]
+def test_the_payload_is_what_export_writes_and_nothing_else(exported: Workspace, name: str, tmp_path: Path) -> None:
+    published = stores_of(exported, name)[0]
     recipe = published.manifest.recipe
-    source = open_published(made.stores, recipe["from"], published.manifest.partition)
+    source = open_published(exported.stores, recipe["from"], published.manifest.partition)
     each = next(
         each
-        for each in [each for family in FAMILIES if made.has(family) for each in family_exports(made, family)]
+        for each in [each for family in FAMILIES if exported.has(family) for each in family_exports(exported, family)]
         if asset_name(each) == name
     )
     export(source, recipe["format"], tmp_path / "out", stream=each.stem(published.manifest.partition), **recipe["options"])
@@ -193,26 +118,26 @@ def test_the_payload_is_what_export_writes_and_nothing_else(made: Workspace, nam
     assert found == tree(tmp_path / "out")
 
 
-def test_padding_and_vocabulary_are_the_tokenizers(made: Workspace) -> None:
+def test_padding_and_vocabulary_are_the_tokenizers(exported: Workspace) -> None:
     about = json.loads((Path(__file__).resolve().parents[2] / "configs/tokenizer/tokenizer.json").read_text("utf-8"))
     size = len(about["model"]["vocab"]) + len({each["id"] for each in about["added_tokens"]} - set(about["model"]["vocab"].values()))
-    assert stores_of(made, "sft_export_olmo")[0].manifest.recipe["options"]["vocab_size"] == size
-    row = open_packed(open_published(made.stores, "sft_packed").directory, "sft_packed")
+    assert stores_of(exported, "sft_export_olmo")[0].manifest.recipe["options"]["vocab_size"] == size
+    row = open_packed(open_published(exported.stores, "sft_packed").directory, "sft_packed")
     full = int(row.documents["length"].sum())
     if full < len(row) * row.row_len:
-        assert stores_of(made, "sft_export_tlfs")[0].manifest.recipe["options"]["pad_id"] == row.tokens[len(row) - 1][-1]
+        assert stores_of(exported, "sft_export_tlfs")[0].manifest.recipe["options"]["pad_id"] == row.tokens[len(row) - 1][-1]
 
 
-def test_a_second_build_is_equal_to_the_byte(made: Workspace, built_h5: Workspace, tmp_path: Path) -> None:
+def test_a_second_build_is_equal_to_the_byte(exported: Workspace, built_h5: Workspace, tmp_path: Path) -> None:
     """Its manifest too. The payload of every format is written twice by `test_the_payload_is_what_export_writes_and_nothing_else`."""
     names = ["pretrain_export_text", "sft_export_trl", "preference_export_dpo", "rl_export_verl"]
     other = build_exports(built_h5, tmp_path / "other", names)
     for name in names:
-        assert tree(other.stores / name) == tree(made.stores / name), name
+        assert tree(other.stores / name) == tree(exported.stores / name), name
 
 
-def test_a_second_build_is_reused(made: Workspace) -> None:
-    assert [each.reused for each in build_export(made, "sft_export_trl")] == [True]
+def test_a_second_build_is_reused(exported: Workspace) -> None:
+    assert [each.reused for each in build_export(exported, "sft_export_trl")] == [True]
 
 
 def test_another_option_is_another_build(mine: Workspace) -> None:
@@ -277,134 +202,6 @@ def test_an_export_that_does_not_read_back_is_not_published(mine: Workspace, mon
     assert not (mine.stores / "sft_export_bridge" / "current").exists()
 
 
-# -- corruptions ------------------------------------------------------------------------------------------------------------------------
-
-
-def spoil_table(source: PackedStore, what: str) -> PackedStore:
-    tokens, mask = np.array(source.tokens[:]), np.array(source.loss_mask[:])
-    last = len(source) - 1
-    place = int(source.documents["row_offset"][-1]) + 1  # the second token of the last document: both are always looked at
-    if what == "token":
-        tokens[last, place] += 1
-    elif what == "mask":
-        mask[last, place] = 1 - mask[last, place]
-    elif what == "late":
-        mask[:, 1:] = mask[:, :-1].copy()
-    elif what == "order":
-        tokens[[0, last]], mask[[0, last]] = tokens[[last, 0]], mask[[last, 0]]
-    return replace(source, tokens=tokens, loss_mask=mask)
-
-
-def spoil_stream(source: TokenStore, what: str) -> TokenStore:
-    tokens = np.array(source.arrays["tokens"][:])
-    last = int(source.starts[-1])
-    arrays: dict[str, Any] = {**source.arrays}
-    if what == "token":
-        tokens[last + 1] += 1
-        arrays["tokens"] = tokens
-    else:
-        mask = np.array(arrays["loss_mask"][:])
-        mask[last + 1] = 1 - mask[last + 1]
-        arrays["loss_mask"] = mask
-    return replace(source, arrays=arrays)
-
-
-def spoil(source: Source, what: str, folder: Path) -> Source:
-    if isinstance(source, PackedStore):
-        return spoil_table(source, what)
-    if isinstance(source, TokenStore):
-        return spoil_stream(source, what)
-    if isinstance(source, Pairs):
-        return Pairs(source.chosen, spoil_stream(source.rejected, what))
-    rows = list(source)
-    rows[-1] = {**rows[-1], "gold" if "gold" in rows[-1] else "rejected": 12345.0 if "gold" in rows[-1] else "something else"}
-    path = folder / source.path.name
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return replace(source, path=path)
-
-
-def opened(workspace: Workspace, name: str) -> tuple[Source, str, dict[str, Any]]:
-    each = next(
-        each
-        for each in [each for family in FAMILIES if workspace.has(family) for each in family_exports(workspace, family)]
-        if asset_name(each) == name
-    )
-    partition = asset_named(name, workspace).partitions(workspace)[0]
-    source = open_source(open_published(workspace.stores, each.source.name, partition), each.stem(partition))
-    return source, each.format, each.all_options(workspace)
-
-
-UNMASKED = {
-    *(f"pretrain_export_{name}" for name in EXPORTS["pretrain"]),
-    *("preference_export_dpo", "preference_export_lines", "preference_export_reward", "preference_export_hub"),
-    *("rl_export_verl", "rl_export_rollouts"),
-}
-"""Exports whose files do not say which tokens are trained."""
-TABLES = [f"sft_export_{name}" for name, each in EXPORTS["sft"].items() if each["from"] == "sft_packed"]
-SPOILED = [
-    *((name, "token") for name in NAMES),
-    *((name, "mask") for name in NAMES if name not in UNMASKED),
-    *((name, what) for name in TABLES for what in ("late", "order")),
-]
-
-
-@pytest.mark.parametrize(("name", "what"), SPOILED)
-def test_files_that_say_something_else_than_the_store_are_noticed(made: Workspace, name: str, what: str, tmp_path: Path) -> None:
-    source, to, options = opened(made, name)
-    folder = export(spoil(source, what, tmp_path), to, tmp_path / "out", **options)
-    verdict = compare(folder, source, to, options)
-    assert not verdict.passed
-    assert verdict.worst is not None and verdict.worst.note
-
-
-@pytest.mark.parametrize("name", ["sft_export_trl", "sft_export_neat", "sft_export_modellink", "sft_export_bridge", "sft_export_mds"])
-def test_a_document_that_begins_elsewhere_is_noticed(made: Workspace, name: str, tmp_path: Path) -> None:
-    source, to, options = opened(made, name)
-    assert isinstance(source, PackedStore)
-    documents = {field: np.array(values) for field, values in source.documents.items()}
-    # a token at the end of the first document, which nobody trains, becomes the first of the second
-    documents["length"][0] -= 1
-    documents["length"][1] += 1
-    documents["row_offset"][1] -= 1
-    mask = np.array(source.loss_mask[:])
-    mask[0, documents["row_offset"][1] : documents["row_offset"][1] + 2] = 0
-    unmarked = replace(source, loss_mask=mask)
-    folder = export(replace(unmarked, documents=documents), to, tmp_path / "out", **options)
-    verdict = compare(folder, unmarked, to, options)
-    assert not verdict.passed and "documents start at" in verdict.summary
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_missing_row_is_noticed(made: Workspace, name: str, tmp_path: Path) -> None:
-    source, to, options = opened(made, name)
-    fewer: Source
-    if isinstance(source, Lines):
-        fewer = spoil(source, "token", tmp_path)
-        assert isinstance(fewer, Lines)
-        fewer.path.write_bytes(b"".join(source.path.read_bytes().splitlines(keepends=True)[:-1]))
-        fewer = replace(fewer, index={field: values[:-1] for field, values in source.index.items()})
-    elif isinstance(source, PackedStore):
-        kept = source.documents["row"] < len(source) - 1
-        documents = {field: np.asarray(values)[kept] for field, values in source.documents.items()}
-        fewer = replace(source, tokens=source.tokens[:-1], loss_mask=source.loss_mask[:-1], documents=documents)
-    elif isinstance(source, Pairs):
-        fewer = Pairs(_shorter(source.chosen), _shorter(source.rejected))
-    else:
-        fewer = _shorter(source)
-    folder = export(fewer, to, tmp_path / "out", **options)
-    try:
-        verdict = compare(folder, source, to, options)
-    except StoreError:
-        return
-    assert not verdict.passed
-
-
-def _shorter(source: TokenStore) -> TokenStore:
-    count = len(source) - 1
-    arrays = {key: np.array(array[: int(source.ends[count - 1])]) for key, array in source.arrays.items()}
-    return replace(source, arrays=arrays, ends=source.ends[:count], file=source.file[:count], row=source.row[:count])
-
-
 # -- faults of the configuration --------------------------------------------------------------------------------------------------------
 
 
@@ -444,13 +241,13 @@ def test_every_fault_of_a_file_is_listed_at_once(tmp_path: Path) -> None:
     assert [line.split(":")[0].strip() for line in str(raised.value).splitlines()[1:]] == ["exports.one.to", "exports.two.from"]
 
 
-def test_what_can_be_exported_is_there_under_its_name(made: Workspace) -> None:
+def test_what_can_be_exported_is_there_under_its_name(exported: Workspace) -> None:
     openers = {PackedStore: open_packed, TokenStore: open_tokens}
     for asset in SHIPPED_ASSETS.values():
         if not asset.streams:
             continue
-        partition = asset.partitions(made)[0]
-        directory = open_published(made.stores, asset.name, partition).directory
+        partition = asset.partitions(exported)[0]
+        directory = open_published(exported.stores, asset.name, partition).directory
         for name, stream in asset.streams.items():
             if name.startswith("unpaired"):  # only where there are labelled answers: see test_unpaired
                 continue

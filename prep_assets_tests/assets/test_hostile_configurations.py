@@ -13,9 +13,9 @@ from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import open_tokens
-from prep_assets_tests.assets.conftest import Make, copy_of
+from prep_assets_tests.assets.conftest import Make
 from prep_assets_tests.assets.test_accounting import chat
-from prep_assets_tests.assets.workspaces import build, build_all, domain, jsonl, minimal, refusals, workspace_in
+from prep_assets_tests.assets.workspaces import build, build_all, copy_of, domain, jsonl, minimal, refusals, workspace_in
 
 FORMATS = ("h5", "bin")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,12 @@ def workspace_in(folder: Path, families: Mapping[str, Any]) -> Workspace:
     for family, options in families.items():
         (configs / f"{family}.yaml").write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), "utf-8")
     return Workspace(configs, folder / "stores")
+
+
+def copy_of(workspace: Workspace, folder: Path) -> Workspace:
+    """A workspace with all its stores in a new folder."""
+    shutil.copytree(workspace.configs.parent, folder, symlinks=True)
+    return Workspace(folder / "configs", folder / "stores")
 
 
 def build(workspace: Workspace, asset: str, partition: str = "") -> Published:
