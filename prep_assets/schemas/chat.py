@@ -74,7 +74,7 @@ def _content(message: Mapping[str, Any], content: object, where: str) -> object:
     """The content, or OpenAI's ``refusal`` in its place. An answer that is only begun (Mistral's ``prefix``) is refused."""
     if message.get("prefix"):
         raise Refused("open_prefix", f"{where} is the beginning of an answer, which a model continues; there is no answer to train")
-    if not (refusal := message.get("refusal")):
+    if not has_content(refusal := message.get("refusal")):
         return content
     if has_content(content):
         raise Refused("conflicting_content", f"{where} has both a content and a refusal")

@@ -11,9 +11,9 @@ from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, SYSTEM, Sample, Turn, turn
 from prep_assets.schemas.field_names import DOCUMENTS, LABELS, SYSTEM_PROMPT, TEMPLATE_OPTIONS, TOOLS
 from prep_assets.schemas.fields import as_list, as_mapping, text_of, wrong_type
-from prep_assets.schemas.tools import tools_at
+from prep_assets.schemas.tools import require_json, tools_at
 from prep_assets.schemas.view import has_content, whole
-from prep_assets.schemas.weights import loss_weight_of
+from prep_assets.schemas.weights import as_weight, loss_weight_of
 
 
 class Offered(TypedDict):
@@ -39,11 +39,12 @@ def offered(row: Mapping[str, Any], tools_key: str | None = "tools") -> Offered:
     options = row.get(TEMPLATE_OPTIONS)
     if isinstance(options, str):
         options = _parsed(options)
-    return {
-        "tools": tools_of(row, tools_key),
-        "documents": _documents(row),
-        "template_options": whole(as_mapping(options, TEMPLATE_OPTIONS)) if has_content(options) else {},
-    }
+    plain = whole(as_mapping(options, TEMPLATE_OPTIONS)) if has_content(options) else {}
+    documents = _documents(row)
+    for key, value in ((TEMPLATE_OPTIONS, plain), (DOCUMENTS, documents)):
+        if value:
+            require_json(value, "wrong_type", key)
+    return {"tools": tools_of(row, tools_key), "documents": documents, "template_options": plain}
 
 
 def tools_of(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any], ...]:
@@ -83,15 +84,25 @@ def label_of(row: Mapping[str, Any]) -> bool | None:
 
 
 def weighted_by(row: Mapping[str, Any], turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    """`turns` with the row's own loss weight on each of its answers, times the weight that a message has of its own. 1 changes nothing."""
+    """`turns` with the row's own loss weight on each of its answers, times the weight that a message has of its own. 1 changes nothing.
+
+    A row of weight 0 is refused (``nothing_to_train``): a policy may train its questions and stop tokens, and it asks for neither.
+    """
     weight = loss_weight_of(row, "")
     if weight is None or weight == 1:
         return tuple(turns)
+    if not weight:
+        raise Refused("nothing_to_train", "the record says of itself that it is not trained")
     return tuple(_scaled(each, weight) if each.role in (ASSISTANT, COMPLETION) else each for each in turns)
 
 
 def _scaled(answer: Turn, weight: float) -> Turn:
-    regions = (replace(r, loss_weight=weight if r.loss_weight is None else weight * r.loss_weight) for r in answer.regions)
+    regions = (
+        replace(
+            r, loss_weight=weight if r.loss_weight is None else as_weight(weight * r.loss_weight, "the record's weight times its part's")
+        )
+        for r in answer.regions
+    )
     return replace(answer, regions=tuple(regions))
 
 

@@ -70,7 +70,7 @@ def _first(part: Mapping[str, Any], keys: Sequence[str], where: str) -> Any:
     present = [key for key in keys if part.get(key) is not None]
     if any(part[key] != part[present[0]] for key in present):
         raise Refused("conflicting_content", f"{where} has different values under {' and '.join(present)}")
-    return part[present[0]] if present else value_at(part, keys[-1], where)
+    return part[present[0]] if present else value_at(part, keys[0], where)
 
 
 DETAILS = "reasoning_details"
@@ -82,7 +82,7 @@ def reasoning_regions(message: Mapping[str, Any], where: str, weight: float | No
 
     Refuses two spellings with different texts (``conflicting_reasoning``).
     """
-    texts = {key: as_text(message[key], inside(where, key)) for key in REASONING if message.get(key)}
+    texts = {key: as_text(message[key], inside(where, key)) for key in REASONING if has_content(message.get(key))}
     if has_content(message.get(DETAILS)):
         texts[DETAILS] = _details(message[DETAILS], inside(where, DETAILS))
     if len(set(texts.values())) > 1:

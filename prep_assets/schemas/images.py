@@ -9,6 +9,7 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.samples import IMAGE, TEXT, Region
 from prep_assets.schemas.fields import as_integer, as_text, value_at, wrong_type
+from prep_assets.schemas.view import has_content
 
 
 def no_images() -> Images:
@@ -28,7 +29,7 @@ class Images:
     def __init__(self, row: Mapping[str, Any], key: str, token: str) -> None:
         column = row.get(key)
         if key == "images" and column is None and row.get("image") is not None:
-            key, column = "image", row["image"] or []
+            key, column = "image", row["image"] if has_content(row["image"]) else []
         self._key, self._token, self._taken = key, token, 0
         self._images = None if column is None else images_of(column, key)
 

@@ -14,7 +14,7 @@ from prep_assets.schemas.fields import needed, texts_of, value_at, wrong_type
 from prep_assets.schemas.images import Images
 from prep_assets.schemas.registry import Convert, convert_with, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
-from prep_assets.schemas.weights import untrained
+from prep_assets.schemas.weights import weighted
 
 SEPARATOR = "separator"
 EXAMPLE = {"prompt": "The sky is", "completion": " blue."}
@@ -73,7 +73,7 @@ def _chat(row: Mapping[str, Any], prompt_key: str, completion_key: str) -> tuple
     images.require_all_taken()
     require_open_end(prompt, prompt_key)
     require_answer(completion)
-    return (*(untrained(turn) if turn.role == ASSISTANT else turn for turn in prompt), *completion)
+    return (*(weighted(turn, 0.0) if turn.role == ASSISTANT else turn for turn in prompt), *completion)
 
 
 @schema("prompt_completion_text_read_hook", gives=Sample, example=EXAMPLE)

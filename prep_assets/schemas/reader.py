@@ -18,7 +18,9 @@ from prep_assets.schemas.registry import Convert
 from prep_assets.schemas.view import View, has_content, unread, view_of, whole
 from prep_assets.schemas.weights import refuse_weighted_space
 
-Verdict = Literal["used", "passed over", "decisive", "unknown"]
+Verdict = Literal["used", "passed over", "decisive", "chosen by", "unknown"]
+"""What its name says of a field. One that rows are chosen by may stay unread; one that is decisive as well only where it says 1 or true, as a row without it
+does: a condition on a system prompt or a weight carries neither."""
 _SHOWN = 80
 """Characters of an example value."""
 MOST_COLUMNS = 1024
@@ -83,7 +85,7 @@ class Account:
     def _note(self, left: Iterable[tuple[str, Any]]) -> None:
         judged = [(path, value, self._known.get(path) or self._judge(path)) for path, value in dict(left).items()]
         for path, value, verdict in judged:  # before anything is counted: of a row that is refused nothing is
-            if verdict == "decisive":
+            if verdict == "decisive" or (verdict == "chosen by" and value != 1):
                 raise Refused(
                     "unsupported_media" if path.rpartition(".")[2] in MEDIA else "unsupported_column",
                     f"the record has {path!r}, which this schema does not read: {shown(value)}. Where it means nothing here, list it under "
@@ -125,7 +127,7 @@ class Account:
         if path in self.ignore:
             verdict = "passed over"
         elif any(_covers(each, path) for each in self.used):
-            verdict = "used"
+            verdict = "chosen by" if name in DECISIVE else "used"
         elif name.lower() in NEUTRAL:
             verdict = "passed over"
         elif name in DECISIVE:
@@ -166,6 +168,7 @@ class Reader:
         row = self.account.view(payload)
         example = self.convert(row)
         if example is not None:
+            _refuse_hidden(example)  # before anything of the row is counted
             example = _without_views(example)
             if isinstance(self.convert, OwnFunction):
                 left = self.convert.unread(self.account.plain(payload), unread(row), self.account.is_passed_over)
@@ -225,7 +228,6 @@ def apply(convert: Convert, payload: Mapping[str, Any]) -> Example:
         raise Refused("schema_error", f"{type(error).__name__}: {error}", stage="schema") from error
     if example is None:
         raise Refused("skipped_by_schema", "the schema returned None", stage="schema")
-    _refuse_hidden(example)
     return example
 
 

@@ -15,6 +15,7 @@ from prep_assets.schemas.images import no_images
 from prep_assets.schemas.pairs import common_prompt, pair
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.roles import require_answer, require_open_end
+from prep_assets.schemas.weights import weighted
 
 EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 TRAIN, MASK, ROLE, VALUE = "train", "mask", "$role", "value"
@@ -117,12 +118,10 @@ def plain_turn(text: str, action: str) -> Turn:
 
 
 def chat_turns(value: object, where: str, action: str) -> tuple[Turn, ...]:
-    """The turns of a list of messages; an action other than ``$role`` sets their loss weight."""
+    """The turns of a list of messages; an action other than ``$role`` is the loss weight of those that have none of their own."""
     turns = ChatFormat().turns(value, where, no_images())
     weight = WEIGHTS.get(action)
-    if weight is None:
-        return turns
-    return tuple(replace(turn, regions=tuple(replace(region, loss_weight=weight) for region in turn.regions)) for turn in turns)
+    return turns if weight is None else tuple(weighted(turn, weight) for turn in turns)
 
 
 def plain_text(value: object, where: str) -> str:

@@ -21,6 +21,7 @@ from prep_assets.schemas.fields import as_list, as_text, value_at, wrong_type
 from prep_assets.schemas.images import no_images
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.view import has_content
+from prep_assets.schemas.weights import LEAST, MOST
 
 UNTRAINED = -100
 """The label of a token that is not trained."""
@@ -98,9 +99,13 @@ def _numbers(value: object, where: str) -> Floats:
     if not set(map(type, found)) <= {int, float, bool}:
         wrong_type(next(each for each in found if type(each) not in (int, float, bool)), f"{where}[…]", "a number")
     weights = np.array(found, np.float64)
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise Refused("bad_weight", f"{where!r} holds a weight that is negative or not finite")
+    _check_weights(weights, where)
     return weights
+
+
+def _check_weights(weights: Floats, where: str) -> None:
+    if not ((weights == 0) | ((weights >= LEAST) & (weights <= MOST))).all():
+        raise Refused("bad_weight", f"{where!r} holds a weight that is neither 0 nor from {LEAST:g} to {MOST:g}")
 
 
 def _ids(row: Mapping[str, Any], whole: str, prompt: str, completion: str) -> tuple[Ints, int | None]:
@@ -128,6 +133,8 @@ def _weights(row: Mapping[str, Any], keys: Sequence[str], length: int, prompt: i
             found = np.concatenate([np.zeros(prompt), found])
         _check_length(key, len(found), length)
         weights = found if weights is None else np.multiply(weights, found)
+    if weights is not None:
+        _check_weights(weights, " times ".join(keys))
     return weights
 
 

@@ -38,11 +38,16 @@ def call_text(call: Mapping[str, Any], where: str) -> str:
         arguments = _parsed(arguments, "bad_tool_call", f"{where}.arguments") if arguments.strip() else {}
     if not name.strip() or not isinstance(arguments, Mapping | None):
         raise Refused("bad_tool_call", f"{where} needs a name and an object of arguments; they are {name!r} and {arguments!r}")
+    text = {"name": name, "arguments": arguments or {}, **({} if identity is None else {"id": as_text(identity, f"{where}.id")})}
+    return require_json(text, "bad_tool_call", f"{where}.arguments")
+
+
+def require_json(value: object, reason: str, where: str) -> str:
+    """`value` as compact JSON; refused with `reason` where JSON has no form for it, such as NaN or a date of a Parquet file."""
     try:
-        text = {"name": name, "arguments": arguments or {}, **({} if identity is None else {"id": as_text(identity, f"{where}.id")})}
-        return json.dumps(text, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise Refused("bad_tool_call", f"{where}.arguments cannot be written as JSON: {error}") from error
+        raise Refused(reason, f"{where} cannot be written as JSON: {error}") from error
 
 
 def call_texts(value: object, where: str) -> list[str]:
@@ -70,6 +75,7 @@ def tools_at(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any]
         value = _parsed(value, "bad_tools", str(key)) if value.strip() else None
     if not has_content(value):
         return ()
+    require_json(value, "bad_tools", str(key))
     tools = [value] if isinstance(value, Mapping) else as_list(value, str(key))
     return tuple(_wrapped(as_mapping(tool, f"{key}[{i}]"), f"{key}[{i}]") for i, tool in enumerate(tools))
 

@@ -17,7 +17,7 @@ def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
     """The weight that `message` (or a content part, or a row) asks for, `None` where it asks for none.
 
     Read are ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning) and ``loss_mask``, and the booleans ``train`` and ``training``
-    (Axolotl) and ``loss`` (ms-swift). Refuses a negative weight (``bad_weight``) and two fields that disagree (``conflicting_weights``).
+    (Axolotl) and ``loss`` (ms-swift). Refuses a weight that `as_weight` does not take (``bad_weight``) and two fields that disagree (``conflicting_weights``).
     """
     asked = {key: as_weight(message[key], inside(where, key)) for key in WEIGHTS if message.get(key) is not None}
     for key in FLAGS:
@@ -28,17 +28,21 @@ def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
     return next(iter(asked.values()), None)
 
 
+LEAST, MOST = 1e-30, 1e30
+"""Weights that are stored as float32; of a smaller one nothing would be left, and a larger one would be infinite."""
+
+
 def as_weight(value: object, where: str) -> float:
-    """`value` as a loss weight: a finite number that is not negative; true and false are 1 and 0."""
+    """`value` as a loss weight: 0, or a number from `LEAST` to `MOST`; true and false are 1 and 0."""
     weight = float(value) if isinstance(value, bool) else as_number(value, where)
-    if weight < 0:
-        raise Refused("bad_weight", f"{where!r} is {weight:g}; a loss weight is not negative")
+    if weight != 0 and not LEAST <= weight <= MOST:
+        raise Refused("bad_weight", f"{where!r} is {weight:g}; a loss weight is 0, or from {LEAST:g} to {MOST:g}")
     return weight
 
 
-def untrained(turn: Turn) -> Turn:
-    """`turn` with weight 0 wherever the row itself gives none, for an answer that is part of a prompt."""
-    return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=0.0) for r in turn.regions))
+def weighted(turn: Turn, weight: float) -> Turn:
+    """`turn` with this weight wherever the row itself gives none, such as 0 for an answer that is part of a prompt."""
+    return replace(turn, regions=tuple(r if r.loss_weight is not None else replace(r, loss_weight=weight) for r in turn.regions))
 
 
 def refuse_weighted_space(turn: Turn) -> None:

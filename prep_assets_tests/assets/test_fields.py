@@ -104,6 +104,31 @@ def test_fields_that_choose_rows_are_accounted_for(make: Make, tmp_path: Path) -
     assert "fields_passed_over" not in published.manifest.counts and published.manifest.counts["kept"] == 6
 
 
+def test_a_condition_carries_neither_a_system_prompt_nor_a_weight(make: Make, tmp_path: Path) -> None:
+    """Documents that `where` chose by their weight all weighed 1; what a label or a weight of 1 says is true of every row that is read."""
+    content = [{**row, "weight": weight, "label": True} for row, weight in zip(rows("pretrain"), (1, 1.0, 1, 0.5, 2, 0), strict=True)]
+    _, published = built(make, tmp_path, "pretrain", content, where={"weight": {">": 0}, "label": True})
+    assert [(each.id, f"{each.stage}/{each.reason}") for each in refusals(published)] == [
+        ("a.jsonl:3", "schema/unsupported_column"),
+        ("a.jsonl:4", "schema/unsupported_column"),
+        ("a.jsonl:5", "records/filtered_by_where"),
+    ]
+    _, listed = built(make, tmp_path, "pretrain", content, where={"weight": {">": 0}}, ignore=["weight", "label"])
+    assert listed.manifest.counts["kept"] == 5
+
+
+def test_fields_of_a_row_that_is_refused_for_what_it_became_are_not_counted(make: Make, tmp_path: Path) -> None:
+    """They were, and a second reading, which counts kept rows, failed the store."""
+    says = [{"type": "user", "content": [{"a": "q"}]}, {"type": "assistant", "content": [{"b": "a"}]}]
+    hidden = [{**says[0], "semantic_attention_mask": [0]}, says[1]]
+    file = jsonl(tmp_path / "a.jsonl", [{"id": 1, "semantic_data_array": says}, {"id": 2, "semantic_data_array": hidden}])
+    workspace = make(minimal("sft", {"a": domain(file, "semantic")}))
+    build(workspace, "sft_raw", "a")
+    published = build(workspace, "sft_tokens", "a")
+    assert published.manifest.counts["fields_passed_over"] == {"a": {"id": 1}}
+    assert [each.reason for each in refusals(published)] == ["not_attended"]
+
+
 def test_an_answer_labelled_bad_is_never_trained(make: Make, tmp_path: Path) -> None:
     """Audit W18: a bad answer was trained where its schema did not look at the label."""
     content = rows("sft")

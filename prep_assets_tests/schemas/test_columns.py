@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -106,16 +107,49 @@ def weights(turns: Any) -> list[float | None]:
 
 
 @pytest.mark.parametrize("name", CHATS)
-def test_the_weight_of_a_row_is_that_of_its_answers(convert, name: str) -> None:
-    for field, value, expected in (
-        ("weight", 0.5, 0.5),
-        ("loss_mask", 0, 0),
-        ("training", False, 0),
-        ("train", True, None),
-        ("weight", 1, None),
-    ):
+def test_the_weight_of_a_row_is_that_of_its_answers(convert, refusal, name: str) -> None:
+    for field, value, expected in (("weight", 0.5, 0.5), ("train", True, None), ("weight", 1, None)):
         found = weights(convert(name, {**CHATS[name], field: value}).turns)
         assert found == [None, expected], (field, value)
+    for field, nothing in (("loss_mask", 0), ("training", False), ("weight", -0.0)):
+        assert refusal(name, {**CHATS[name], field: nothing}).reason == "nothing_to_train"
+
+
+@pytest.mark.parametrize("weight", [1e39, 3e38, 1e-50, 1e-31, -1e-3])
+def test_a_weight_that_its_store_cannot_hold_is_refused(convert, refusal, weight: float) -> None:
+    """As float32 it would be infinite, or nothing."""
+    assert refusal("messages", {"messages": [QUESTION, {**ANSWER, "weight": weight}]}).reason == "bad_weight"
+    assert refusal("tokenized", {"input_ids": [1, 2], "loss_mask": [0, weight]}).reason == "bad_weight"
+    row = {"messages": [QUESTION, {**ANSWER, "weight": 1e-20}]}
+    assert refusal("messages", {**row, "loss_weight": 1e-20}).reason == "bad_weight"
+    assert weights(convert("messages", {**row, "loss_weight": 1e20}).turns) == [None, 1.0]
+
+
+def test_the_weight_of_a_message_goes_before_the_action_of_its_section(convert) -> None:
+    """`train: false` of a message was read, and the message trained."""
+    row = {"messages": [QUESTION, {**ANSWER, "train": False}, QUESTION, ANSWER]}
+    for action, weight in (("train", 1.0), ("mask", 0.0)):
+        sections = [{"field": "messages", "action": action, "template": True}, {"field": "more", "action": "$role", "template": True}]
+        sample = convert("sections", {**row, "more": [QUESTION, ANSWER]}, sections=sections)
+        assert weights(sample.turns) == [weight, 0.0, weight, weight, None, None]
+
+
+@pytest.mark.parametrize("field", ["reasoning", "thinking", "refusal"])
+@pytest.mark.parametrize("value", [0, False, 0.0])
+def test_what_is_no_text_does_not_vanish_as_if_it_were_empty(refusal, field: str, value: object) -> None:
+    assert refusal("messages", {"messages": [QUESTION, {**ANSWER, "content": "", field: value}]}).reason == "wrong_type"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), datetime(2026, 1, 1), b"x"])
+def test_what_json_cannot_write_reaches_no_template(refusal, value: object) -> None:
+    """Parquet files hold such values; a template wrote `NaN` among the tools, and lines of JSON null."""
+    for field, content, reason in (
+        ("tools", [{**TOOL, "strict": value}], "bad_tools"),
+        ("documents", [{"text": value}], "wrong_type"),
+        ("chat_template_kwargs", {"today": value}, "wrong_type"),
+    ):
+        found = refusal("messages", {**CHATS["messages"], field: content})
+        assert found.reason == reason and found.detail.startswith(f"{field} cannot be written as JSON")
 
 
 @pytest.mark.parametrize("name", PAIRS)
