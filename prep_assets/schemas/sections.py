@@ -40,7 +40,7 @@ def sections(
 
     Options:
         sections: array of ``{field, action, template, add_special_tokens}``; null for a chat in ``messages``. ``train`` is loss weight 1,
-            ``mask`` 0, ``$role`` leaves it to the mask policy.
+            ``mask`` 0, ``$role`` leaves it to the mask policy; a message that has a weight of its own keeps it.
         sources: outputs by name, each ``{sections, list_field, mask_key}``: chosen and rejected give a pair; prompts, responses and
             rewards give a group. ``mask_key`` names a column of AstrAI's own store and is not used.
         min_chars: shortest field kept where every section is plain and trained.
