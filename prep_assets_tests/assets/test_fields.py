@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from prep_assets.assets.checks.selection import selection
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.stage import Store
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain
 from prep_assets.errors import ConfigError, PrepAssetsError
@@ -156,6 +160,26 @@ def test_a_field_of_a_users_own_schema_is_accounted_for(make: Make, tmp_path: Pa
                 build(workspace, "sft_tokens", "a")
         else:
             assert build(workspace, "sft_tokens", "a").manifest.counts["kept"] == 3
+
+
+def test_a_field_that_is_read_in_some_rows_is_counted_in_the_others(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows hold something there than were passed over, so only converting them again tells how many; the check took any smaller number for right."""
+    (tmp_path / "some_schema.py").write_text(
+        "from prep_assets.samples import ASSISTANT, USER, Sample, turn\n"
+        "def some(row): return Sample((turn(USER, row['source'] if row['q'] == 'q1' else row['q']), turn(ASSISTANT, 'a')))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    file = jsonl(tmp_path / "a.jsonl", [{"q": f"q{i}", "source": "s", "id": i} for i in range(4)])
+    workspace = make(minimal("sft", {"a": domain(file, "some_schema:some", ignore=["id"])}))
+    build(workspace, "sft_raw", "a")
+    published = build(workspace, "sft_tokens", "a")
+    assert published.manifest.counts["fields_passed_over"] == {"a": {"id": 4, "source": 3}}
+    for fields, fault in (
+        ({"id": 4, "source": 2}, "of domain a 'source' is passed over in 3 rows by a second reading, in 2 as the manifest says"),
+        ({"id": 4}, "of domain a 'source' is passed over, which the manifest does not name"),
+    ):
+        manifest = replace(published.manifest, counts={**published.manifest.counts, "fields_passed_over": {"a": fields}})
+        assert selection(Store(workspace, ASSETS["sft_tokens"], replace(published, manifest=manifest))).summary == fault
 
 
 def test_what_is_ignored_is_part_of_the_recipe_and_nothing_else_is_changed() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -18,12 +19,13 @@ from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.stage import Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
+from prep_assets.config.domain import Domain
 from prep_assets.disk.columns import at, equals, joined, made, where, zeros
-from prep_assets.errors import CheckFailed
+from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.accounting import Fields, books
 from prep_assets.proofs.held_out import canonical_json, is_held_out
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
-from prep_assets.proofs.selection import Rules, select
+from prep_assets.proofs.selection import GOOD, Rules, select
 from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
@@ -41,16 +43,38 @@ def selection(store: Store) -> Verdict:
     """Go through every domain of a store that is made from sources."""
     source, family, listed = rows_of(store), store.family, list(_parts(store))
     ledger, fields, counts = Ledger(refusals_of(store), getattr(family, "test_fraction", 0.0)), list[Fields](), store.manifest.counts
+    rows: list[Callable[[], Iterator[Mapping[str, Any]]]] = []
     for number, name in enumerate(store.domains):
         second = Second.of(store, name)
         rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
         blocks, again, content = select(second.rows(), rules), alone(store, source, second), source.content(store, second)
-        fields.append(Fields(name, counts.get("fields_passed_over", {}).get(name, {}), second.domain.ignore))
-        seen = fields[-1].add if fields[-1].claimed or fields[-1].ignored else None
-        ledger.domain(blocks, _stored(listed, number), second.names, second.held_out, content, again, seen)
+        claimed = counts.get("fields_passed_over", {}).get(name, {})
+        fields.append(Fields(name, claimed, second.domain.ignore, _passed_over(second.domain, source.gives)))
+        rows.append(partial(_good, second, rules))
+        ledger.domain(blocks, _stored(listed, number), second.names, second.held_out, content, again, fields[-1].add)
     verdict = ledger.verdict()
-    faults = [*books(counts, ledger.numbers), *(fault for each in fields for fault in each.faults())] if verdict.passed else []
+    wrong = (fault for each, again_ in zip(fields, rows, strict=True) for fault in each.faults(again_))
+    faults = [*books(counts, ledger.numbers), *wrong] if verdict.passed else []
     return Verdict(False, "; ".join(faults), verdict.numbers, Worst("manifest", faults[0])) if faults else verdict
+
+
+def _passed_over(domain: Domain, gives: type) -> Callable[[Mapping[str, Any]], Set[str]]:
+    """Paths of the fields of a row that its schema passes over, asked again; none of a row that it refuses."""
+    reader = converter(domain, gives)
+
+    def paths(row: Mapping[str, Any]) -> Set[str]:
+        reader.account.counts.clear()
+        with suppress(Refused):
+            apply(reader, row)
+        return set(reader.account.counts)
+
+    return paths
+
+
+def _good(second: Second, rules: Rules) -> Iterator[Mapping[str, Any]]:
+    """The rows of a domain that its schema is given."""
+    for block in select(second.rows(), rules):
+        yield from (payload for payload, fate in zip(block.payloads, block.fates, strict=True) if payload is not None and fate == GOOD)
 
 
 def rows_of(store: Store) -> FromRows:
