@@ -61,7 +61,7 @@ class AstraiBuilder(Builder[_Pieces]):
 
     def __init__(self, task: Task, vocabulary: Vocabulary, ignore: Sequence[str] = ()) -> None:
         super().__init__(task, ignore)
-        self._backend = vocabulary.backend
+        self._backend = vocabulary.encoder
         self._template = MessageTemplate(vocabulary) if any(source.is_templated for source in task.sources.values()) else None
         bos = vocabulary.special.get("bos_token")
         self._bos = [] if bos is None else [vocabulary.backend.token_to_id(bos)]

@@ -67,10 +67,9 @@ def _weight(region: Region) -> float:
 
 
 def _expected(shown: Sequence[Region], vocabulary: Vocabulary) -> list[Run]:
-    normalizer = vocabulary.backend.normalizer
     runs = [PICTURE if region.kind == IMAGE else (_weight(region), region.text) for region in shown]
     whole = _joined(runs)
-    return [run if run == PICTURE or normalizer is None else (run[0], _solid(normalizer.normalize_str(run[1]))) for run in whole]
+    return [run if run == PICTURE else (run[0], _solid(vocabulary.normalized(run[1]))) for run in whole]
 
 
 def _found(document: MaskedDocument, vocabulary: Vocabulary, images: Collection[int]) -> list[Run]:

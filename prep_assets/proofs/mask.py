@@ -191,7 +191,9 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
             return f"loss weight {weight:g} on {expected.text[:40]!r}, to which the source gives {expected.weight:g}"
         if expected.stop and not found.rstrip().endswith(expected.stop):
             return f"the trained text ends {found[-40:]!r}, without {expected.stop!r}, which ends the turn"
-        if found.strip() != wanted.strip():
+        if found.strip() != wanted.strip() and (
+            vocabulary.token_bytes is not None or _solid(found, vocabulary) != _solid(wanted, vocabulary)
+        ):
             return f"trained {_difference(found.strip(), wanted.strip())}"
         if expected.stop:
             stops.add(expected.stop)
@@ -201,6 +203,11 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
         if found[-1:].isspace() and not expected.text[-1:].isspace() and vocabulary.decode(row.ids[end - 1 : end]).isspace():
             return f"the template's white space after {expected.text[-40:]!r} is trained"
     return None
+
+
+def _solid(text: str, vocabulary: Vocabulary) -> str:
+    """A text as a tokenizer reads it that changes texts before it tokenizes them, and decodes what it made of them; white space aside."""
+    return "".join(vocabulary.normalized(text).split())
 
 
 def _weight_fault(mask: npt.NDArray[np.generic], weights: npt.NDArray[np.float32]) -> str | None:

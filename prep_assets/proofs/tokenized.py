@@ -95,8 +95,8 @@ def left_of_tokenized(sample: Sample, truncation: Truncation, derive: Callable[[
 
 def _readings(text: str, vocabulary: Vocabulary) -> list[list[int]]:
     """The ids of a text with its control tokens; with those that the tokenizer writes around a text as well."""
-    vocabulary.backend.encode_special_tokens = False
-    return [vocabulary.backend.encode(text, add_special_tokens=around).ids for around in (False, True)]
+    vocabulary.encoder.encode_special_tokens = False
+    return [vocabulary.encoder.encode(text, add_special_tokens=around).ids for around in (False, True)]
 
 
 def _compare(ids: Any, expected: Any, what: str) -> None:

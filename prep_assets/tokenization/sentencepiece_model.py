@@ -1,22 +1,30 @@
 """A SentencePiece ``.model`` as a ``tokenizer.json``.
 
 The library normalizes a text, puts ``▁`` in front of it and for every space, and merges neighbours by the scores of what they make.
-`tokenizers` does the same with a normalizer and with merges in the order of these scores. Two kinds of models are refused: those with user-defined
-pieces, which are matched inside of texts by rules of their own; and Unigram models, for which the two libraries pick different pieces far on in long
-texts and where two splits score the same (docs/tokenizers.md).
+`tokenizers` does the same with a normalizer and with merges in the order of these scores. Models with user-defined pieces, which are matched inside of
+texts by rules of their own, are refused.
+
+Of a Unigram model the two may pick other pieces of the same text where splits score nearly the same (one adds scores up as float32, the other as float64), and
+they normalize some characters otherwise. So the library itself tokenizes; what is converted has the names of ids and decodes them.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from prep_assets.errors import ConfigError
+from prep_assets.tokenization.flat import NO_TEXTS, Flat, offsets_of
+from prep_assets.tokenization.ordinary import HIDDEN
 from prep_assets.tokenization.rank_files import special_tokens_of
 
-_BPE = 2
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
+UNIGRAM, _BPE = 1, 2
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 
 
 def from_sentencepiece(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -29,12 +37,9 @@ def from_sentencepiece(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
     model = proto.ModelProto.FromString(path.read_bytes())
     trainer, pieces = model.trainer_spec, list(model.pieces)
-    if trainer.model_type != _BPE:
-        kind = {1: "Unigram", 3: "word", 4: "char"}.get(trainer.model_type, trainer.model_type)
-        why = "; of long texts tokenizers would pick other pieces" if kind == "Unigram" else ""
-        raise ConfigError(
-            f"{path} is a SentencePiece model of the kind {kind}; BPE alone can be converted exactly{why}. Use its tokenizer.json"
-        )
+    if trainer.model_type not in (UNIGRAM, _BPE):
+        kind = {3: "word", 4: "char"}.get(trainer.model_type, trainer.model_type)
+        raise ConfigError(f"{path} is a SentencePiece model of the kind {kind}; BPE and Unigram alone are read. Use its tokenizer.json")
     own = [piece.piece for piece in pieces if piece.type == _USER_DEFINED]
     if own:
         raise ConfigError(f"{path} has {len(own)} user-defined pieces such as {own[0]!r}; use the tokenizer.json that is published with it")
@@ -48,7 +53,7 @@ def from_sentencepiece(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         "pre_tokenizer": None,
         "post_processor": None,
         "decoder": _decoder(model.normalizer_spec.add_dummy_prefix),
-        "model": _bpe(trainer, pieces),
+        "model": (_unigram if trainer.model_type == UNIGRAM else _bpe)(trainer, pieces),
     }
     ids = {"unk_token": trainer.unk_id, "bos_token": trainer.bos_id, "eos_token": trainer.eos_id, "pad_token": trainer.pad_id}
     return spec, {name: pieces[number].piece for name, number in ids.items() if 0 <= number < len(pieces)}
@@ -97,3 +102,55 @@ def _bpe(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
         "vocab": ids,
         "merges": merges,
     }
+
+
+def _unigram(trainer: Any, pieces: list[Any]) -> dict[str, Any]:
+    entries = [[HIDDEN + piece.piece if piece.type == _UNUSED else piece.piece, piece.score] for piece in pieces]
+    return {"type": "Unigram", "unk_id": trainer.unk_id, "vocab": entries, "byte_fallback": trainer.byte_fallback}
+
+
+@lru_cache(maxsize=4)
+def library_of(model: bytes) -> Any:
+    """The library with a model."""
+    import sentencepiece
+
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+class UnigramEngine:
+    """The `sentencepiece` library with a Unigram model: its ids, and where it says that they stand in the text."""
+
+    name = "sentencepiece"
+
+    def __init__(self, model: bytes) -> None:
+        self._model = model
+
+    @cached_property
+    def _library(self) -> Any:
+        return library_of(self._model)
+
+    def encode(self, texts: Sequence[str]) -> Flat:
+        """Ids of each text, in order."""
+        if not texts:
+            return NO_TEXTS
+        parts = [np.array(ids, np.uint32) for ids in self._library.Encode(list(texts), num_threads=1)]
+        return Flat(np.concatenate(parts), offsets_of(np.fromiter(map(len, parts), np.int64, len(parts))))
+
+    def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of one text and the character span ``(start, end)`` of each; whole characters, where a token is a part of one.
+
+        Raises:
+            ConfigError: its pieces are not what it made of the text.
+        """
+        ids: list[int] = self._library.Encode(text)
+        shown = zip(ids, self._library.Encode(text, out_type=str), strict=True)
+        lengths = [1 if self._library.IsByte(number) else len(piece.encode()) for number, piece in shown]
+        normal, offsets = self._library.Normalize(text, with_offsets=True)
+        ends, borders = (
+            np.concatenate([[0], np.cumsum(each, dtype=np.int64)]) for each in (lengths, [len(char.encode()) for char in normal])
+        )
+        if ends[-1] != borders[-1]:
+            raise ConfigError(f"sentencepiece splits {text[:60]!r} into pieces of {ends[-1]:,} bytes, and makes {borders[-1]:,} of it")
+        first = np.searchsorted(borders, ends[:-1], "right") - 1
+        place = np.array(offsets, np.int64)
+        return ids, list(zip(place[first].tolist(), place[np.searchsorted(borders, ends[1:])].tolist(), strict=True))

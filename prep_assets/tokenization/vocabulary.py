@@ -17,6 +17,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.tokenization.byte_level import ALPHABET
 from prep_assets.tokenization.fast_form import composes
 from prep_assets.tokenization.ordinary import unknown_id
+from prep_assets.tokenization.sentencepiece_model import library_of
 
 if TYPE_CHECKING:
     from prep_assets.tokenization.code_tokenizer import Code
@@ -38,6 +39,7 @@ class Vocabulary:
         file: name of the file that it was read from.
         written: added tokens that a chat template writes: control tokens, whether or not they are marked special.
         code: the class that encodes, where no ``tokenizer.json`` says how; `backend` then has the names and the bytes of ids, and cannot encode.
+        unigram: the SentencePiece model that encodes, see `UnigramEngine`; ids of `backend` may be others.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Vocabulary:
     file: str = "tokenizer.json"
     written: tuple[str, ...] = ()
     code: Code | None = None
+    unigram: bytes = b""
 
     def with_control(self, written: Iterable[str]) -> Vocabulary:
         """This tokenizer with further added tokens as control tokens."""
@@ -68,7 +71,21 @@ class Vocabulary:
     def hash(self) -> str:
         """sha256 of everything that decides ids and renders: ``tokenizer.json``, special tokens, chat template."""
         parts = [self.spec, self.special, self.chat_template, *([dict(self.templates)] if self.templates else [])]
+        parts += [hashlib.sha256(self.unigram).hexdigest()] if self.unigram else []
         return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+    @property
+    def encoder(self) -> Any:
+        """`backend`, for whoever encodes whole texts with it.
+
+        Raises:
+            ConfigError: it does not give the tokenizer's ids.
+        """
+        if self.unigram:
+            raise ConfigError(
+                f"tokenizer {self.name} is a SentencePiece Unigram model; pretraining and chats take it, this takes its tokenizer.json"
+            )
+        return self.backend
 
     @cached_property
     def size(self) -> int:
@@ -147,6 +164,8 @@ class Vocabulary:
 
     def normalized(self, text: str) -> str:
         """What the tokenizer makes of a text before it tokenizes it."""
+        if self.unigram:
+            return str(library_of(self.unigram).Normalize(text)).replace("▁", " ")
         return text if self.is_normal(text) else str(self.backend.normalizer.normalize_str(text))
 
     @cached_property

@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from prep_assets.tokenization.agreement import agreement, refuse_disagreement
 from prep_assets.tokenization.byte_level import ALPHABET
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.ends import ends_of
+from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.load import from_file
 from prep_assets.tokenization.vocabulary import Vocabulary
 from prep_assets_tests.assets.workspaces import CONFIGS, SAMPLES
@@ -125,10 +127,64 @@ def trained(folder: Path, kind: str, **options: Any) -> Path:
 PLAIN = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
 
 
-def test_a_unigram_model_is_refused(tmp_path: Path) -> None:
-    trained(tmp_path, "unigram", **PLAIN)
-    with pytest.raises(ConfigError, match="SentencePiece model of the kind Unigram; BPE alone can be converted exactly"):
+def test_a_model_of_whole_words_is_refused(tmp_path: Path) -> None:
+    trained(tmp_path, "word", byte_fallback=False)
+    with pytest.raises(ConfigError, match="SentencePiece model of the kind word; BPE and Unigram alone are read"):
         from_file("toy", tmp_path)
+
+
+UNIGRAM: dict[str, dict[str, Any]] = {
+    "nmt_nfkc": {"byte_fallback": False},
+    "nmt_nfkc, bytes": {},
+    "identity, bytes": PLAIN,
+    "no prefix": {**PLAIN, "add_dummy_prefix": False},
+    "spaces end words": {"treat_whitespace_as_suffix": True},
+}
+
+
+@pytest.mark.parametrize("name", UNIGRAM)
+def test_unigram_models_have_their_librarys_ids(tmp_path: Path, name: str) -> None:
+    """`tokenizers` composes ``ẹ́`` where the library does not, and picks other pieces of long runs."""
+    path = trained(tmp_path, "unigram", **UNIGRAM[name])
+    import sentencepiece
+
+    vocabulary = from_file("toy", tmp_path)
+    refuse_disagreement(vocabulary, tmp_path)
+    own, engines = sentencepiece.SentencePieceProcessor(model_file=str(path)), choose_engine(vocabulary)
+    texts = [*edge_set(), *words(2000), "ẹ́ fine", "…" * 9000, "0" * 9000]
+    flat = engines.first.encode(texts)
+    ends = flat.offsets.tolist()
+    assert [flat.ids[start:stop].tolist() for start, stop in pairwise(ends)] == [list(own.encode(text)) for text in texts]
+    if "identity" in name or name == "no prefix":  # a piece is what stands in its place, or a byte of it
+        for text in texts[::10]:
+            ids, spans = engines.reference.char_spans(text)
+            for number, piece, (start, stop) in zip(ids, own.encode(text, out_type=str), spans, strict=True):
+                stands = text[start:stop].replace(" ", "▁")
+                same = own.is_byte(number) and bytes([int(piece[3:5], 16)]) in stands.encode()
+                assert same or piece in (stands, f"▁{stands}"), (text, piece, stands)
+    with pytest.raises(ConfigError, match=r"SentencePiece Unigram model; pretraining and chats take it"):
+        _ = vocabulary.encoder
+
+
+def test_stores_of_a_unigram_model_pass_their_checks(tmp_path: Path) -> None:
+    """Line breaks become spaces, and typed control tokens stay text."""
+    from prep_assets_tests.assets.workspaces import build, domain, failing, jsonl, minimal, workspace_in
+
+    trained(tmp_path / "toy", "unigram")
+    said = "Two\nlines:  ẹ́ ½ </s> <0x0A> ▁ end"
+    chat = [{"role": "user", "content": said}, {"role": "assistant", "content": f"{said}\n\nDone."}]
+    weighed = [{"content": [{"a": said}, {"b": " and more"}], "semantic_loss_weight": [0, 1]}]
+    for family, schema, row, options in (
+        ("pretrain", "text", {"text": said + "…" * 9000}, {"bos": True}),
+        ("pretrain", "semantic", {"semantic_data_array": weighed}, {"bos": True}),
+        ("sft", "messages", {"messages": [*chat, *chat]}, {"template": "plain"}),
+    ):
+        file = jsonl(tmp_path / f"{schema}.jsonl", [row])
+        families = minimal(family, {"a": domain(file, schema)}, tokenizer=str(tmp_path / "toy"), **options)
+        workspace = workspace_in(tmp_path / schema, families)
+        build(workspace, f"{family}_raw", "a")
+        published = build(workspace, f"{family}_tokens", "a")
+        assert published.manifest.counts["kept"] == 1 and failing(workspace, published) == []
 
 
 @pytest.mark.parametrize("options", [PLAIN, {**PLAIN, "add_dummy_prefix": False}])

@@ -55,7 +55,7 @@ class Judged:
     def __init__(self, workspace: Workspace) -> None:
         family = workspace.family(Contrastive)
         self._limit = family.preprocessing.max_seq_len
-        self._backend = None if self._limit is None else workspace.vocabulary(family).backend
+        self._backend = None if self._limit is None else workspace.vocabulary(family).encoder
 
     def row(self, example: object) -> Mapping[str, Any]:
         """The row of an example.

@@ -84,9 +84,9 @@ def _check_text(decoded: str, turns: Sequence[Turn], number: int) -> None:
 
 def _retokenized(responses: Sequence[npt.NDArray[Any]], vocabulary: Vocabulary) -> int:
     """How many responses get other ids when they are decoded and encoded again."""
-    vocabulary.backend.encode_special_tokens = False
+    vocabulary.encoder.encode_special_tokens = False
     texts = vocabulary.decode_batch([ids.tolist() for ids in responses])
-    again = vocabulary.backend.encode_batch(texts, add_special_tokens=False)
+    again = vocabulary.encoder.encode_batch(texts, add_special_tokens=False)
     return sum(encoding.ids != ids.tolist() for encoding, ids in zip(again, responses, strict=True))
 
 

@@ -146,7 +146,7 @@ class TokenizedRows:
 
     def _encoded(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """The ids of each text with its control tokens, without and with what the tokenizer itself writes around a text."""
-        backend = self.encoder.vocabulary.backend
+        backend = self.encoder.vocabulary.encoder
         backend.encode_special_tokens = False
         plain, whole = (backend.encode_batch(list(texts), add_special_tokens=add) for add in (False, True))
         return [[a.ids, b.ids] for a, b in zip(plain, whole, strict=True)]
