@@ -93,7 +93,7 @@ mutants: $(VENV)/.installed-mutants
 
 # every chat data set × tokenizer × template of PREP_ASSETS_TEST_DATA: ROWS rows each with shipped templates, FEWER with TRL's
 ROWS ?= 200
-FEWER ?= 8
+FEWER ?= 24
 grid: $(VENV)/.installed-test
 	@$(BIN)/python -m prep_assets_tests.grid --rows $(ROWS) --fewer $(FEWER)
 

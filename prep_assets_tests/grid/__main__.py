@@ -174,7 +174,7 @@ def main() -> int:
     """0: every unit ran, without a fault; 1: faults; 2: units are left for another run."""
     read = argparse.ArgumentParser(prog="python -m prep_assets_tests.grid", description=__doc__.splitlines()[0] if __doc__ else None)
     read.add_argument("--rows", type=int, default=200, help="rows of each data set with shipped templates")
-    read.add_argument("--fewer", type=int, default=8, help="rows of each data set with TRL's templates")
+    read.add_argument("--fewer", type=int, default=24, help="rows of each data set with TRL's templates")
     read.add_argument("--processes", type=int, default=2)
     read.add_argument("--seconds", type=float, default=float("inf"), help="end after so many seconds; what is under way is lost")
     read.add_argument("--seed", type=int, default=0, help="which refused rows are shown")
