@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -105,7 +103,6 @@ def test_long_runs_are_shown_by_their_beginning() -> None:
 
 def test_regions_that_are_dropped_and_texts_that_are_normalized() -> None:
     dropped = Sample((Turn(DOCUMENT, (Region(TEXT, "gone", 0.0, drop=True), Region(TEXT, "ONE", 0.5))),))
-    lower: Any = vocabulary("<e>", "one")
-    lower.backend = SimpleNamespace(normalizer=SimpleNamespace(normalize_str=lambda text: text.lower()))
+    lower = vocabulary("<e>", "one", normalized=str.lower)
     given = MaskedDocument("a:0", dropped, np.array([1, 0]), np.array([0.5, 0.5], np.float32))
     assert check_document_masks([given], lower, ()).passed

@@ -277,3 +277,13 @@ def test_white_space_is_shown_beside_long_texts_ends() -> None:
         assert worst is not None and worst.note == says
     worst = prove_masks([Row("a:0", np.array([1]), np.array([1]), (Expected("!" + long),))], words).worst
     assert worst is not None and worst.note == f"trained …{long[:40]!r}…, the source says …{'!' + long[:39]!r}… (character 0)"
+
+
+def test_a_tokenizer_that_changes_texts_trains_what_it_makes_of_them() -> None:
+    """A line break that is a space to the model failed every chat that had one."""
+    changes = vocabulary("<e>", "One ", "two", normalized=lambda text: text.replace("\n", " ").lower())
+    for source, passed in (("one\nTwo<e>", True), ("one\n\nTwo<e>", True), ("one\nthree<e>", False)):
+        given = Row("a:0", np.array([1, 2, 0]), np.ones(3), (Expected(source, 1.0, "<e>"),))
+        assert prove_masks([given], changes).passed == passed
+        exact = vocabulary("<e>", "One ", "two", normalized=changes.normalized, token_bytes=(b"<e>", b"One ", b"two"))
+        assert not prove_masks([given], exact).passed

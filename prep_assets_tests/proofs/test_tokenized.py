@@ -104,10 +104,10 @@ def test_a_text_may_have_the_tokens_that_the_tokenizer_writes_around_one() -> No
     def encode(text: str, *, add_special_tokens: bool) -> Any:
         return SimpleNamespace(ids=[7] * add_special_tokens + list(map(ord, text)))
 
-    words: Any = SimpleNamespace(backend=SimpleNamespace(encode=encode), decode=lambda ids: "".join(map(chr, ids)))
+    words: Any = SimpleNamespace(encoder=SimpleNamespace(encode=encode), decode=lambda ids: "".join(map(chr, ids)))
     for ids in ([97, 98], [7, 97, 98]):
         left = left_of_tokenized(sample(ids, [1.0] * len(ids), "ab"), Truncation(), nothing, words)
         assert left.ids is not None and left.ids.tolist() == ids
-    assert words.backend.encode_special_tokens is False
+    assert words.encoder.encode_special_tokens is False
     with pytest.raises(CheckFailed):
         left_of_tokenized(sample([7, 7, 97], [1.0] * 3, "a"), Truncation(), nothing, words)
