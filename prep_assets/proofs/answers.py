@@ -19,24 +19,26 @@ def examples_again(sample: Sample, options: Mapping[str, Any], render: Render) -
         options: ``mask``, ``mask_default``, ``train_thinking`` and ``train_tool_calls``.
         render: the text of a conversation.
     """
-    answers = [i for i, turn in enumerate(sample.turns) if turn.role == ASSISTANT and any(_trained(r, options) for r in turn.regions)]
-    if len(answers) < 2 or _shows_all(sample, render):
+    if _shows_all(sample, render):
         return [sample]
-    found = []
-    for number, last in enumerate(answers):
-        until = len(sample.turns) if number == len(answers) - 1 else last + 1
-        trained_from = answers[number - 1] + 1 if number else 0
-        found.append(replace(sample, turns=tuple(_masked(t) if i < trained_from else t for i, t in enumerate(sample.turns[:until]))))
+    trained = [any(_trained(region, turn.role, options) for region in turn.regions) for turn in sample.turns]
+    found: list[Sample] = []
+    begin = 0
+    for last, turn in enumerate(sample.turns):
+        ends_here = turn.role == ASSISTANT and trained[last]
+        if ends_here or (last == len(trained) - 1 and (any(trained[begin:]) or not found)):
+            found.append(replace(sample, turns=tuple(_masked(t) if i < begin else t for i, t in enumerate(sample.turns[: last + 1]))))
+            begin = last + 1
     return found
 
 
-def _trained(region: Region, options: Mapping[str, Any]) -> bool:
+def _trained(region: Region, role: str, options: Mapping[str, Any]) -> bool:
     if region.drop or region.kind == IMAGE:
         return False
     off = {THINKING: not options["train_thinking"], TOOL_CALL: not options["train_tool_calls"]}
     if off.get(region.kind):
         return False
-    return options["mask"].get(ASSISTANT, options["mask_default"]) == "train" if region.loss_weight is None else region.loss_weight > 0
+    return options["mask"].get(role, options["mask_default"]) == "train" if region.loss_weight is None else region.loss_weight > 0
 
 
 def _masked(turn: Turn) -> Turn:

@@ -30,16 +30,15 @@ def _thinks(region: Region) -> bool:
 def one_per_answer(sample: Sample, weight: Weight) -> tuple[Sample, ...]:
     """One example for each answer that is trained: the turns up to it, of which only those after the answer before may be trained.
 
-    The last one has all turns. A conversation with fewer than two such answers is one example, the conversation itself.
+    What follows the last of them would take its reasoning out of the render. So it is left out, or, where any of it is trained, one example more.
     """
-    ends = [
-        number + 1
-        for number, turn in enumerate(sample.turns)
-        if turn.role == ASSISTANT and any(weight(turn.role, region) for region in turn.regions if not region.drop)
-    ]
-    if len(ends) < 2:
-        return (sample,)
-    ends[-1] = len(sample.turns)
+
+    def is_trained(turn: Turn) -> bool:
+        return any(weight(turn.role, region) for region in turn.regions if not region.drop)
+
+    ends = [number for number, turn in enumerate(sample.turns, 1) if turn.role == ASSISTANT and is_trained(turn)]
+    if not ends or any(map(is_trained, sample.turns[ends[-1] :])):
+        ends.append(len(sample.turns))
     starts = [0, *ends[:-1]]
     return tuple(
         replace(sample, turns=(*map(_history, sample.turns[:start]), *sample.turns[start:end]))

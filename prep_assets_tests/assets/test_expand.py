@@ -120,6 +120,14 @@ def test_weights_of_the_data_say_which_answers_there_are(tmp_path: Path) -> None
     assert failing(workspace, published) == []
 
 
+@pytest.mark.parametrize("after", [[user("Q2")], [user("Q2"), answer("A2", "T2", weight=0)]])
+def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning(tmp_path: Path, after: list[dict[str, Any]]) -> None:
+    """The answer was trained without its thought, and no check noticed."""
+    workspace, published = sft(tmp_path, [[user("Q1"), answer("A1", "T1"), *after]])
+    assert [(trained.count("T1"), trained.count("A1")) for _, _, trained in records(workspace, published)] == [(1, 1)]
+    assert failing(workspace, published) == []
+
+
 def test_a_store_that_lacks_an_answer_fails(tmp_path: Path) -> None:
     workspace, published = sft(tmp_path, [CHAT, CHAT[2:]])
     index = published.directory / "train.index" / "row.npy"

@@ -39,15 +39,25 @@ def test_one_example_for_each_answer() -> None:
     assert shown(found) == [
         [("1?", None), ("Hm.One.", None)],
         [("1?", 0.0), ("Hm.One.", 0.0), ("2?", None), ("So.Two.", None)],
-        [("1?", 0.0), ("Hm.One.", 0.0), ("2?", 0.0), ("So.Two.", 0.0), ("3?", None), ("Three.", None), ("Bye", None)],
+        [("1?", 0.0), ("Hm.One.", 0.0), ("2?", 0.0), ("So.Two.", 0.0), ("3?", None), ("Three.", None)],
     ]
     assert [region.loss_weight for turn in found[1].turns for region in turn.regions] == [0.0, 0.0, 0.0, None, None, None]
     assert all(each.tools == ROUNDS.tools for each in found)
 
 
-def test_one_trained_answer_stays_one() -> None:
+def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning() -> None:
+    """Rendered with it, the answer was trained without its thought."""
     one = chat(user("1?"), says("~Hm.", "One."), user("2?"))
-    assert examples_again(one, OPTIONS, last_only) == [one]
+    assert shown(examples_again(one, OPTIONS, last_only)) == [[("1?", None), ("Hm.One.", None)]]
+    masked = chat(*one.turns, says("~So.", "Two.", weights={0: 0.0, 1: 0.0}))
+    assert shown(examples_again(masked, OPTIONS, last_only)) == [[("1?", None), ("Hm.One.", None)]]
+    asks = {**OPTIONS, "mask": {"assistant": "train", "user": "train"}}
+    assert shown(examples_again(one, asks, last_only)) == [
+        [("1?", None), ("Hm.One.", None)],
+        [("1?", 0.0), ("Hm.One.", 0.0), ("2?", None)],
+    ]
+    untrained = chat(user("1?"), says("~Hm.", "One.", weights={0: 0.0, 1: 0.0}), user("2?"))
+    assert examples_again(untrained, OPTIONS, last_only) == [untrained]
 
 
 def dropped(text: str) -> Turn:
