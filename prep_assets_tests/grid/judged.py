@@ -7,7 +7,7 @@ from collections.abc import Mapping
 JUDGED: Mapping[str, str] = {
     "reasoning/unbalanced_reasoning": "right: an answer ends a thought that nothing began; the message counts the tags and names `reasoning: inline`",
     "render/no_stop_token": "right: GLM-4-MoE's own template writes nothing after the last answer; its training variant, which the message names, does",
-    "render/template_drops_content": "right: reasoning or calls that the template does not write, with DeepSeek V3 all before `</think>`; the message names turn and kind",
+    "render/template_drops_content": "right: thoughts or calls that the template leaves out, with DeepSeek V3 all before `</think>`; turn and kind are named",
     "render/template_drops_tools": "right: a list of tools that the template does not write; the message names one",
     "render/template_refuses": "right: the template's own words, about roles, tools or reasoning; a remedy was missing and is there now",
     "render/template_rewrites_content": "right: LFM 2.5 writes arguments in Python's form, in which a list of texts is no text of the row",
