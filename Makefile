@@ -111,6 +111,7 @@ fuzz: $(VENV)/.installed-fuzz
 	@PYTHONHASHSEED=0 $(BIN)/python -m prep_assets_tests.harness.guided --seconds $(SECONDS) --seed $(SEED)
 
 memory: $(VENV)/.installed-test
+	@$(BIN)/python -m prep_assets_tests.harness.large_record
 	@$(BIN)/python -m prep_assets_tests.harness.memory
 
 fulldisk: $(VENV)/.installed-test
