@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,19 +75,35 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
+def pip(environment: Path, *words: str | Path) -> None:
+    """Install something there."""
+    command = [environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *words]
+    subprocess.run(command, check=True)
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty environment and then the wheel without extras."""
+    folder = tmp_path_factory.mktemp("base") / "environment"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip(folder, "--constraint", ROOT / "constraints.txt", wheel)
+    return folder
+
+
 @pytest.mark.parametrize("extra", list(PROVES))
-def test_alone_in_an_empty_environment(extra: str, wheel: Path, tmp_path: Path) -> None:
+def test_alone_in_an_empty_environment(extra: str, wheel: Path, base: Path, tmp_path: Path) -> None:
     code, absent = PROVES[extra]
-    subprocess.run([sys.executable, "-m", "venv", tmp_path], check=True)
-    named = f"{wheel}[{extra}]" if extra else str(wheel)
-    pip = [tmp_path / "bin" / "pip", "--disable-pip-version-check", "install", "--quiet", "--constraint", ROOT / "constraints.txt", named]
-    subprocess.run(pip, check=True)
+    folder = tmp_path / "environment"
+    shutil.copytree(base, folder, symlinks=True, copy_function=os.link)
+    # its commands name the interpreter of the copy
+    pip(folder, "--force-reinstall", "--no-deps", wheel)
+    pip(folder, "--constraint", ROOT / "constraints.txt", f"{wheel}[{extra}]" if extra else wheel)
     hidden = ("PYTHONPATH", "PREP_ASSETS_CONFIG_DIR", "PREP_ASSETS_STORE_DIR", "DAGSTER_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    environment |= {"PREP_ASSETS_CONFIG_DIR": str(tmp_path / "configs"), "PREP_ASSETS_STORE_DIR": str(tmp_path / "stores")}
+    environment |= {"PREP_ASSETS_CONFIG_DIR": str(folder / "configs"), "PREP_ASSETS_STORE_DIR": str(folder / "stores")}
     said = subprocess.run(
-        [tmp_path / "bin" / "python", "-c", BASE + code + MISSING.format(names=absent)],
-        cwd=tmp_path,
+        [folder / "bin" / "python", "-c", BASE + code + MISSING.format(names=absent)],
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
