@@ -142,7 +142,7 @@ def test_without_a_licence_nothing_is_pushed_unless_one_says_so(built: Workspace
     assert licence_of(release_of(built, "rl_prompts")) == "unknown"
     refused = run(built, "push", "rl_prompts", "me/data")
     assert refused.exit_code == 1
-    assert "the licence is not known" in refused.output
+    assert "the licence is unknown" in refused.output
     assert hub.tokens == set()
     assert run(built, "push", "rl_prompts", "me/data", "--unknown-licence").exit_code == 0
 
