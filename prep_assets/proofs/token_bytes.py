@@ -60,7 +60,7 @@ class ByteTable:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary, self._asked = vocabulary, 0
         self._table: Any = None
-        self._lengths = np.zeros(0, np.int32)
+        self._lengths: npt.NDArray[np.int32]  # made with the table
 
     def take(self, count: int, ids: Callable[[], npt.NDArray[np.integer[Any]]]) -> tuple[memoryview, npt.NDArray[Any]] | None:
         """The bytes of ids, one after the other, and where each begins: integers, count + 1 of them; `None` where the table is not proven.
@@ -72,7 +72,7 @@ class ByteTable:
 
         self._asked += count
         if self._table is None and self._vocabulary.token_bytes is not None and self._asked > self._vocabulary.size:
-            self._table = pa.array(self._vocabulary.token_bytes, pa.binary()) if _is_proven(self._vocabulary) else False
+            self._table = pa.array(self._vocabulary.token_bytes) if _is_proven(self._vocabulary) else False
             self._lengths = np.fromiter(map(len, self._vocabulary.token_bytes), np.int32)
         if self._table is None or self._table is False:
             return None
