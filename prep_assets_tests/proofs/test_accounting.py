@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from prep_assets.proofs.accounting import Fields, account, books
+from prep_assets.proofs.accounting import SAMPLED, Fields, account, books
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import Refusal
 
@@ -177,3 +178,11 @@ def test_a_field_that_the_manifest_does_not_name_is_found_in_sampled_rows(number
         fields.add({"text": "x", "source": "y" if at == number else None, "id": "z" if at == number else ""})
     says = [f"of domain d {name!r} is passed over, which the manifest does not name" for name in ("id", "source")]
     assert fields.faults(list) == (says if found else [])
+
+
+def test_one_row_in_so_many_is_converted_once_more() -> None:
+    passed_over = Mock(return_value=set())
+    fields = Fields("d", {}, [], passed_over)
+    for _ in range(2 * SAMPLED + 1):
+        fields.add({})
+    assert passed_over.call_count == 3
