@@ -287,3 +287,7 @@ def test_a_tokenizer_that_changes_texts_trains_what_it_makes_of_them() -> None:
         assert prove_masks([given], changes).passed == passed
         exact = vocabulary("<e>", "One ", "two", normalized=changes.normalized, token_bytes=(b"<e>", b"One ", b"two"))
         assert not prove_masks([given], exact).passed
+
+
+def test_white_space_counts_nothing_where_texts_are_compared_as_they_normalize() -> None:
+    assert module._solid(" a b\n c", vocabulary(*TOKENS, normalized=str.upper)) == "ABC"
