@@ -62,6 +62,9 @@ def _alike(
     """Whether all pieces of a block of rows, which begins with row `first`, are their records: compared as one."""
     row, offset, length, source, record = (pieces[field].astype(np.int64) for field in ("row", "row_offset", "length", "source", "record"))
     low, stores, judged = pieces["start"].astype(np.int64), [tokens[name] for name in sources], 0
+    width = next(iter(block.values())).shape[1]
+    if (offset < 0).any() or (length < 0).any() or (offset + length > width).any():  # it would be compared with its neighbours
+        return False
     for number, store in enumerate(stores):
         here = source == number
         which = record[here]
@@ -73,7 +76,7 @@ def _alike(
         judged += len(which)
     if judged != len(row) or not judged:
         return False
-    high, at = (low + length).tolist(), (row - first) * next(iter(block.values())).shape[1] + offset
+    high, at = (low + length).tolist(), (row - first) * width + offset
     spans = list(zip(map(stores.__getitem__, source.tolist()), low.tolist(), high, strict=True))
     for key, rows in block.items():
         flat = np.ascontiguousarray(rows).ravel()

@@ -76,6 +76,21 @@ PIECES |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0,
         ({"start": [0, 0, 3, 0, 0]}, False),
         # the next record begins as the piece goes on
         ({"length": [5, 0, 2, 1, 2], "tokens": [[5, 6, 7, 8, 9], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1]]}, False),
+        # beyond its row, before it, and less than nothing
+        (
+            {
+                "row": [3, 3, 4, 4],
+                "row_offset": [0, 3, 2, 3],
+                "length": [3, 4, 1, 2],
+                "source": [0, 0, 1, 0],
+                "record": [0, 2, 1, 1],
+                "start": [0] * 4,
+            }
+            | {"tokens": [[5, 6, 7, 5, 5], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 0, 0], [0, 1, 1, 0, 1]]},
+            False,
+        ),
+        ({"row": [3, 4, 4, 4, 4], "row_offset": [0, -2, 0, 2, 3]}, False),
+        ({"length": [3, 2, 2, 1, -2]}, False),
         ({field: [] for field in PIECES}, False),
     ],
 )
