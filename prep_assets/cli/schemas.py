@@ -12,7 +12,6 @@ import typer
 
 from prep_assets.cli.console import counted, out, table
 from prep_assets.cli.tokens import visible
-from prep_assets.config.loading import config_dir
 from prep_assets.errors import ConfigError, SourceError, nearest
 
 if TYPE_CHECKING:
@@ -138,6 +137,8 @@ def _entry(file: str, format: str | None, fit: Fit) -> str:
 
 def _beside_configuration(file: str) -> str:
     """`file` as the configuration below this folder names it: relative to itself. As it is where none is, or for an absolute path or address."""
+    from prep_assets.config.loading import config_dir
+
     if "://" in file or Path(file).expanduser().is_absolute() or not config_dir().is_relative_to(Path.cwd()):
         return file
     return os.path.relpath(file, config_dir())
