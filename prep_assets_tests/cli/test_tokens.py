@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.tokens import BAR, CLOSE, OPEN, flowing, joined, listed, runs, texts_of, visible
+from prep_assets_tests.assets.workspaces import TOKENIZER
 from prep_assets_tests.effort import examples
 
 FEW = settings(max_examples=examples(60), deadline=None)
@@ -101,7 +102,7 @@ def test_ids_outside_the_vocabulary_are_shown_as_numbers(built: Workspace) -> No
     from prep_assets.config.models import Sft
 
     vocabulary = built.vocabulary(built.family(Sft))
-    reference = Tokenizer.from_file(f"{vocabulary.name}/tokenizer.json")
+    reference = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     ids = reference.encode("plain words").ids
     shown = texts_of(vocabulary, [-1, *ids, vocabulary.size])
     assert (shown[0], "".join(shown[1:-1]), shown[-1]) == ("⟨no token -1⟩", "plain words", f"⟨no token {vocabulary.size}⟩")
