@@ -135,13 +135,15 @@ class _Run:
         Raises:
             ConfigError: none of the nodes that there are could ever take one.
         """
-        nodes, needed = self.runner.nodes(), max(map(_memory, self.plan.shards))
+        nodes, needed, asked = self.runner.nodes(), max(map(_memory, self.plan.shards)), self.runner._asked
         if nodes and (largest := max(node.get("memory", 0) for node in nodes)) < needed:
             raise ConfigError(
                 f"a shard may need {needed >> 20:,} MiB of memory, and no node of the Ray cluster has more than {int(largest) >> 20:,} MiB to give. "
                 "Start its nodes with a higher --memory, or ask for more shards: cluster.shards"
             )
-        return _AHEAD * self.runner.size if self.runner._asked == "auto" else self.runner.size
+        if asked == "auto" or asked >= sum(node["CPU"] for node in nodes):
+            return _AHEAD * self.runner.size
+        return asked  # all of them would be begun at once
 
     def _next(self) -> Shard | None:
         if self._waiting:
