@@ -63,7 +63,7 @@ def _alike(
     row, offset, length, source, record = (pieces[field].astype(np.int64) for field in ("row", "row_offset", "length", "source", "record"))
     low, stores, judged = pieces["start"].astype(np.int64), [tokens[name] for name in sources], 0
     width = next(iter(block.values())).shape[1]
-    if (offset < 0).any() or (length < 0).any() or (offset + length > width).any():  # it would be compared with its neighbours
+    if (offset < 0).any() or (length < 1).any() or (offset + length > width).any():  # it would be compared with its neighbours
         return False
     for number, store in enumerate(stores):
         here = source == number

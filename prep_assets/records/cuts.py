@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from prep_assets.records.files import SourceFile
+from prep_assets.records.files import Part, SourceFile
 from prep_assets.records.remote import is_remote
+from prep_assets.records.stream import stream_of
+from prep_assets.records.tables import stretches
 
 SHARD_BYTES = 4 << 20
 """Bytes between two cuts, about: decompressed ones of lines, those of the columns of a table. Cuts are pinned with a source, so that another
@@ -23,24 +25,6 @@ MOST_SHARDS = 4096
 """Into how many shards a domain is cut at most, unless more are asked for: joining costs some milliseconds for each."""
 Cut = tuple[int, int]
 """Where a part begins and the number of its first row. It begins at a decompressed byte of a file of lines, at a row of a table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A stretch of a file.
-
-    Attributes:
-        start: where it begins, see `Cut`.
-        stop: where it ends; `None`: at the end of the file.
-        row: number of its first row.
-    """
-
-    start: int = 0
-    stop: int | None = None
-    row: int = 0
-
-
-WHOLE = Part()
 
 
 def shard_size(whole: int, count: int | Literal["auto"]) -> int:
@@ -93,8 +77,6 @@ class LineCuts:
 
 def line_cuts(file: SourceFile, size: int = SHARD_BYTES) -> list[Cut]:
     """The cuts of a file of lines, which is read through."""
-    from prep_assets.records.stream import stream_of
-
     lines = LineCuts(size)
     with stream_of(file, watch=lines) as stream:
         while stream.read(_CHUNK):
@@ -106,8 +88,6 @@ def table_cuts(file: SourceFile, size: int = SHARD_BYTES) -> list[Cut]:
     """The cuts of a sound Parquet or Arrow file. One that must be copied to be read at any place has none."""
     if file.compression is not None or is_remote(file.url):
         return []
-    from prep_assets.records.tables import stretches
-
     cuts: list[Cut] = []
     row = done = 0
     for rows, count in stretches(file):

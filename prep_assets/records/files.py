@@ -43,6 +43,24 @@ class SourceFile:
     listed: str = field(default="", repr=False, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a file.
+
+    Attributes:
+        start: where it begins, a decompressed byte of a file of lines, a row of a table.
+        stop: where it ends; `None`: at the end of the file.
+        row: number of its first row.
+    """
+
+    start: int = 0
+    stop: int | None = None
+    row: int = 0
+
+
+WHOLE = Part()
+
+
 def record_id(file: SourceFile, row: int) -> str:
     """The id of a record within its domain, the same on every machine: `<file name>:<zero-based row>`."""
     return f"{file.name}:{row}"

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from prep_assets.errors import ConfigError
 from prep_assets.records.blocks import Block, Unreadable
-from prep_assets.records.cuts import WHOLE, Part
 from prep_assets.records.delimited import read_delimited
-from prep_assets.records.files import SourceFile
+from prep_assets.records.files import WHOLE, Part, SourceFile
 from prep_assets.records.json_list import read_json
 from prep_assets.records.jsonl import read_jsonl
 from prep_assets.records.lines import read_text_file, read_text_lines

@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from prep_assets.errors import PrepAssetsError, SourceError
-from prep_assets.records.cuts import WHOLE, Part
-from prep_assets.records.files import SourceFile, open_stored
+from prep_assets.records.files import WHOLE, Part, SourceFile, open_stored
 from prep_assets.records.remote import error_text, file_name, is_remote
 
 _STORED_CHUNK = 1 << 18

@@ -13,8 +13,7 @@ from typing import IO, Any
 
 from prep_assets.errors import SourceError
 from prep_assets.records.blocks import PAYLOAD_CHARACTERS, Block, Unreadable
-from prep_assets.records.cuts import WHOLE, Part
-from prep_assets.records.files import SourceFile
+from prep_assets.records.files import WHOLE, Part, SourceFile
 from prep_assets.records.remote import file_name
 from prep_assets.records.stream import seekable
 from prep_assets.samples import Record

@@ -51,7 +51,6 @@ class TokenWriter(Protocol):
 
     def close(self) -> None:
         """Finish the files."""
-        ...
 
 
 class BinWriter:
@@ -75,8 +74,7 @@ class BinWriter:
             size = int(ends[record]) - start
             if size and self._tokens and self._tokens + size > self._limit:
                 self._finish()
-            fits = int(np.searchsorted(ends, start + self._limit - self._tokens, "right"))
-            record = max(fits, record + 1)
+            record = max(record + 1, int(np.searchsorted(ends, start + self._limit - self._tokens, "right")))
             self._write(block, start, int(ends[record - 1]))
             start = int(ends[record - 1])
 
@@ -225,8 +223,7 @@ class TokenStore:
 
     def starts_of(self, records: slice) -> npt.NDArray[np.int64]:
         """Where each of some successive records starts."""
-        first = records.start
-        return np.concatenate([self.ends[first - 1 : first] if first else np.zeros(1, np.int64), self.ends[first : records.stop - 1]])
+        return before(self.ends, records, 0)
 
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
         """One record's array."""
@@ -241,6 +238,7 @@ class TokenStore:
 
     def part(self, i: int) -> tuple[int, int]:
         """Which of the records from one source row a record is, counted from 1, and how many there are. They are neighbours."""
+
         low = high = i
         while low and self._is_sibling(low - 1, i):
             low -= 1
@@ -256,12 +254,9 @@ def record_writer(
     storage: StorageFormat, directory: Path, name: str, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000
 ) -> RecordWriter:
     """The writer of the stream `name`: ``<directory>/<name>.h5`` or ``<directory>/<name>/shard_0000/…``, and ``<name>.index``."""
-    writer: TokenWriter
     if storage == "h5":
-        writer = H5Writer(directory / f"{name}.h5", dtypes)
-    else:
-        writer = BinWriter(directory / name, dtypes, max_tokens_per_shard=max_tokens_per_shard)
-    return RecordWriter(writer, directory / f"{name}.index")
+        return RecordWriter(H5Writer(directory / f"{name}.h5", dtypes), directory / f"{name}.index")
+    return RecordWriter(BinWriter(directory / name, dtypes, max_tokens_per_shard=max_tokens_per_shard), directory / f"{name}.index")
 
 
 def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> TokenStore:

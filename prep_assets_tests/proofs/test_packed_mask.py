@@ -90,7 +90,7 @@ PIECES |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0,
             False,
         ),
         ({"row": [3, 4, 4, 4, 4], "row_offset": [0, -2, 0, 2, 3]}, False),
-        ({"length": [3, 2, 2, 1, -2]}, False),
+        ({"length": [3, 2, 2, 1, 0]}, False),
         ({field: [] for field in PIECES}, False),
     ],
 )

@@ -19,8 +19,7 @@ import pytest
 
 from prep_assets.disk.blocks import BLOCK
 from prep_assets.errors import SourceError
-from prep_assets.records.cuts import WHOLE, Part
-from prep_assets.records.files import SourceFile, find_files
+from prep_assets.records.files import WHOLE, Part, SourceFile, find_files
 from prep_assets.records.pin import pin_files
 from prep_assets.records.read import read_blocks
 

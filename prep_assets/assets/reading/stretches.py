@@ -8,8 +8,8 @@ from typing import Literal
 
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.records import cuts
-from prep_assets.records.cuts import WHOLE, Part, parts, shard_size
-from prep_assets.records.files import SourceFile
+from prep_assets.records.cuts import parts, shard_size
+from prep_assets.records.files import WHOLE, Part, SourceFile
 from prep_assets.workers.shards import Shard
 
 _EXPANDS = 3

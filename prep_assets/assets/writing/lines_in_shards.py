@@ -13,7 +13,8 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.in_shards import FEWEST, Streams, joined
 from prep_assets.config.models import Family
 from prep_assets.records import cuts
-from prep_assets.records.cuts import LineCuts, Part, parts, shard_size
+from prep_assets.records.cuts import LineCuts, parts, shard_size
+from prep_assets.records.files import Part
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines
