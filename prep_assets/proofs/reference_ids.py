@@ -50,8 +50,9 @@ class ReferenceIds:
         engines = choose_engine(vocabulary, reference_only=True)
         self._first, self._rest = engines.reference, engines.rest_reference
         self.cuts = cuts_before_spaces(vocabulary.spec)
-        self._whole = whole_tokens(vocabulary.spec) if self.cuts else None
-        self._lengths, self._normalizer = _byte_lengths(vocabulary) if self.cuts else np.zeros(0, np.int64), vocabulary.backend.normalizer
+        if self.cuts:
+            self._whole, self._lengths = whole_tokens(vocabulary.spec), _byte_lengths(vocabulary)
+            self._normalizer = vocabulary.backend.normalizer
         self._known: dict[bytes, int] = {}
         self._held = NO_TEXTS
 
@@ -74,7 +75,7 @@ class ReferenceIds:
         if not self._same_whole(tails, rests):
             self.cuts = False
             return self.encode(texts, first)
-        return _one_after_the_other(heads, tails, np.asarray(at, np.int64) > 0) if any(at) else tails
+        return _one_after_the_other(heads, tails, np.array(at) > 0) if any(at) else tails
 
     def _same_whole(self, tails: Flat, texts: Sequence[str]) -> bool:
         """Whether every so many texts have the ids that they have when they are not cut."""
@@ -108,8 +109,6 @@ class ReferenceIds:
         import pyarrow as pa
 
         data, ends = _joined(texts)
-        if not data:
-            return Flat(np.zeros(0, np.uint32), np.zeros(len(texts) + 1, np.int64))
         bounds = _cuts(data, ends, self._whole)
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
@@ -160,7 +159,7 @@ class ReferenceIds:
         runs = [parts[at : at + RUN] for at in range(0, len(parts), RUN)]
         ids = self._rest.encode([b"".join(run).decode() for run in runs]).ids
         ends = np.cumsum(self._lengths[ids])
-        wanted = np.cumsum(np.fromiter(map(self._normalized_length, parts), np.int64))
+        wanted = np.cumsum(list(map(self._normalized_length, parts)))
         last = np.searchsorted(ends, wanted)
         if last[-1] != len(ends) - 1 or not np.array_equal(ends[last], wanted):
             return None
@@ -201,7 +200,7 @@ def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
 def _joined(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
     """All texts as UTF-8, one after the other, and where each ends."""
     encoded = [text.encode() for text in texts]
-    return encoded[0] if len(encoded) == 1 else b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64))
+    return b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64))
 
 
 _CODES = np.arange(256)
@@ -241,11 +240,11 @@ def _put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray
         which: the distinct part that each part is.
         borders: the part with which each text begins, and the number of all.
     """
-    filled = sum(int(counts[which[part]].sum(dtype=np.int64)) for part in stretches(len(which)))
+    filled = sum(int(counts[which[part]].sum()) for part in stretches(len(which)))
     ids, offsets, filled = np.empty(filled, np.uint32), np.zeros(len(borders), np.int64), 0
     for part in stretches(len(which)):
         lengths, starts = counts[which[part]], known.offsets[which[part]]
-        ends = np.cumsum(lengths, dtype=np.int64)
+        ends = np.cumsum(lengths)
         total = int(ends[-1])
         ids[filled : filled + total] = known.ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(total)]
         low, high = np.searchsorted(borders, [part.start, part.stop], "right")

@@ -75,7 +75,11 @@ PIECES |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0,
         ({"start": [0, 0, 1, 0, 0]}, True),
         ({"start": [0, 0, 3, 0, 0]}, False),
         # the next record begins as the piece goes on
-        ({"length": [5, 0, 2, 1, 2], "tokens": [[5, 6, 7, 8, 9], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1]]}, False),
+        (
+            {field: [*values[:1], *values[2:]] for field, values in PIECES.items()}
+            | {"length": [5, 2, 1, 2], "tokens": [[5, 6, 7, 8, 9], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1]]},
+            False,
+        ),
         # beyond its row, before it, and less than nothing
         (
             {

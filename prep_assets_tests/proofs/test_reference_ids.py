@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.disk import columns
 from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.proofs.word_cuts import whole_tokens
+from prep_assets.tokenization import engines
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.flat import Flat
@@ -174,7 +176,7 @@ def test_a_tokenizer_whose_words_join_after_all_is_found_out() -> None:
     again = ReferenceIds(vocabulary)
     again._known[b" cat"], again._held = 0, Flat(np.array([7], np.uint32), np.array([0, 1]))
     flat = again.encode(["the cat"])
-    assert not again.cuts
+    assert again.cuts is False
     assert flat.ids.tolist() == choose_engine(vocabulary, reference_only=True).reference.encode(["the cat"]).ids.tolist()
 
 
@@ -252,18 +254,26 @@ def test_what_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_HELD", 6)
     monkeypatch.setattr(module, "WHOLE_EVERY", 2)
     again, rest = noting(monkeypatch)
-    again.encode(["the cat sat", "a cat", "dog", "verylong cat"])
-    assert rest.texts == [[], [" cat sat"], ["the", "a", "dog", "verylong"], ["the cat sat", "dog"]]
-    assert list(again._known) == [b"the", b" cat", b" sat", b"a", b"dog"]
+    again.encode(["the cat sat", "a cat", "doggie", "verylong cat"])
+    assert rest.texts == [[], [" cat sat"], ["the", "a", "doggie", "verylong"], ["the cat sat", "doggie"]]
+    assert list(again._known) == [b"the", b" cat", b" sat", b"a", b"doggie"]
     rest.texts.clear()
     again.encode(["the cat sat", "a  b\x7f (x)", "x\u00e9 ~ verylong"])
     assert rest.texts == [[], ["  b\x7f (x verylong"], [")", "x\u00e9 ~"], ["the cat sat", "x\u00e9 ~ verylong"]]
     rest.texts.clear()
-    again.encode(["dog.\n\nA cat's 1,234 +1- x=y", "dog.\n\nA"])
-    assert rest.texts == [[], [".\n\nA's 1,234 +1 x=y"], ["-"], ["dog.\n\nA cat's 1,234 +1- x=y"]]
+    again.encode(["doggie.\n\nA cat's 1,234 +1- x=y", "doggie.\n\nA"])
+    assert rest.texts == [[], [".\n\nA's 1,234 +1 x=y"], ["-"], ["doggie.\n\nA cat's 1,234 +1- x=y"]]
     rest.texts.clear()
-    again.encode(["dog cat"])
-    assert rest.texts == [[], [], ["dog cat"]], "nothing is new"
+    again.encode(["doggie cat"])
+    assert rest.texts == [[], [], ["doggie cat"]], "nothing is new"
+
+
+def test_words_that_a_tokenizer_composes_are_tokenized_in_one_text_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = normalizing(SHIPPED)
+    again, rest = noting(monkeypatch, vocabulary)
+    texts = ["the e\u0301tude cat"]
+    assert rows(again.encode(texts)) == whole(texts, vocabulary)
+    assert rest.texts == [[], [" e\u0301tude cat"], ["the"], texts]
 
 
 def test_after_so_many_words_all_are_forgotten_but_those_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,14 +308,42 @@ def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -
     again, rest = noting(monkeypatch)
     first = First(again._rest.engine)  # type: ignore[attr-defined]
     monkeypatch.setattr(again, "_first", first)
-    texts = ["the cat sat", "the cat", "cat", "cat sat"]
+    texts = ["the cat sat", "the cat", "cat", "a cat"]
     wanted = [[7, *ids] if begins else ids for ids, begins in zip(whole(texts), (True, False, True, True), strict=True)]
     assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted
-    assert first.texts == [["the", "cat", "cat"]] and again.cuts
+    assert first.texts == [["the", "cat", "a"]] and again.cuts
     assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
-    monkeypatch.setattr(again, "cuts", False)
-    assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted
-    assert (first.texts[-1], rest.texts[-1]) == (["the cat sat", "cat", "cat sat"], ["the cat"])
+    again._held.ids[again._held.offsets[again._known[b" cat"]]] += 1  # whole texts then say that it does not hold
+    assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted and again.cuts is False
+    assert (first.texts[-1], rest.texts[-1]) == (["the cat sat", "cat", "a cat"], ["the cat"])
+    assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
+
+
+def test_texts_of_one_beginning_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    again, _ = noting(monkeypatch)
+    monkeypatch.setattr(module, "_one_after_the_other", None)
+    assert rows(again.encode(TALE)) == whole(TALE)
+
+
+def test_only_the_reference_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_gated", None)
+    assert rows(ReferenceIds(SHIPPED).encode(TALE)) == whole(TALE)
+
+
+def test_a_tokenizer_without_merges_gets_whole_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenizers import Tokenizer, models
+
+    vocabulary = Vocabulary("unigram", Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), (" b", -1.0)], unk_id=0)), {}, None)
+    again, rest = noting(monkeypatch, vocabulary)
+    assert again.cuts is False and rows(again.encode(["a b", "", "a"])) == [[1, 2], [], [1]]
+    assert rest.texts == [[], ["a b", "", "a"]]
+
+
+@pytest.mark.parametrize("stretch", [1, 2, 5])
+def test_results_do_not_depend_on_stretches(monkeypatch: pytest.MonkeyPatch, stretch: int) -> None:
+    monkeypatch.setattr(columns, "STRETCH", stretch)
+    again, _ = noting(monkeypatch)
+    assert rows(again.encode(TALE)) == whole(TALE) and again.cuts
 
 
 def test_characters_of_tokens() -> None:
@@ -331,6 +369,8 @@ def test_where_words_are_cut() -> None:
     assert module._cuts(data, ends, None).tolist() == [0, 2, 4, 9, 11, 16, 18]
     assert module._cuts(data, ends, ()).tolist() == [0, 2, 4, 8, 9, 11, 15, 16, 18]
     assert module._cuts(data, ends, [b"g!", b"e~"]).tolist() == [0, 2, 4, 9, 11, 16, 18]
+    assert module._cuts(*module._joined(["g!x."]), [b"g!"]).tolist() == [0, 3, 4], "a token at the very beginning"
+    assert module._cuts(*module._joined(["ag!x. "]), [b"!x."]).tolist() == [0, 2, 5, 6], "a cut before a token, and one after it"
     assert [module._cut_after(text, 0) for text in ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")] == [
         2,
         3,
@@ -385,6 +425,13 @@ def test_all_of_a_long_text_is_compared(monkeypatch: pytest.MonkeyPatch, most: i
     assert not again._same_whole(flat([*ids, 7]), [text])
 
 
+def test_a_text_of_just_so_many_characters_is_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WHOLE_MOST", len("the cat sat"))
+    again, rest = noting(monkeypatch)
+    assert again._same_whole(flat(*whole(["the cat sat"])), ["the cat sat"])
+    assert rest.texts == [["the cat sat"]]
+
+
 def test_a_window_that_ends_where_words_join_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where both windows agree with themselves: the text has one id as a whole, and one for each of two parts."""
     for name, value in {"WHOLE_MOST": 1, "OVERLAP": 4}.items():
@@ -409,7 +456,9 @@ def test_bytes_of_ids() -> None:
 
     def lengths(**model: Any) -> list[int]:
         vocabulary: Any = SimpleNamespace(size=5, spec={"model": model, "added_tokens": added})
-        return module._byte_lengths(vocabulary).tolist()
+        found = module._byte_lengths(vocabulary)
+        assert found.dtype == np.int64
+        return found.tolist()
 
     assert lengths(vocab={"ab": 0, "\u0120c": 2}) == [2, 0, 2, 0, 4]
     assert lengths(vocab={"\u2581b": 0, "<0xC3>": 1, "\u00e9": 2, "x<0xC3>": 3}, byte_fallback=True) == [2, 1, 2, 7, 4]
