@@ -141,9 +141,9 @@ class _Run:
                 f"a shard may need {needed >> 20:,} MiB of memory, and no node of the Ray cluster has more than {int(largest) >> 20:,} MiB to give. "
                 "Start its nodes with a higher --memory, or ask for more shards: cluster.shards"
             )
-        if asked == "auto" or asked >= sum(node["CPU"] for node in nodes):
-            return _AHEAD * self.runner.size
-        return asked  # all of them would be begun at once
+        processors = max(1, int(sum(node["CPU"] for node in nodes)))
+        # where there are more processors all that is given out is begun at once
+        return asked if asked != "auto" and asked < processors else _AHEAD * processors
 
     def _next(self) -> Shard | None:
         if self._waiting:

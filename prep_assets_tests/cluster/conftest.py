@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -77,6 +78,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
             patch.setenv(name, value)
         patch.setenv("PREP_ASSETS_CACHE", str(caches / "driver"))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # a run of Dagster is its command
         made = Nodes(caches)
         try:
             yield made
