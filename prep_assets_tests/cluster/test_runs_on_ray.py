@@ -18,8 +18,8 @@ from prep_assets_tests.assets.workspaces import domain, jsonl, minimal
 from prep_assets_tests.cluster.conftest import ROOT, Nodes
 from prep_assets_tests.cluster.processes import program, wait_for
 
-SHARDS = 5
-"""Of 20 MB."""
+SHARDS = 9
+"""Of 37 MB: less than 32 stay in one process."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def site(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """A folder with an instance whose runs are jobs of the cluster, and a family that works on it."""
     nodes.be(2)
     line = "A page of the web with number %d, which says this and that about it. " * 40
-    web = jsonl(tmp_path / "web.jsonl", ({"text": line % tuple(range(n, n + 40))} for n in range(7000)))
+    web = jsonl(tmp_path / "web.jsonl", ({"text": line % tuple(range(n, n + 40))} for n in range(13_000)))
     cluster = {"kind": "ray", "address": "auto"}
     [(family, said)] = minimal("pretrain", {"web": domain(web, "text")}, cluster=cluster, workers=2).items()
     (tmp_path / "configs").mkdir()

@@ -98,7 +98,7 @@ def team(nodes: Nodes) -> Iterator[Team]:
 def configure(folder: Path, address: str) -> None:
     """The demo's families, and a domain that is large enough for shards."""
     line = "A page of the web with number %d, which says this and that about it. " * 40
-    large = jsonl(folder / "web.jsonl", ({"text": line % tuple(range(n, n + 40))} for n in range(7000)))
+    large = jsonl(folder / "web.jsonl", ({"text": line % tuple(range(n, n + 40))} for n in range(13_000)))
     families = shipped("bin")
     families["pretrain"]["domains"]["web"] = domain(large, "text")
     (folder / "configs").mkdir()
