@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -55,7 +57,8 @@ class Table:
 def run_case(case: Case) -> Run:
     """Run a case in a process of its own; one that fails says why."""
     before = time.monotonic()
-    process = subprocess.Popen(case.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **case.env}, text=True)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **case.env}  # the environment of the peers has none of ours
+    process = subprocess.Popen(case.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ, text=True)
     assert process.stdout is not None and process.stderr is not None
     out, error = process.stdout.read(), ""
     error = process.stderr.read()
