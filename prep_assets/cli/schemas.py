@@ -136,7 +136,7 @@ def _entry(file: str, format: str | None, fit: Fit) -> str:
 
 
 def _beside_configuration(file: str) -> str:
-    """`file` as the configuration below this folder names it: relative to itself. As it is where none is, or for an absolute path or address."""
+    """`file` relative to the configuration below this folder, which names it so. Without one, as it is; so are absolute paths and addresses."""
     from prep_assets.config.loading import config_dir
 
     if "://" in file or Path(file).expanduser().is_absolute() or not config_dir().is_relative_to(Path.cwd()):

@@ -58,17 +58,12 @@ def event(description: Description, *, namespace: str = "", when: datetime | Non
     wrote = statistics.OutputStatisticsOutputDatasetFacet(
         rowCount=description.counts.get("rows"), size=description.bytes, fileCount=len(description.files)
     )
+    build = f"{PRODUCER}/{description.name}/{description.hashes['build_key']}/{description.content_hash}"
     facets = {**version(description.content_hash), "schema": _schema(description.columns), FACET: ours}
     return RunEvent(
         eventType=RunState.COMPLETE,
         eventTime=(when or datetime.now(UTC)).isoformat(),
-        run=Run(
-            str(
-                uuid.uuid5(
-                    uuid.NAMESPACE_URL, f"{PRODUCER}/{description.name}/{description.hashes['build_key']}/{description.content_hash}"
-                )
-            )
-        ),
+        run=Run(str(uuid.uuid5(uuid.NAMESPACE_URL, build))),
         job=Job(namespace, asset),
         producer=PRODUCER,
         inputs=[InputDataset(namespace, name, facets=version(content)) for name, content in _inputs(description)],

@@ -238,7 +238,6 @@ class TokenStore:
 
     def part(self, i: int) -> tuple[int, int]:
         """Which of the records from one source row a record is, counted from 1, and how many there are. They are neighbours."""
-
         low = high = i
         while low and self._is_sibling(low - 1, i):
             low -= 1

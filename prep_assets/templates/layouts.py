@@ -74,7 +74,7 @@ class Search:
 
 
 def _by_part(needles: Sequence[bytes]) -> list[tuple[bytes, list[bytes]]]:
-    """Strings in groups, each with a part that all of it have. Each search goes through all data, and most needles are alike: ``<|…|>``, ``…think>``."""
+    """Strings in groups, each with a part that all of them have. Each search goes through all data, and most needles are alike: ``<|…|>``, ``…think>``."""
     left, groups = list(needles), list[tuple[bytes, list[bytes]]]()
     while left:
         holders = Counter(part for needle in left for part in _rare_parts(needle))

@@ -135,8 +135,9 @@ def converted(vocabulary: Vocabulary, path: Path) -> Agreement:
     vocabulary.backend.encode_special_tokens = True
     texts = (*edge_set(), *typed(list(vocabulary.control)[:100]))
     if vocabulary.unigram:  # the library gives the ids, and says where they stand
+        engine = UnigramEngine(vocabulary.unigram)
         for text in texts:
-            UnigramEngine(vocabulary.unigram).char_spans(text)
+            engine.char_spans(text)
         return Agreement(f"{package} {version(package)} tokenizes; pieces of {len(texts):,} edge texts are what it makes of them")
     ours, theirs = vocabulary.backend.encode_batch(list(texts), add_special_tokens=False), encode(texts)
     for text, a, b in zip(texts, ours, theirs, strict=True):

@@ -76,7 +76,7 @@ class Vocabulary:
 
     @property
     def encoder(self) -> Any:
-        """`backend`, for whoever encodes whole texts with it.
+        """`backend`, to encode whole texts with.
 
         Raises:
             ConfigError: it does not give the tokenizer's ids.

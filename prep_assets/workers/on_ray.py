@@ -10,7 +10,7 @@ import socket
 import statistics
 import time
 from collections import Counter, deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,19 +49,19 @@ class RayTasks:
     """Carries out plans on a Ray cluster.
 
     Attributes:
-        size: most shards that are worked on at a time.
+        asked: how many shards may be worked on at a time; `auto`: as many as there are processors.
         effort: what plans took so far.
     """
 
     elsewhere = True
 
     def __init__(self, address: str, workers: Workers, effort: Effort) -> None:
-        self._ray, self._asked, self.effort = connected(address), workers, effort
+        self._ray, self.asked, self.effort = connected(address), workers, effort
 
     @property
     def size(self) -> int:
         """As many as asked for, or as there are processors at the moment."""
-        return max(1, int(sum(node["CPU"] for node in self.nodes()))) if self._asked == "auto" else self._asked
+        return _processors(self.nodes()) if self.asked == "auto" else self.asked
 
     def nodes(self) -> list[dict[str, float]]:
         """What each node that does work can give."""
@@ -87,6 +87,10 @@ class RayTasks:
                 yield found
         finally:
             run.cancel()
+
+
+def _processors(nodes: Sequence[Mapping[str, float]]) -> int:
+    return max(1, int(sum(node["CPU"] for node in nodes)))
 
 
 def _memory(shard: Shard) -> int:
@@ -135,13 +139,13 @@ class _Run:
         Raises:
             ConfigError: none of the nodes that there are could ever take one.
         """
-        nodes, needed, asked = self.runner.nodes(), max(map(_memory, self.plan.shards)), self.runner._asked
+        nodes, needed, asked = self.runner.nodes(), max(map(_memory, self.plan.shards)), self.runner.asked
         if nodes and (largest := max(node.get("memory", 0) for node in nodes)) < needed:
             raise ConfigError(
                 f"a shard may need {needed >> 20:,} MiB of memory, and no node of the Ray cluster has more than {int(largest) >> 20:,} MiB to give. "
                 "Start its nodes with a higher --memory, or ask for more shards: cluster.shards"
             )
-        processors = max(1, int(sum(node["CPU"] for node in nodes)))
+        processors = _processors(nodes)
         # where there are more processors all that is given out is begun at once
         return asked if asked != "auto" and asked < processors else _AHEAD * processors
 

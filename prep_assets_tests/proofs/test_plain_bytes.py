@@ -48,7 +48,9 @@ def test_a_render_without_control_tokens_or_trained_text() -> None:
 
 
 def test_white_space_may_follow_the_stop_token() -> None:
-    assert BytesForm.of(replace(FORM, frames=("<u>", "</u>é%", "</e>\n"), stretches=(((1, 6), (2, 5), 0.5, "</e>"),)), CONTROL) is not None
+    form = BytesForm.of(replace(FORM, frames=("<u>", "</u>é%", "</e>\n"), stretches=(((1, 6), (2, 5), 0.5, "</e>"),)), CONTROL)
+    assert form is not None and form.stops == {"</e>"}
+    assert form.placed(np.array([0]), np.array([[2, 1]]), np.array([0, 19])).stretches.tolist() == [[0, 12, 18]]
 
 
 def test_what_a_form_takes() -> None:

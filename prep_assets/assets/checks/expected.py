@@ -260,6 +260,3 @@ def fresh_render(
 def shown_text(turn: Turn, image: str) -> str:
     """The text of a turn as it is trained on, with `image` for each of its images that has no placeholder of its own."""
     return "".join(region.placeholder or image if region.kind == IMAGE else region.text for region in turn.regions if not region.drop)
-
-
-# -- preferences ------------------------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def selection(store: Store) -> Verdict:
         rows.append(partial(_good, second, rules))
         ledger.domain(blocks, _stored(listed, number), second.names, second.held_out, content, again, fields[-1].add)
     verdict = ledger.verdict()
-    wrong = (fault for each, again_ in zip(fields, rows, strict=True) for fault in each.faults(again_))
+    wrong = (fault for each, good in zip(fields, rows, strict=True) for fault in each.faults(good))
     faults = [*books(counts, ledger.numbers), *wrong] if verdict.passed else []
     return Verdict(False, "; ".join(faults), verdict.numbers, Worst("manifest", faults[0])) if faults else verdict
 

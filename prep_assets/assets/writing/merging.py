@@ -121,7 +121,7 @@ def _records(merged: Lines, lines: Mapping[str, Lines], tokens: Mapping[str, Tok
         for part in stretches(max(len(mine), len(line))):
             row = mine[by_place[part]]
             if not np.array_equal(here[row], places[line[part]]):
-                raise StoreError(f"{merged.path}: it has not the {len(line):,} lines of {lines[name].path}. Build it again")
+                raise StoreError(f"{merged.path}: it does not hold the {len(line):,} lines of {lines[name].path}. Build it again")
             numbered[row], of[row] = record[line[part]], number
     row = where(made(len(merged), lambda part: numbered[part] > 0, bool))
     return made(len(row), lambda part: of[row[part]]), made(len(row), lambda part: numbered[row[part]] - 1), row
