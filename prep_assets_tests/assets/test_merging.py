@@ -61,5 +61,5 @@ def test_records_follow_their_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [10, 12])
 def test_lines_that_are_not_those_of_the_domain_stop_the_build(tmp_path: Path, count: int) -> None:
     merged, other = written(tmp_path / "merged", {"c": 11}, seed=0), written(tmp_path / "c", {"c": count})
-    with pytest.raises(StoreError, match=f"has not the {count} lines of .*Build it again"):
+    with pytest.raises(StoreError, match=f"does not hold the {count} lines of .*Build it again"):
         _records(merged, {"c": other}, {"c": tokens(tmp_path / "c", 0, [1, 2])})
