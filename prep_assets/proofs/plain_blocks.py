@@ -129,8 +129,8 @@ class PlainBlocks:
         """Of which rows the stored ids are the reference tokenizer's."""
         starts, ends, token = laid.items.T
         ordinary = np.flatnonzero(token < 0)
-        texts = [laid.data[start:end].decode() for start, end in zip(starts[ordinary].tolist(), ends[ordinary].tolist(), strict=True)]
-        flat = self._identities.reference.encode(texts, np.isin(starts[ordinary], laid.base))
+        texts = [laid.data[start:end] for start, end in zip(starts[ordinary].tolist(), ends[ordinary].tolist(), strict=True)]
+        flat = self._identities.reference.encode_utf8(texts, np.isin(starts[ordinary], laid.base))
         counts = np.ones(len(token), np.int64)
         counts[ordinary] = np.diff(flat.offsets)
         offsets = np.concatenate([[0], np.cumsum(counts)])

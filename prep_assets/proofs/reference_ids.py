@@ -9,7 +9,7 @@ letter or digit; texts of all others are given to the library whole.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress, pairwise
 
 import numpy as np
@@ -18,25 +18,26 @@ import numpy.typing as npt
 from prep_assets.disk.columns import stretches
 from prep_assets.proofs.word_cuts import cuts_before_spaces, whole_tokens
 from prep_assets.tokenization.engines import choose_engine
-from prep_assets.tokenization.flat import NO_TEXTS, Flat
+from prep_assets.tokenization.flat import NO_TEXTS, Engine, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-MOST_HELD = 1 << 15
-"""After so many distinct parts all are forgotten but those of the texts at hand."""
-LONGEST_HELD = 64
+MOST_HELD = 1 << 17
+MOST_BYTES = 8 << 20
+"""After so many distinct parts, or bytes of them, all are forgotten but those of the texts at hand."""
+LONGEST_HELD = 1024
 """Longest part that is remembered, in bytes."""
 WHOLE_EVERY = 64
 """Every so many texts are tokenized whole as well."""
 WHOLE_MOST = 1 << 18
-"""A text that is longer is, in windows of about so many characters: the library takes some fifty times what it tokenizes."""
+"""A text that is longer is, in windows of about so many bytes: the library takes some fifty times what it tokenizes."""
 OVERLAP = 1 << 12
-"""About so many characters of a window are those of the next as well, so that no place where one ends is taken on trust."""
+"""About so many bytes of a window are those of the next as well, so that no place where one ends is taken on trust."""
 RUN = 4096
 """New parts that are tokenized as one text."""
 
 Ints = npt.NDArray[np.int64]
 _SPELLED = re.compile("<0x[0-9A-F]{2}>")
-_CUT = re.compile("[!-~](?= )")
+_CUT = re.compile(b"[!-~](?= )")
 
 
 class ReferenceIds:
@@ -54,7 +55,7 @@ class ReferenceIds:
             self._whole, self._lengths = whole_tokens(vocabulary.spec), _byte_lengths(vocabulary)
             self._normalizer = vocabulary.backend.normalizer
         self._known: dict[bytes, int] = {}
-        self._held = NO_TEXTS
+        self._held, self._bytes = NO_TEXTS, 0
 
     def encode(self, texts: Sequence[str], first: npt.NDArray[np.bool_] | None = None) -> Flat:
         """Ids of each text, in order.
@@ -62,39 +63,43 @@ class ReferenceIds:
         Args:
             first: which texts begin a document, all of them if left out; the others follow a control token.
         """
+        return self.encode_utf8([text.encode() for text in texts], first)
+
+    def encode_utf8(self, texts: Sequence[bytes], first: npt.NDArray[np.bool_] | None = None) -> Flat:
+        """The same of texts in UTF-8."""
         begins = np.ones(len(texts), bool) if first is None else first
         if self._first is self._rest:
             begins = np.zeros(len(texts), bool)
         if not self.cuts:
-            return interleaved(self._first.encode(_of(texts, begins)), self._rest.encode(_of(texts, ~begins)), begins)
+            return interleaved(_encoded(self._first, compress(texts, begins)), _encoded(self._rest, compress(texts, ~begins)), begins)
         # only the first word of a document is not what it would be elsewhere
         at = [_cut_after(text, 0) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
-        heads = self._first.encode([text[:end] for text, end in zip(texts, at, strict=True) if end])
+        heads = _encoded(self._first, [text[:end] for text, end in zip(texts, at, strict=True) if end])
         rests = [text[end:] for text, end in zip(texts, at, strict=True)]
         tails = self._cut(rests)
         if not self._same_whole(tails, rests):
             self.cuts = False
-            return self.encode(texts, first)
+            return self.encode_utf8(texts, first)
         return _one_after_the_other(heads, tails, np.array(at) > 0) if any(at) else tails
 
-    def _same_whole(self, tails: Flat, texts: Sequence[str]) -> bool:
+    def _same_whole(self, tails: Flat, texts: Sequence[bytes]) -> bool:
         """Whether every so many texts have the ids that they have when they are not cut."""
         some = range(0, len(texts), WHOLE_EVERY)
         found = {number: tails.ids[slice(*tails.offsets[number : number + 2])] for number in some}
         short = [number for number in some if len(texts[number]) <= WHOLE_MOST]
-        whole = self._rest.encode([texts[number] for number in short])
+        whole = _encoded(self._rest, [texts[number] for number in short])
         return all(
             np.array_equal(found.pop(number), whole.ids[low:high])
             for number, (low, high) in zip(short, pairwise(whole.offsets.tolist()), strict=True)
         ) and all(self._same_in_windows(ids, texts[number]) for number, ids in found.items())
 
-    def _same_in_windows(self, ids: npt.NDArray[np.uint32], text: str) -> bool:
+    def _same_in_windows(self, ids: npt.NDArray[np.uint32], text: bytes) -> bool:
         """The same of a long text: each window is tokenized whole. How many ids of it the next one has as well is counted from where that begins."""
         at = token = 0
         while at < len(text):
             turn = _cut_after(text, at + WHOLE_MOST)
             end = _cut_after(text, turn + OVERLAP)
-            both = self._rest.encode([text[at:end], text[turn:end]])
+            both = _encoded(self._rest, [text[at:end], text[turn:end]])
             own, shared = np.diff(both.offsets).tolist()
             if not np.array_equal(ids[token : token + own], both.ids[:own]):
                 return False
@@ -105,10 +110,10 @@ class ReferenceIds:
         """Characters (start, end) of each token of one text."""
         return (self._first if first else self._rest).char_spans(text)[1]
 
-    def _cut(self, texts: Sequence[str]) -> Flat:
+    def _cut(self, texts: Sequence[bytes]) -> Flat:
         import pyarrow as pa
 
-        data, ends = _joined(texts)
+        data, ends = b"".join(texts), _ends(texts)
         bounds = _cuts(data, ends, self._whole)
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
@@ -119,56 +124,54 @@ class ReferenceIds:
 
     def _ids_of(self, distinct: list[bytes]) -> tuple[npt.NDArray[np.uint32], Ints, Ints]:
         """Ids of all parts known, and for each given part where its own begin among them and how many they are. New ones are tokenized."""
-        if len(self._known) > MOST_HELD:
+        if len(self._known) > MOST_HELD or self._bytes > MOST_BYTES:
             left = [part for part in distinct if part in self._known]
             self._held = _picked(self._held, np.fromiter((self._known[part] for part in left), np.int64))
             self._known = dict(zip(left, range(len(left)), strict=True))
+            self._bytes = sum(map(len, left))
         found = list(map(self._known.get, distinct))
         new = [part for part, number in zip(distinct, found, strict=True) if number is None]
         # long ones stand last, so that they can be forgotten
-        listed = sorted(new, key=_is_long)
-        lasting, known = len(listed) - sum(map(_is_long, listed)), len(self._held.offsets) - 1
-        every = _joint(self._held, self._tokenized(listed))
+        lasting = [part for part in new if len(part) <= LONGEST_HELD]
+        listed = [*lasting, *(part for part in new if len(part) > LONGEST_HELD)]
+        known, held = len(self._known), len(self._known) + len(lasting)
+        every = _joint(self._held, self._tokenized(listed)) if listed else self._held
         fresh = dict(zip(listed, range(known, known + len(listed)), strict=True))
         numbers = np.array([fresh[part] if number is None else number for part, number in zip(distinct, found, strict=True)], np.int64)
-        self._known |= zip(listed[:lasting], range(known, known + lasting), strict=True)
-        self._held = Flat(every.ids[: every.offsets[known + lasting]], every.offsets[: known + lasting + 1])
+        self._known |= zip(lasting, range(known, held), strict=True)
+        self._bytes += sum(map(len, lasting))
+        self._held = Flat(every.ids[: every.offsets[held]], every.offsets[: held + 1])
         return every.ids, every.offsets[numbers], np.diff(every.offsets)[numbers]
 
     def _tokenized(self, parts: list[bytes]) -> Flat:
-        """The ids of each part. Those that may be cut on either side are tokenized together."""
-        first, last = (np.fromiter((part[at] for part in parts), np.uint8) for at in (0, -1))
+        """The ids of each part, of which none is empty. Those that may be cut on either side are tokenized together."""
+        codes, ends = np.frombuffer(b"".join(parts), np.uint8), _ends(parts)
+        first, last = codes[np.concatenate([[0], ends[:-1]])], codes[ends - 1]
         words = _AFTER_WORDS[first] & _WORDS[last] & (self._whole is not None)
         joinable = words | ((first == _SPACE) & _VISIBLE[last])
         # words come first: after each of them may stand what begins with a sign or a space, after all others what begins with a space
         order = np.concatenate([np.flatnonzero(words), np.flatnonzero(joinable & ~words)])
         together = self._all_at_once([parts[at] for at in order.tolist()])
         if together is None:
-            return self._one_by_one(parts)
-        alone = self._one_by_one(list(compress(parts, ~joinable)))
+            return _encoded(self._rest, parts)
+        alone = _encoded(self._rest, compress(parts, ~joinable))
         return _picked(_joint(together, alone), np.argsort(np.concatenate([order, np.flatnonzero(~joinable)])))
-
-    def _one_by_one(self, parts: list[bytes]) -> Flat:
-        return self._rest.encode([part.decode() for part in parts])
 
     def _all_at_once(self, parts: list[bytes]) -> Flat | None:
         """The same for parts that may be cut on either side: tokenized as a few long texts, whose ids are divided by the bytes they stand for.
         `None` where the bytes do not add up."""
         if not parts:
             return NO_TEXTS
-        runs = [parts[at : at + RUN] for at in range(0, len(parts), RUN)]
-        ids = self._rest.encode([b"".join(run).decode() for run in runs]).ids
+        ids = _encoded(self._rest, [b"".join(parts[at : at + RUN]) for at in range(0, len(parts), RUN)]).ids
         ends = np.cumsum(self._lengths[ids])
-        wanted = np.cumsum(list(map(self._normalized_length, parts)))
+        wanted = _ends(parts) if self._normalizer is None else np.cumsum(list(map(self._normalized_length, parts)))
         last = np.searchsorted(ends, wanted)
         if last[-1] != len(ends) - 1 or not np.array_equal(ends[last], wanted):
             return None
         return Flat(ids, np.concatenate([[0], last + 1]))
 
     def _normalized_length(self, part: bytes) -> int:
-        if self._normalizer is None or part.isascii():
-            return len(part)
-        return len(self._normalizer.normalize_str(part.decode()).encode())
+        return len(part) if part.isascii() else len(self._normalizer.normalize_str(part.decode()).encode())
 
 
 def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
@@ -182,8 +185,9 @@ def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
 _LAST: dict[str, ReferenceIds] = {}
 
 
-def _is_long(part: bytes) -> bool:
-    return len(part) > LONGEST_HELD
+def _encoded(engine: Engine, texts: Iterable[bytes]) -> Flat:
+    """The ids that an engine gives texts in UTF-8."""
+    return engine.encode([text.decode() for text in texts])
 
 
 def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
@@ -197,10 +201,9 @@ def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
     return lengths
 
 
-def _joined(texts: Sequence[str]) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """All texts as UTF-8, one after the other, and where each ends."""
-    encoded = [text.encode() for text in texts]
-    return b"".join(encoded), np.cumsum(np.fromiter(map(len, encoded), np.int64))
+def _ends(texts: Sequence[bytes]) -> Ints:
+    """Where each text ends, where they stand one after the other."""
+    return np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
 _CODES = np.arange(256)
@@ -210,17 +213,18 @@ _WORDS = np.isin(_CODES, list(b"0123456789" + bytes(range(65, 91)) + bytes(range
 _SIGNS = (_VISIBLE & ~_WORDS) | (_CODES == 10)
 _AFTER_WORDS = _SIGNS | (_CODES == _SPACE)
 """Of each byte: whether it is a visible ASCII character, an ASCII letter or digit, a sign or a line break, or what a cut after a word is before."""
+_BEFORE, _AFTER = ((one | other << 1).astype(np.uint8).tobytes() for one, other in ((_VISIBLE, _WORDS), (_CODES == _SPACE, _SIGNS)))
+"""The same as bits: a text may be cut between two bytes of which the same bit is set."""
 
 
 def _cuts(data: bytes, ends: Ints, whole: Sequence[bytes] | None) -> Ints:
     """Where parts begin, and the end of the last: at each text's start, before each space that follows a visible ASCII character, and, outside of
     what stands in `whole`, before each sign that follows a word."""
-    codes = np.frombuffer(data, np.uint8)
-    begins = np.zeros(len(codes) + 1, bool)
-    for part in stretches(len(codes) - 1):
-        before, after = codes[part], codes[part.start + 1 : part.stop + 1]
-        at_word = False if whole is None else _WORDS[before] & _SIGNS[after]
-        begins[part.start + 1 : part.stop + 1] = (_VISIBLE[before] & (after == _SPACE)) | at_word
+    begins, allowed = np.zeros(len(data) + 1, bool), 1 if whole is None else 3
+    for part in stretches(len(data) - 1):
+        before = np.frombuffer(data[part].translate(_BEFORE), np.uint8)
+        after = np.frombuffer(data[part.start + 1 : part.stop + 1].translate(_AFTER), np.uint8)
+        begins[part.start + 1 : part.stop + 1] = before & after & allowed
     for token in whole or ():
         at = data.find(token)
         while at >= 0:
@@ -253,8 +257,8 @@ def _put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray
     return Flat(ids, offsets)
 
 
-def _cut_after(text: str, most: int) -> int:
-    """Where a text may be cut after so many characters; its end where it may not."""
+def _cut_after(text: bytes, most: int) -> int:
+    """Where a text may be cut after so many bytes; its end where it may not."""
     found = _CUT.search(text, most)
     return found.end() if found else len(text)
 
@@ -269,10 +273,6 @@ def _picked(flat: Flat, which: Ints) -> Flat:
 def _joint(one: Flat, other: Flat) -> Flat:
     """Two results, one after the other."""
     return Flat(np.concatenate([one.ids, other.ids]), np.concatenate([one.offsets, one.offsets[-1] + other.offsets[1:]]))
-
-
-def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:
-    return [text for text, take in zip(texts, chosen, strict=True) if take]
 
 
 def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:

@@ -203,13 +203,13 @@ def test_texts_at_the_very_beginning_are_encoded_as_such(name: str, first: set[b
     other = bind(SHIPPED, name)
     begins: list[bool] = []
 
-    def encode(texts: Any, told: Any) -> Any:
+    def encode_utf8(texts: Any, told: Any) -> Any:
         begins.extend(told.tolist())
-        return reference.encode(texts, told)
+        return reference.encode_utf8(texts, told)
 
     identities = IdentityProof(other.vocabulary)
     reference = identities.reference
-    monkeypatch.setattr(identities, "reference", SimpleNamespace(encode=encode))
+    monkeypatch.setattr(identities, "reference", SimpleNamespace(encode_utf8=encode_utf8))
     derivation = PlainDerivation(MaskOptions(), other.template, typed_controls=False)
     found = PlainBlocks(derivation, MaskProof(other.vocabulary), identities, [])
     right = claims(other, [TALKS[0], TALKS[0]])

@@ -265,7 +265,7 @@ def test_what_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rest.texts == [[], [".\n\nA's 1,234 +1 x=y"], ["-"], ["doggie.\n\nA cat's 1,234 +1- x=y"]]
     rest.texts.clear()
     again.encode(["doggie cat"])
-    assert rest.texts == [[], [], ["doggie cat"]], "nothing is new"
+    assert rest.texts == [[], ["doggie cat"]], "nothing is new"
 
 
 def test_words_that_a_tokenizer_composes_are_tokenized_in_one_text_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,14 +276,15 @@ def test_words_that_a_tokenizer_composes_are_tokenized_in_one_text_as_well(monke
     assert rest.texts == [[], [" e\u0301tude cat"], ["the"], texts]
 
 
-def test_after_so_many_words_all_are_forgotten_but_those_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_HELD", 2)
+@pytest.mark.parametrize(("bound", "most"), [("MOST_HELD", 2), ("MOST_BYTES", 3)])
+def test_after_so_many_words_all_are_forgotten_but_those_at_hand(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
+    monkeypatch.setattr(module, bound, most)
     again, _ = noting(monkeypatch)
     again.encode(["a b"])
     again.encode(["a c"])
-    assert list(again._known) == [b"a", b" b", b" c"], "two are not too many"
+    assert list(again._known) == [b"a", b" b", b" c"], "two of three bytes are not too many"
     assert rows(again.encode(["d c a"])) == whole(["d c a"])
-    assert again._known == {b" c": 0, b"d": 1, b" a": 2} and len(again._held.offsets) == 4
+    assert again._known == {b" c": 0, b"d": 1, b" a": 2} and len(again._held.offsets) == 4 and again._bytes == 5
 
 
 def test_a_run_whose_bytes_do_not_add_up_is_tokenized_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,23 +365,16 @@ def test_the_last_tokenizer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_words_are_cut() -> None:
-    data, ends = module._joined(["ab c", "", "d\x7f e~ f", "\u00e9 g! h"])
-    assert (data.decode(), ends.tolist()) == ("ab cd\x7f e~ f\u00e9 g! h", [4, 4, 11, 18])
+    parts = [text.encode() for text in ("ab c", "", "d\x7f e~ f", "\u00e9 g! h")]
+    data, ends = b"".join(parts), module._ends(parts)
+    assert ends.tolist() == [4, 4, 11, 18]
     assert module._cuts(data, ends, None).tolist() == [0, 2, 4, 9, 11, 16, 18]
     assert module._cuts(data, ends, ()).tolist() == [0, 2, 4, 8, 9, 11, 15, 16, 18]
     assert module._cuts(data, ends, [b"g!", b"e~"]).tolist() == [0, 2, 4, 9, 11, 16, 18]
-    assert module._cuts(*module._joined(["g!x."]), [b"g!"]).tolist() == [0, 3, 4], "a token at the very beginning"
-    assert module._cuts(*module._joined(["ag!x. "]), [b"!x."]).tolist() == [0, 2, 5, 6], "a cut before a token, and one after it"
-    assert [module._cut_after(text, 0) for text in ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")] == [
-        2,
-        3,
-        2,
-        3,
-        0,
-        1,
-        1,
-        1,
-    ]
+    assert module._cuts(b"g!x.", np.array([4]), [b"g!"]).tolist() == [0, 3, 4], "a token at the very beginning"
+    assert module._cuts(b"ag!x. ", np.array([6]), [b"!x."]).tolist() == [0, 2, 5, 6], "a cut before a token, and one after it"
+    texts = ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")
+    assert [module._cut_after(text.encode(), 0) for text in texts] == [2, 3, 2, 4, 0, 1, 1, 1]
 
 
 def flat(*texts: list[int]) -> Flat:
@@ -403,9 +397,10 @@ def test_every_so_many_texts_are_tokenized_whole_as_well(
     again, _ = noting(monkeypatch)
     texts = ["the cat sat", "a cat", "dog on the mat", "verylong cat", "it"]
     ids = whole(texts)
-    assert again._same_whole(flat(*ids), texts)
+    encoded = [text.encode() for text in texts]
+    assert again._same_whole(flat(*ids), encoded)
     ids[number] = change(ids[number])
-    assert again._same_whole(flat(*ids), texts) is same
+    assert again._same_whole(flat(*ids), encoded) is same
 
 
 @pytest.mark.parametrize(("most", "overlap"), [(20, 10), (1, 0), (200, 50), (30, 1000)])
@@ -416,19 +411,19 @@ def test_all_of_a_long_text_is_compared(monkeypatch: pytest.MonkeyPatch, most: i
     again, rest = noting(monkeypatch)
     text = " ".join(f"the {number}th cat, caf\u00e9 \u732b" for number in range(20))
     [ids] = whole([text])
-    assert again._same_whole(flat(ids), [text])
+    assert again._same_whole(flat(ids), [text.encode()])
     longest = len(", caf\u00e9 \u732b the")
     assert all(len(window) <= most + overlap + 2 * longest for texts in rest.texts for window in texts), "windows are no longer than said"
     for at in range(len(ids)):
-        assert not again._same_whole(flat([*ids[:at], 7, *ids[at + 1 :]]), [text]), "another id"
-        assert not again._same_whole(flat(ids[:at] + ids[at + 1 :]), [text]), "one too few"
-    assert not again._same_whole(flat([*ids, 7]), [text])
+        assert not again._same_whole(flat([*ids[:at], 7, *ids[at + 1 :]]), [text.encode()]), "another id"
+        assert not again._same_whole(flat(ids[:at] + ids[at + 1 :]), [text.encode()]), "one too few"
+    assert not again._same_whole(flat([*ids, 7]), [text.encode()])
 
 
 def test_a_text_of_just_so_many_characters_is_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WHOLE_MOST", len("the cat sat"))
     again, rest = noting(monkeypatch)
-    assert again._same_whole(flat(*whole(["the cat sat"])), ["the cat sat"])
+    assert again._same_whole(flat(*whole(["the cat sat"])), [b"the cat sat"])
     assert rest.texts == [["the cat sat"]]
 
 
@@ -439,7 +434,7 @@ def test_a_window_that_ends_where_words_join_is_found_out(monkeypatch: pytest.Mo
     again, rest = noting(monkeypatch)
     joins = {"aa bb": [9], "aa": [1], " bb": [2], "": []}
     monkeypatch.setattr(rest, "engine", SimpleNamespace(encode=lambda texts: flat(*(joins[text] for text in texts))))
-    assert not again._same_whole(flat([1, 2]), ["aa bb"]) and not again._same_whole(flat([9]), ["aa bb"])
+    assert not again._same_whole(flat([1, 2]), [b"aa bb"]) and not again._same_whole(flat([9]), [b"aa bb"])
 
 
 def test_a_long_text_takes_a_few_times_its_size() -> None:
