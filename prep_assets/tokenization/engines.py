@@ -8,14 +8,13 @@ an edge set on which they still part leaves the reference in charge of everythin
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
 from prep_assets.tokenization import verdicts
 from prep_assets.tokenization.code_tokenizer import CodeEngine
 from prep_assets.tokenization.edge_set import edge_set, typed
-from prep_assets.tokenization.fast_form import composes
+from prep_assets.tokenization.fast_form import composes, without_first_space
 from prep_assets.tokenization.flat import Engine
 from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.routed import GigatokenEngine, RoutedEngine
@@ -56,7 +55,7 @@ def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> En
         library = UnigramEngine(vocabulary.unigram)
         return Engines(library, library, library, library, "sentencepiece, the library of the model itself")
     spec = vocabulary.spec
-    rest_spec = _without_first_prefix(spec)
+    rest_spec = without_first_space(spec)
     reference = ReferenceEngine(spec)
     first, verdict = (reference, "reference only, as configured") if reference_only else _gated(vocabulary, spec, reference)
     if rest_spec is None:
@@ -103,14 +102,3 @@ def _compared(vocabulary: Vocabulary, spec: dict[str, Any], fast: GigatokenEngin
     known = sum(end - first for first, end in suspects)
     more = f"; documents with one of {known:,} code points go to tokenizers" if known else ""
     return Finding(True, f"gigatoken: equal to tokenizers on {len(texts):,} edge texts{more}", suspects)
-
-
-def _without_first_prefix(spec: dict[str, Any]) -> dict[str, Any] | None:
-    """`spec` with Metaspace's ``prepend_scheme: first`` turned to ``never``, or `None` where it has none."""
-    changed = copy.deepcopy({"pre_tokenizer": spec.get("pre_tokenizer")})
-    pre = changed["pre_tokenizer"] or {}
-    parts = pre.get("pretokenizers") or [pre]
-    first = [part for part in parts if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first"]
-    for part in first:
-        part["prepend_scheme"] = "never"
-    return {**spec, **changed} if first else None

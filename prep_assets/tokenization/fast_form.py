@@ -4,12 +4,17 @@ Three things are done for it. Its special tokens are taken away, so that it enco
 away, because only composed texts come to it. And a byte that has no entry in the vocabulary gets a placeholder past its end: a reader that finds one in
 the ids sends that text to the reference.
 
+Many texts are encoded as one, with a special token of our own between them (`BETWEEN`): the engine's batches come as an `awkward` array, which takes
+longer to import than a small build takes, and cost more where texts are long. Tokenizers that begin each stretch between special tokens with a
+space are asked in batches; where only a text's first word gets one, it is put there before.
+
 A pre-tokenizer that sets every digit apart (SmolLM, StarCoder) is taken away too, where the vocabulary joins no digit with anything. What is left
 of it, `digit_cuts`, is that no white space is joined over a digit.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +24,12 @@ import numpy.typing as npt
 
 from prep_assets.tokenization.byte_level import ALPHABET
 
+BETWEEN, CUT = "\x01\x03\x02", "\x01\x03\x04"
+"""Marks: what stands between two texts, and where one is cut. Neither begins again inside itself, so that a mark is found where it was put, or in a
+text that holds it, and nowhere else."""
+_MARKED = frozenset(BETWEEN + CUT)
+_BYTES = 256
+"""Placeholders, at most; the ids of marks come after them."""
 _DIGITS = frozenset("0123456789")
 
 
@@ -30,11 +41,15 @@ class FastForm:
         spec: the ``tokenizer.json``.
         size: ids from here on are placeholders.
         cuts_at_digits: whether texts are cut at `digit_cuts` first.
+        between: the id of `BETWEEN`, before that of `CUT`; `None` where texts cannot be encoded as one.
+        unspaced: how texts begin before which no space goes; `None` where none goes before any.
     """
 
     spec: dict[str, Any]
     size: int
     cuts_at_digits: bool
+    between: int | None
+    unspaced: tuple[str, ...] | None
 
 
 def fast_form(spec: Mapping[str, Any]) -> FastForm:
@@ -47,15 +62,49 @@ def fast_form(spec: Mapping[str, Any]) -> FastForm:
     if model["type"] != "BPE":
         raise ValueError(f"gigatoken has no {model['type']} model")
     ordinary = [token for token in spec["added_tokens"] if not token["special"]]
-    pre_tokenizer, cuts_at_digits = _without_digits(spec.get("pre_tokenizer"))
+    own = without_first_space(spec)
+    pre_tokenizer, cuts_at_digits = _without_digits((own or spec).get("pre_tokenizer"))
     if cuts_at_digits and not _digits_stand_alone(model["vocab"], [token["content"] for token in ordinary]):
         raise ValueError("its pre-tokenizer sets digits apart, and its vocabulary joins them")
     vocabulary = model["vocab"] if model.get("byte_fallback") else _completed(model["vocab"], spec["added_tokens"])
-    changed = {"added_tokens": ordinary, "pre_tokenizer": pre_tokenizer, "model": {**model, "vocab": vocabulary}, "post_processor": None}
+    changed: dict[str, Any] = {
+        "added_tokens": ordinary,
+        "pre_tokenizer": pre_tokenizer,
+        "model": {**model, "vocab": vocabulary},
+        "post_processor": None,
+    }
     if composes(spec.get("normalizer")) is not None:
         changed["normalizer"] = None
     size = 1 + max((*model["vocab"].values(), *(token["id"] for token in spec["added_tokens"])))
-    return FastForm({**spec, **changed}, size, cuts_at_digits)
+    clear = all(_MARKED.isdisjoint(token["content"]) for token in ordinary) and not _spaces_stretches({**spec, **changed})
+    if clear:
+        flags = {"special": True, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)}
+        marks = [{"id": size + _BYTES + number, "content": mark, **flags} for number, mark in enumerate((BETWEEN, CUT))]
+        changed["added_tokens"] = [*ordinary, *marks]
+    unspaced = None if own is None else (" ", "▁", *(token["content"] for token in ordinary))
+    return FastForm({**spec, **changed}, size, cuts_at_digits, size + _BYTES if clear else None, unspaced)
+
+
+def without_first_space(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`spec` with Metaspace's ``prepend_scheme: first`` turned to ``never``, or `None` where it has none."""
+    pre = copy.deepcopy(spec.get("pre_tokenizer")) or {}
+    first = [part for part in _parts(pre) if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first"]
+    for part in first:
+        part["prepend_scheme"] = "never"
+    return {**spec, "pre_tokenizer": pre} if first else None
+
+
+def _spaces_stretches(spec: Mapping[str, Any]) -> bool:
+    """Whether a space may be put before what follows a special token."""
+    pre = [part for part in _parts(spec.get("pre_tokenizer") or {}) if part.get("prepend_scheme", "always") != "never"]
+    return any(
+        part.get("add_prefix_space") or part["type"] in ("Metaspace", "Prepend") for part in (*pre, *_parts(spec.get("normalizer") or {}))
+    )
+
+
+def _parts(component: Mapping[str, Any]) -> list[Any]:
+    """The steps of a pre-tokenizer or a normalizer, or the one that it is."""
+    return component.get("pretokenizers") or component.get("normalizers") or ([component] if component else [])
 
 
 def composes(normalizer: Mapping[str, Any] | None) -> bool | None:

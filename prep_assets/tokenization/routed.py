@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.tokenization.fast_form import digit_cuts, fast_form
+from prep_assets.tokenization.fast_form import BETWEEN, CUT, digit_cuts, fast_form
 from prep_assets.tokenization.flat import NO_TEXTS, Flat, interleaved, some_of
 from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.suspects import Table
@@ -37,6 +37,7 @@ class GigatokenEngine:
     def __init__(self, spec: dict[str, Any]) -> None:
         form = fast_form(spec)
         self.size, self.cuts_at_digits = form.size, form.cuts_at_digits
+        self._between, self._unspaced = form.between, form.unspaced
         self._json = msgspec.json.encode(form.spec)
         self._since_new = 0
         self._tokenizer = self._new()
@@ -53,35 +54,42 @@ class GigatokenEngine:
         self._since_new += sum(map(len, texts))
         if self._since_new > self.RENEW_AFTER:
             self._tokenizer, self._since_new = self._new(), 0
-        if not self.cuts_at_digits:
-            return self._flat(list(texts))
-        parts, firsts = _cut_at_digits(texts)
-        flat = self._flat(parts)
-        return Flat(flat.ids, flat.offsets[firsts])
+        if self._unspaced is not None:
+            begins = {text[0] for text in self._unspaced}
+            texts = [text if not text or (text[0] in begins and text.startswith(self._unspaced)) else f" {text}" for text in texts]
+        return self._in_batch(texts) if self._between is None else self._as_one(texts)
 
-    def _flat(self, texts: Any) -> Flat:
-        layout = self._tokenizer.encode_batch(texts).layout.to_ListOffsetArray64()
+    def _as_one(self, texts: Sequence[str]) -> Flat:
+        text, cuts = BETWEEN.join(texts), 0
+        if self.cuts_at_digits:
+            text, cuts = _cut_at_digits(text)
+        ids = self._tokenizer.encode(text)
+        marks = np.flatnonzero(ids >= self._between)
+        ends = np.flatnonzero(ids[marks] == self._between)
+        if (len(ends), len(marks) - len(ends)) != (len(texts) - 1, cuts):
+            return self._around_marks(texts)
+        offsets = np.concatenate([[0], marks[ends] - ends, [len(ids) - len(marks)]])
+        return Flat(ids[ids < self._between] if len(marks) else ids, offsets)
+
+    def _around_marks(self, texts: Sequence[str]) -> Flat:
+        """Texts of which some hold a mark themselves. In the place of their ids is a placeholder, for which the reference takes them."""
+        plain = np.array([BETWEEN not in text and CUT not in text for text in texts])
+        held = len(texts) - int(plain.sum())
+        some = Flat(np.full(held, self.size, np.uint32), np.arange(held + 1))
+        return interleaved(self._as_one(list(compress(texts, plain))) if plain.any() else NO_TEXTS, some, plain)
+
+    def _in_batch(self, texts: Sequence[str]) -> Flat:
+        layout = self._tokenizer.encode_batch(list(texts)).layout.to_ListOffsetArray64()
         offsets = np.asarray(layout.offsets.data, np.int64)
         ids = np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]]
         return Flat(ids, offsets - offsets[0])
 
 
-def _cut_at_digits(texts: Sequence[str]) -> tuple[Any, npt.NDArray[np.int64]]:
-    """All texts in parts, as an array of strings; and the number of each text's first part, then the number of all."""
-    import awkward as ak
-    import pyarrow as pa
-
-    encoded = [text.encode() for text in texts]
-    data = b"".join(encoded)
-    ends = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(text) for text in encoded], out=ends[1:])
-    begins = np.zeros(len(data) + 1, bool)
-    begins[digit_cuts(np.frombuffer(data, np.uint8))] = True
-    begins[ends] = False
-    # a text may be empty, so that several parts begin at one place
-    bounds = np.sort(np.concatenate([np.flatnonzero(begins), ends]), kind="stable")
-    parts = pa.LargeStringArray.from_buffers(len(bounds) - 1, pa.py_buffer(bounds), pa.py_buffer(data))
-    return ak.from_arrow(parts), np.arange(len(ends)) + np.cumsum(begins)[ends]
+def _cut_at_digits(text: str) -> tuple[bytes, int]:
+    """A text with `CUT` where it must be cut, and how often that is."""
+    codes = np.frombuffer(text.encode(), np.uint8)
+    cuts, mark = digit_cuts(codes), np.frombuffer(CUT.encode(), np.uint8)
+    return np.insert(codes, np.repeat(cuts, len(mark)), np.tile(mark, len(cuts))).tobytes(), len(cuts)
 
 
 class RoutedEngine:

@@ -25,7 +25,7 @@ FOLDER = "PREP_ASSETS_CACHE"
 """Environment variable that names another folder; the empty text keeps nothing."""
 MOST = 256
 """Files that are kept; the oldest go first."""
-_RULES = 1
+_RULES = 2
 """Counted up when the comparison itself changes."""
 _PACKAGES = ("tokenizers", "gigatoken")
 _DECIDES = ("added_tokens", "normalizer", "pre_tokenizer", "model")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -62,7 +63,7 @@ class Vocabulary:
     def spec(self) -> dict[str, Any]:
         """The parsed ``tokenizer.json`` of the tokenizer as it is in memory. Control tokens are marked special there, all of them, so that
         encoding ordinary text with it has one rule: special tokens are text."""
-        loaded: dict[str, Any] = json.loads(self.backend.to_str()) if self.code is None else self.code.spec(self.backend)
+        loaded: dict[str, Any] = msgspec.json.decode(self.backend.to_str()) if self.code is None else self.code.spec(self.backend)
         for token in loaded["added_tokens"]:
             token["special"] |= token["content"] in self.written
         return loaded

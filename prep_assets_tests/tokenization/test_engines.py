@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from prep_assets.tokenization import engines, suspects
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.engines import choose_engine
+from prep_assets.tokenization.fast_form import BETWEEN, CUT
 from prep_assets.tokenization.flat import Engine, Flat
 from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.routed import GigatokenEngine, RoutedEngine
@@ -79,6 +80,15 @@ def test_nothing_in_nothing_out(tokenizer: Loaded) -> None:
         assert lists(engine.encode([])) == []
         assert lists(engine.encode([""])) == [[]]
         assert lists(engine.encode(["", "a", ""])) == [[], engine.encode(["a"]).ids.tolist(), []]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_texts_may_hold_the_marks_between_texts(open_tokenizer: Open, name: str) -> None:
+    """The fast engine is given many texts as one; what stands between them may stand, or begin, in a text as well."""
+    halves = ["\x01", "\x01\x03", "\x03\x02", "\x02 7", "\x04\u300042", BETWEEN, CUT, f"a{BETWEEN}", f"{CUT}1 {BETWEEN}{BETWEEN}", ""]
+    loaded, texts = open_tokenizer(name), [f"{one}{two}" for one in ("", " ", "9") for two in halves]
+    for batch in (texts, texts[::-1], [BETWEEN], [CUT, CUT], [text for text in texts if BETWEEN not in text and CUT not in text]):
+        assert lists(loaded.engines.first.encode(batch)) == loaded.ordinary(batch)
 
 
 def test_text_after_a_control_token_has_no_space_in_front(open_tokenizer: Open) -> None:
