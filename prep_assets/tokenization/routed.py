@@ -60,9 +60,10 @@ class GigatokenEngine:
         return self._in_batch(texts) if self._between is None else self._as_one(texts)
 
     def _as_one(self, texts: Sequence[str]) -> Flat:
-        text, cuts = BETWEEN.join(texts), 0
+        text: str | bytes = BETWEEN.join(texts)
+        cuts = 0
         if self.cuts_at_digits:
-            text, cuts = _cut_at_digits(text)
+            text, cuts = _cut_at_digits(BETWEEN.join(texts))
         ids = self._tokenizer.encode(text)
         marks = np.flatnonzero(ids >= self._between)
         ends = np.flatnonzero(ids[marks] == self._between)
