@@ -26,6 +26,7 @@ from prep_assets.config.models import Sft
 from prep_assets.disk.columns import at, made, sizes, stretches, sums, where
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
+from prep_assets.packing.plan import PerToken
 from prep_assets.proofs.images import check_images
 from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
@@ -132,9 +133,11 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
     return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
 
 
-def _end_to_end(stores: Sequence[TokenStore], key: str) -> Segmented:
+def _end_to_end(stores: Sequence[TokenStore], key: str) -> PerToken:
     """A per-token array of several stores as one."""
     arrays = [store.arrays[key] for store in stores]
+    if len(arrays) == 1:
+        return np.asarray(arrays[0]) if isinstance(arrays[0], np.memmap) else arrays[0]
     joined = Segmented(arrays)
     # one domain may hold whole weights as uint8 and another fractions as float32: rows take the type that holds both
     joined.dtype = np.result_type(*(array.dtype for array in arrays))
@@ -157,7 +160,7 @@ def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np
 
 
 def _without_untrained_rows(
-    plan: PackPlan, loss: Segmented, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    plan: PackPlan, loss: PerToken, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> tuple[PackPlan, int]:
     """The plan without rows that carry no loss (a long prompt can fill one), and how many tokens those held. They are in `dropped`."""
     keep = np.zeros(plan.rows, bool)
@@ -193,7 +196,7 @@ def _write_rows(
     plan: PackPlan,
     stores: list[TokenStore],
     starts: npt.NDArray[np.int64],
-    loss: Segmented,
+    loss: PerToken,
     payload: Path,
 ) -> int:
     family = workspace.family(Sft)

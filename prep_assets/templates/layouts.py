@@ -13,10 +13,8 @@ hold one of the strings that the template looks for, are rendered by the templat
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
@@ -45,63 +43,6 @@ def plain_chat(sample: Sample) -> PlainChat | None:
             return None
         texts.append(region.text)
     return PlainChat(tuple([turn.role for turn in sample.turns]), tuple(texts))
-
-
-class Search:
-    """Finds chats that hold one of several strings, or a character that no text may have. All texts of a batch are searched as one."""
-
-    def __init__(self, needles: Iterable[str]) -> None:
-        listed = sorted(set(needles), key=len)
-        # who holds a string holds all that stand in it
-        shortest = [needle for number, needle in enumerate(listed) if not any(short in needle for short in listed[:number])]
-        self._needles = _by_part([needle.encode() for needle in shortest])
-        self._between = next(chr(code) for code in range(32) if not any(chr(code) in needle for needle in shortest)).encode()
-
-    def suspects(self, chats: Sequence[PlainChat | None]) -> set[int]:
-        """Which of the chats hold something."""
-        listed = [(number, chat) for number, chat in enumerate(chats) if chat is not None]
-        try:
-            data = self._between.join([text.encode() for _, chat in listed for text in chat.texts])
-        except UnicodeEncodeError:  # half of a surrogate pair
-            encodable = [chat if chat is not None and _is_encodable(chat) else None for chat in chats]
-            return {number for number, _ in listed if encodable[number] is None} | self.suspects(encodable)
-        hits = [needle for part, needles in self._needles if part in data for needle in needles if needle in data]
-        if not hits and _MAYBE_NONCHARACTER not in data:
-            return set()
-        ends = list(accumulate(sum(len(text.encode()) + 1 for text in chat.texts) for _, chat in listed))
-        pattern = re.compile(b"|".join([*map(re.escape, hits), _NONCHARACTER]))
-        return {listed[bisect_right(ends, match.start())][0] for match in pattern.finditer(data)}
-
-
-def _by_part(needles: Sequence[bytes]) -> list[tuple[bytes, list[bytes]]]:
-    """Strings in groups, each with a part that all of them have. Each search goes through all data, and most needles are alike: ``<|…|>``, ``…think>``."""
-    left, groups = list(needles), list[tuple[bytes, list[bytes]]]()
-    while left:
-        holders = Counter(part for needle in left for part in _rare_parts(needle))
-        part = max(holders, key=lambda each: (holders[each], len(each), each))
-        groups.append((part, [needle for needle in left if part in needle]))
-        left = [needle for needle in left if part not in needle]
-    return groups
-
-
-def _rare_parts(needle: bytes) -> set[bytes]:
-    """The needle, and the parts of it that words do not have: of two bytes or more, with one that is no letter, digit or blank."""
-    parts = {needle[low:high] for low in range(len(needle)) for high in range(low + 2, min(len(needle), low + _LONGEST_PART) + 1)}
-    return {needle, *(part for part in parts if _SIGN.search(part))}
-
-
-_SIGN, _LONGEST_PART = re.compile(rb"[^0-9A-Za-z\s]"), 8
-_MAYBE_NONCHARACTER = b"\xef\xb7"
-_NONCHARACTER = _MAYBE_NONCHARACTER + b"[\x90-\xaf]"
-"""U+FDD0 to U+FDEF, of which marks are made, in UTF-8."""
-
-
-def _is_encodable(chat: PlainChat) -> bool:
-    try:
-        "".join(chat.texts).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 MOST_KNOWN = 4096

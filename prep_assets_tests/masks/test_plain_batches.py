@@ -15,7 +15,7 @@ from prep_assets.proofs.plain_forms import PlainForms, derived_of
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.templates.certify import certify
-from prep_assets.templates.layouts import Search
+from prep_assets.templates.search import Search
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES

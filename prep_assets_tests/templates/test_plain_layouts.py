@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, USER, PlainChat
 from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.layouts import Search, plain_chat
+from prep_assets.templates.layouts import plain_chat
 from prep_assets.templates.load import load_template, named_templates
 from prep_assets.templates.rendering import render
+from prep_assets.templates.search import Search
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
 
@@ -129,18 +130,6 @@ def test_white_space_that_only_some_templates_strip_is_not_guessed() -> None:
     layout = template.layouts.of((USER, ASSISTANT))
     assert layout is not None
     assert not layout.keeps_edges
-
-
-@pytest.mark.parametrize("text", ["a\ufdd0b", "a\udc80b", "a needle b"])
-def test_suspects_are_found_in_a_batch(text: str) -> None:
-    chats = [
-        PlainChat((USER,), ("Hi",)),
-        None,
-        PlainChat((USER, ASSISTANT), ("é", text)),
-        PlainChat((USER,), ("need",)),
-        PlainChat((USER,), ("le",)),
-    ]
-    assert Search(["needle", "a needle", "no"]).suspects(chats) == {2}
 
 
 def test_a_plain_chat_is_its_sample(tmp_path: Path) -> None:

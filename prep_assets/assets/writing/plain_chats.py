@@ -14,8 +14,8 @@ from prep_assets.proofs.plain_forms import PlainForm, PlainForms, derived_of, fo
 from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import PlainChat
 from prep_assets.templates.chat_template import ChatTemplate
-from prep_assets.templates.layouts import Search
 from prep_assets.templates.rendering import render
+from prep_assets.templates.search import Search, search_for
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.forms import Form, FormCuts
 
@@ -98,7 +98,7 @@ class PlainChats:
         return forms_of(self.template, self.options)
 
     def _search(self) -> Search:
-        return Search((*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written))
+        return search_for(frozenset((*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written)))
 
     def _cut(self, form: Form, derived: PlainForm, chats: Sequence[PlainChat]) -> FormCuts:
         found = form.cut([chat.texts for chat in chats])
