@@ -153,7 +153,9 @@ def prefix_signature(payload: Mapping[str, Any]) -> str:
 def deduplicator(method: Dedup) -> Deduplicator | None:
     """What refuses duplicates; `None` keeps them."""
     if method == "prefix200":
-        return Deduplicator(lambda record: bytes.fromhex(prefix_signature(record.payload)), "has the same first 200 characters as")
+        return Deduplicator(
+            lambda records: [bytes.fromhex(prefix_signature(record.payload)) for record in records], "has the same first 200 characters as"
+        )
     return Deduplicator() if method == "exact" else None
 
 

@@ -18,7 +18,7 @@ from prep_assets.astrai.columns import Row
 from prep_assets.astrai.shards import ShardWriter
 from prep_assets.astrai.task import Task
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.records.files import SourceFile, record_id
+from prep_assets.records.files import record_id
 from prep_assets.records.quarantine import Quarantine, read_quarantine
 from prep_assets.samples import Record
 from prep_assets.schemas.reader import Account
@@ -142,7 +142,8 @@ class Run:
     def _batch(self, batch: Batch) -> bool:
         """Take over a batch; whether ``max_items`` is reached. Records after the last kept one count as never read."""
         records = {place: row for place, row in enumerate(batch.rows) if isinstance(row, Record)}
-        duplicates = {place: why for place, row in records.items() if (why := self._duplicate(batch.file, row))}
+        gone = self.deduplicator.among(batch.file, list(records.values())) if self.deduplicator is not None else {}
+        duplicates = {place: gone[row.row] for place, row in records.items() if row.row in gone}
         built = iter(batch.build([place for place in records if place not in duplicates]))
         for place, row in enumerate(batch.rows):
             self.counts.read += 1
@@ -167,15 +168,6 @@ class Run:
             except Refused as refused:
                 return refused
         return result
-
-    def _duplicate(self, file: SourceFile, row: Record) -> Refused | None:
-        """Why a record is refused that came before."""
-        try:
-            if self.deduplicator is not None:
-                self.deduplicator.check(row, record_id(file, row.row))
-        except Refused as refused:
-            return refused
-        return None
 
     def _keep(self, payload: Any, row: Row) -> None:
         counts, key = self.counts, self.task.pipeline.output.domain_key

@@ -7,14 +7,17 @@ rows with the same columns are read here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat, PlainPair, Turn, turn
 
 _PLAIN = (SYSTEM, USER, ASSISTANT)
+_FEW = 8
+"""Rows that are read one by one where one among them is not plain."""
 _Convert = TypeVar("_Convert", bound=Callable[..., Any])
 
 
@@ -26,8 +29,8 @@ class PlainRows(Protocol):
         """The columns with the texts."""
         ...
 
-    def read(self, row: Mapping[str, Any]) -> PlainChat | PlainPair | None:
-        """What a row is; `None` where the schema itself has to read it."""
+    def read(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[PlainChat | PlainPair | None]:
+        """What rows are; `None` where the schema itself has to read one."""
         ...
 
 
@@ -54,22 +57,45 @@ class PlainMessages:
         """See `PlainRows`."""
         return frozenset([self.messages_key])
 
-    def read(self, row: Mapping[str, Any]) -> PlainChat | None:
-        """The chat of a row; `None` where the schema itself has to read it."""
-        chat = plain_chat(row[self.messages_key], self.role_key, self.content_key, self.roles)
-        if chat is None:
-            return None
-        accepted = self._accepted.get(chat.roles)
-        if accepted is None:
-            accepted = self._accepted[chat.roles] = self._accepts(chat.roles)
-        return chat if accepted else None
+    def read(self, rows: Sequence[Mapping[str, Any]]) -> list[PlainChat | None]:
+        """The chats of rows; `None` where the schema itself has to read one."""
+        chats = self._chats([row[self.messages_key] for row in rows])
+        return [chat if chat is not None and self._accepts(chat.roles) else None for chat in chats]
+
+    def _chats(self, conversations: list[Any]) -> list[PlainChat | None]:
+        """As `plain_chat`, of many at once. Where one is not plain, both halves are tried for themselves."""
+        if len(conversations) < _FEW:
+            return [plain_chat(each, self.role_key, self.content_key, self.roles) for each in conversations]
+        try:
+            return list(self._all_plain(conversations))
+        except (KeyError, TypeError):
+            half = len(conversations) // 2
+            return self._chats(conversations[:half]) + self._chats(conversations[half:])
+
+    def _all_plain(self, conversations: list[Any]) -> Iterator[PlainChat]:
+        """Raises:
+        KeyError, TypeError: one of them is not plain.
+        """
+        counts = list(map(list.__len__, conversations))
+        messages = list(chain.from_iterable(conversations))
+        texts = [message[self.content_key] for message in messages]
+        roles = [self.roles[message[self.role_key]] for message in messages]
+        if {*map(dict.__len__, messages)} - {2} or {*map(type, texts)} - {str} or not all(texts) or any(map(str.isspace, texts)):
+            raise TypeError
+        at = 0
+        for count in counts:
+            yield PlainChat(tuple(roles[at : at + count]), tuple(texts[at : at + count]))
+            at += count
 
     def _accepts(self, roles: tuple[str, ...]) -> bool:
-        try:
-            self.check(tuple(turn(role, "text") for role in roles))
-        except Refused:
-            return False
-        return True
+        accepted = self._accepted.get(roles)
+        if accepted is None:
+            try:
+                self.check(tuple(turn(role, "text") for role in roles))
+            except Refused:
+                accepted = False
+            accepted = self._accepted[roles] = accepted is None
+        return accepted
 
 
 def plain_chat(messages: object, role_key: str, content_key: str, known: Mapping[str, str]) -> PlainChat | None:
@@ -105,8 +131,11 @@ class PlainPairs:
     columns: frozenset[str]
     split: Callable[[Mapping[str, Any]], tuple[PlainChat | None, object, object] | None]
 
-    def read(self, row: Mapping[str, Any]) -> PlainPair | None:
-        """The pair of a row: a prompt that a user ends, and two answers that differ. `None` where the schema itself has to read it."""
+    def read(self, rows: Sequence[Mapping[str, Any]]) -> list[PlainPair | None]:
+        """The pairs of rows: a prompt that a user ends, and two answers that differ. `None` where the schema itself has to read one."""
+        return list(map(self._pair, rows))
+
+    def _pair(self, row: Mapping[str, Any]) -> PlainPair | None:
         prompt, chosen, rejected = self.split(row) or (None, None, None)
         if prompt is None or not prompt.roles or prompt.roles[-1] != USER or type(chosen) is not str or type(rejected) is not str:
             return None

@@ -195,10 +195,51 @@ class Reader:
         plain = plain_rows_of(self.convert)
         if plain is None or not self._columns.get(tuple(payload)):
             return None
-        found = plain.read(payload)
+        [found] = plain.read([payload])
         if found is not None:
             self.account.skim(payload, plain.columns)
         return found
+
+    def rows(self, payloads: Sequence[Mapping[str, Any]], *, plain: bool = True) -> list[Example | PlainChat | PlainPair | Refused]:
+        """What rows are, or why they are refused.
+
+        Args:
+            plain: whether those that are nothing but texts are given in columns.
+        """
+        found: list[Example | PlainChat | PlainPair | Refused | None] = [None] * len(payloads)
+        reads = plain_rows_of(self.convert) if plain else None
+        for columns, numbers in _rows_alike(payloads).items() if reads is not None else ():
+            if columns not in self._columns:
+                first = numbers.pop(0)
+                found[first] = self._one(payloads[first])
+            if reads is not None and self._columns.get(columns):
+                read = reads.read([payloads[number] for number in numbers])
+                for number, each in zip(numbers, read, strict=True):
+                    found[number] = each
+                    if each is not None and len(columns) > len(reads.columns):
+                        found[number] = self._skimmed(payloads[number], each, reads.columns)
+        return [self._one(payload) if each is None else each for payload, each in zip(payloads, found, strict=True)]
+
+    def _skimmed(self, payload: Mapping[str, Any], given: PlainChat | PlainPair, read: Set[str]) -> PlainChat | PlainPair | Refused:
+        try:
+            self.account.skim(payload, read)
+        except Refused as refusal:
+            return refusal
+        return given
+
+    def _one(self, payload: Mapping[str, Any]) -> Example | Refused:
+        try:
+            return apply(self, payload)
+        except Refused as refusal:
+            return refusal
+
+
+def _rows_alike(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], list[int]]:
+    """The numbers of rows by their columns."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for number, row in enumerate(rows):
+        alike.setdefault(tuple(row), []).append(number)
+    return alike
 
 
 def _without_views(example: Example) -> Example:

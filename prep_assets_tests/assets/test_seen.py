@@ -18,33 +18,36 @@ from prep_assets.assets.reading.examples import Seen
 from prep_assets.disk import columns
 from prep_assets_tests.peak import peak
 
-RECORDS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3), st.integers(0, 10**6)), max_size=200)
+BLOCKS = st.lists(st.tuples(st.integers(0, 3), st.dictionaries(st.integers(0, 10**6), st.integers(0, 60), max_size=50)), max_size=8)
 
 
-@given(RECORDS)
-def test_it_says_what_a_dictionary_says(records: list[tuple[int, int, int]]) -> None:
+@given(BLOCKS)
+def test_it_says_what_a_dictionary_says(blocks: list[tuple[int, dict[int, int]]]) -> None:
     known: dict[int, str] = {}
     found = Seen()
-    for value, file, row in records:
-        identity = f"b:{file}.jsonl:{row}"
-        first = known.get(value)
-        known.setdefault(value, identity)
-        assert found.first(xxhash.xxh3_128_digest(bytes([value])), identity) == first
+    for file, values in blocks:
+        rows, firsts = sorted(values), {}
+        for row in rows:
+            identity = f"b:{file}.jsonl:{row}"
+            if known.setdefault(values[row], identity) is not identity:
+                firsts[row] = known[values[row]]
+        assert found.firsts([xxhash.xxh3_128_digest(bytes([values[row]])) for row in rows], f"b:{file}.jsonl", rows) == firsts
 
 
 def test_digests_that_hold_each_other_are_told_apart() -> None:
     """A part of one entry and of the next may be another digest."""
     found, one = Seen(), bytes(16)
-    assert found.first(bytes(3) + b"x" + bytes(12), "a:0") is None
-    assert found.first(one, "a:1") is None
-    assert found.first(one, "a:2") == "a:1"
+    assert found.firsts([bytes(3) + b"x" + bytes(12)], "a", [0]) == {}
+    assert found.firsts([one], "a", [1]) == {}
+    assert found.firsts([one], "a", [2]) == {2: "a:1"}
 
 
 def test_a_record_takes_twenty_bytes_at_most() -> None:
     found, count = Seen(), 40_000
     tracemalloc.start()
-    for row in range(count):
-        found.first(xxhash.xxh3_128_digest(row.to_bytes(8)), f"a:{row}")
+    for row in range(0, count, 1000):
+        rows = range(row, row + 1000)
+        found.firsts([xxhash.xxh3_128_digest(each.to_bytes(8)) for each in rows], "a", rows)
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 20.5 * count

@@ -11,7 +11,9 @@ from prep_assets.templates.search import Search
 from prep_assets_tests.effort import examples
 
 NEEDLES = st.text("<|>k/ 中a", min_size=1, max_size=4) | st.sampled_from(["<think>", "</think>", "◁think▷", "\n"])
-TEXTS = st.text("<|>k/ 中a\n", max_size=6) | st.sampled_from(["a <think>", "</think", "x◁think▷", "\ufdd0", "a\ufdef", "\ufdcf\ufdf0", "\udc80"])
+TEXTS = st.text("<|>k/ 中a\n", max_size=6) | st.sampled_from(
+    ["a <think>", "</think", "x◁think▷", "\ufdd0", "a\ufdef", "\ufdcf\ufdf0", "\udc80"]
+)
 
 
 @settings(max_examples=examples(300), deadline=None)

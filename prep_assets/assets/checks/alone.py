@@ -90,12 +90,14 @@ def alone(store: Store, source: FromRows, second: Second) -> Again:
             made.append((reading, source.judge(store, second)))
         [(reading, judge)] = made
         reasons, items = [""] * len(rows), {}
-        for at, (row, payload) in enumerate(zip(rows, payloads, strict=True)):
-            record = Record(file, row, dict(payload))
-            try:
-                items[at] = Item(second.files[file], record, reading.columns(second.files[file], record))
-            except Refused as refusal:
-                reasons[at] = _reason(refusal)
+        records = [Record(file, row, dict(payload)) for row, payload in zip(rows, payloads, strict=True)]
+        faults = reading.refused(second.files[file], records)
+        for at, (record, given) in enumerate(zip(records, reading.reader.rows([each.payload for each in records]), strict=True)):
+            fault = faults.get(record.row) or given
+            if isinstance(fault, Refused):
+                reasons[at] = _reason(fault)
+            else:
+                items[at] = Item(second.files[file], record, fault)
         for at, reason in zip(items, judge(list(items.values())), strict=True):
             reasons[at] = reason
         return reasons

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from prep_assets.assets.reading.contamination import Benchmarks
-from prep_assets.assets.reading.examples import Duplicates, Given, Item
+from prep_assets.assets.reading.examples import Duplicates, Item
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, whole_files
@@ -21,8 +21,8 @@ from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.records.read import read_blocks
 from prep_assets.records.where import FORGOTTEN, MISSED, conditions, filter_blocks
-from prep_assets.samples import Example, Record
-from prep_assets.schemas.reader import Reader, apply
+from prep_assets.samples import Record
+from prep_assets.schemas.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,30 +115,17 @@ class Reading:
                 if remaining == 0 and not held_out:
                     break
 
-    def example(self, file: SourceFile, record: Record) -> Example:
-        """What a row is.
-
-        Raises:
-            Refused: it came before, it holds a passage of a benchmark, or its schema refuses it.
-        """
-        self.admit(file, record)
-        return apply(self.reader, record.payload)
-
-    def columns(self, file: SourceFile, record: Record) -> Given:
-        """What a row is; in columns where it is nothing but texts.
-
-        Raises:
-            Refused: as `example` says.
-        """
-        self.admit(file, record)
-        return self.reader.plain(record.payload) or apply(self.reader, record.payload)
-
-    def admit(self, file: SourceFile, record: Record) -> None:
-        """Refuse a row that came before, or that holds a passage of a benchmark."""
-        if self.deduplicator is not None:
-            self.deduplicator.check(record, record_id(file, record.row))
-        if self.benchmarks is not None:
-            self.benchmarks.check(record.payload)
+    def refused(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
+        """Which of some rows of a file came before, or hold a passage of a benchmark: by row, the refusal of each."""
+        found = self.deduplicator.among(file, records) if self.deduplicator is not None else {}
+        if self.benchmarks is None:
+            return found
+        for record in [each for each in records if each.row not in found]:
+            try:
+                self.benchmarks.check(record.payload)
+            except Refused as refusal:
+                found[record.row] = refusal
+        return found
 
     def check_fields(self) -> None:
         """Stop where the rows read so far have fields of unknown meaning; see `Account.check`."""
@@ -153,27 +140,30 @@ class Reading:
             doing: what progress is about.
             plain: whether plain chats and pairs are given in columns, see `PlainChat` and `PlainPair`.
         """
-        read = self.columns if plain else self.example
         for block in self.rows(block_bytes):
             with quarantine.by_row():
-                items = [item for item in (self._item(block.file, row, read, quarantine) for row in block.rows) if item is not None]
+                items = self._items(block, quarantine, plain)
                 self.check_fields()
                 yield items, block.held_out
             self.advance(doing, block.size)
 
-    @staticmethod
-    def _item(
-        file: SourceFile, row: Record | Unreadable, read: Callable[[SourceFile, Record], Given], quarantine: Quarantine
-    ) -> Item | None:
-        """A row with its example; `None` where it is in quarantine."""
-        if not isinstance(row, Record):
-            quarantine.add_unreadable(file, row)
-            return None
-        try:
-            return Item(file, row, read(file, row))
-        except Refused as refusal:
-            quarantine.add(record_id(file, row.row), refusal.stage, refusal.reason, refusal.detail, row.payload)
-            return None
+    def _items(self, block: Rows, quarantine: Quarantine, plain: bool) -> list[Item]:
+        """The rows of a block with their examples. Those that have none are in quarantine."""
+        records, items = [row for row in block.rows if isinstance(row, Record)], list[Item]()
+        for row in block.rows if len(records) < len(block.rows) else ():
+            if not isinstance(row, Record):
+                quarantine.add_unreadable(block.file, row)
+        gone = self.refused(block.file, records)
+        left = [record for record in records if record.row not in gone] if gone else records
+        for record, given in zip(left, self.reader.rows([record.payload for record in left], plain=plain), strict=True):
+            if isinstance(given, Refused):
+                gone[record.row] = given
+            else:
+                items.append(Item(block.file, record, given))
+        for record in records if gone else ():
+            if refusal := gone.get(record.row):
+                quarantine.add(record_id(block.file, record.row), refusal.stage, refusal.reason, refusal.detail, record.payload)
+        return items
 
     def advance(self, doing: str, size: int) -> None:
         """So many more bytes of source are done."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.reading.examples import exact_digest
+from prep_assets.assets.reading.examples import exact_digests
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out
 from prep_assets.disk.arrays import save_array
@@ -55,10 +55,12 @@ class Elsewhere:
         self._first = {(file, row): (of, at) for file, row, of, at in found.duplicates.tolist()}
         self._files = files
 
-    def check(self, record: Record, identity: str) -> None:
+    def among(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
         """See `Duplicates`."""
-        if first := self._first.get((record.file, record.row)):
-            raise Refused("duplicate", f"equals {record_id(self._files[first[0]], first[1])}", stage="deduplicate")
+        firsts = {record.row: first for record in records if (first := self._first.get((record.file, record.row)))}
+        return {
+            row: Refused("duplicate", f"equals {record_id(self._files[of], at)}", stage="deduplicate") for row, (of, at) in firsts.items()
+        }
 
 
 def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) -> dict[str, int]:
@@ -67,9 +69,9 @@ def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) 
     noted: dict[str, list[int]] = {name: [] for name in FIELDS}
     number = 0
     for block in source.rows(stretches).rows(BLOCK_BYTES):
+        digests += exact_digests([row for row in block.rows if isinstance(row, Record)])
         for row in block.rows:
             if isinstance(row, Record):
-                digests.append(exact_digest(row))
                 for name, value in (("file", row.file), ("row", row.row), ("number", number)):
                     noted[name].append(value)
             elif row.reason in MISSED:

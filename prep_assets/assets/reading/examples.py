@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 import xxhash
 
 from prep_assets.assets.workspace import Workspace
@@ -41,33 +42,35 @@ class Seen:
     _runs: list[tuple[int, int, str]] = field(default_factory=list)
     _next: int = 0
 
-    def first(self, digest: bytes, identity: str) -> str | None:
-        """The identity of the record that had this digest before; `None` where none had it, and it is noted.
+    def firsts(self, digests: Sequence[bytes], name: str, rows: Sequence[int]) -> dict[int, str]:
+        """Which of some rows of a file had their digest before, by row, and the identity of the record that had it first. All others are noted.
 
         Args:
-            identity: ``<file name>:<row>``.
+            rows: their numbers, ascending.
         """
-        key = digest[:KEY]
-        bucket = self._buckets[int.from_bytes(key[:4], "little") & (len(self._buckets) - 1)]
-        at = bucket.find(key)
-        while at % _ENTRY and at >= 0:
-            at = bucket.find(key, at + 1)
-        if at >= 0:
-            return self._identity(int.from_bytes(bucket[at + KEY : at + _ENTRY], "little"))
-        bucket += key + self._place(identity).to_bytes(PLACE, "little")
-        self._count += 1
-        if self._count > _FULL * len(self._buckets):
+        while self._count + len(rows) > _FULL * len(self._buckets):
             self._split()
-        return None
+        found, shift, mask = dict[int, str](), self._shift(name, rows), len(self._buckets) - 1
+        numbers = (np.frombuffer(b"".join(digests), "<u4")[::4] & np.uint32(mask)).tolist()
+        for digest, number, row in zip(digests, numbers, rows, strict=True):
+            key, bucket = digest[:KEY], self._buckets[number]
+            at = bucket.find(key)
+            while at % _ENTRY and at >= 0:
+                at = bucket.find(key, at + 1)
+            if at >= 0:
+                found[row] = self._identity(int.from_bytes(bucket[at + KEY : at + _ENTRY], "little"))
+            else:
+                bucket += key + (row + shift).to_bytes(PLACE, "little")
+        self._count += len(rows) - len(found)
+        return found
 
-    def _place(self, identity: str) -> int:
-        name, _, digits = identity.rpartition(":")
-        row = int(digits)
-        if not self._runs or name != self._runs[-1][2] or row + self._runs[-1][1] < self._next:
-            self._runs.append((self._next, self._next - row, name))
-        place = row + self._runs[-1][1]
-        self._next = place + 1
-        return place
+    def _shift(self, name: str, rows: Sequence[int]) -> int:
+        """What to add to the numbers of rows of a file."""
+        if rows and (not self._runs or name != self._runs[-1][2] or rows[0] + self._runs[-1][1] < self._next):
+            self._runs.append((self._next, self._next - rows[0], name))
+        if rows:
+            self._next = rows[-1] + self._runs[-1][1] + 1
+        return self._runs[-1][1] if self._runs else 0
 
     def _identity(self, place: int) -> str:
         _, shift, name = self._runs[bisect_right(self._runs, place, key=lambda run: run[0]) - 1]
@@ -135,19 +138,20 @@ def content_digest(record: Record) -> bytes:
     return xxhash.xxh3_128_digest(_SORTED.encode(record.payload))
 
 
-def exact_digest(record: Record) -> bytes:
+def exact_digests(records: Sequence[Record]) -> list[bytes]:
     """The same of MessagePack, which needs no escapes and so takes a fifth of the time; of JSON where a number is too large for it."""
     try:
-        return xxhash.xxh3_128_digest(_PACKED.encode(record.payload))
+        return list(map(xxhash.xxh3_128_digest, map(_PACKED.encode, [record.payload for record in records])))
     except OverflowError:
-        return content_digest(record)
+        half = len(records) // 2
+        return exact_digests(records[:half]) + exact_digests(records[half:]) if half else [content_digest(records[0])]
 
 
 class Duplicates(Protocol):
     """Knows which records came before."""
 
-    def check(self, record: Record, identity: str) -> None:
-        """Refuse a duplicate, naming the record that came first."""
+    def among(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
+        """Which of some rows of a file came before, by row: the refusal of each, which names the record that came first."""
         ...
 
 
@@ -156,18 +160,18 @@ class Deduplicator:
     """Finds records that equal an earlier one in every field. It keeps 20 bytes of each record, see `Seen`.
 
     Attributes:
-        digest: equal for records that are duplicates of each other.
+        digests: equal for records that are duplicates of each other.
         relation: how a refusal says what a duplicate has to do with the record that came first.
     """
 
-    digest: Callable[[Record], bytes] = exact_digest
+    digests: Callable[[Sequence[Record]], list[bytes]] = exact_digests
     relation: str = "equals"
     seen: Seen = field(default_factory=Seen)
 
-    def check(self, record: Record, identity: str) -> None:
-        """Refuse a duplicate, naming the record that came first."""
-        if first := self.seen.first(self.digest(record), identity):
-            raise Refused("duplicate", f"{self.relation} {first}", stage="deduplicate")
+    def among(self, file: SourceFile, records: Sequence[Record]) -> dict[int, Refused]:
+        """See `Duplicates`."""
+        found = self.seen.firsts(self.digests(records), file.name, [record.row for record in records])
+        return {row: Refused("duplicate", f"{self.relation} {first}", stage="deduplicate") for row, first in found.items()}
 
 
 def held_out(identity: bytes, fraction: float) -> bool:

@@ -97,12 +97,14 @@ def read_documents(
         records: list[Record] = []
         texts: list[str] = []
         refused: list[tuple[int, Refusal]] = []
+        gone = reading.refused(file, [row for row in block.rows if isinstance(row, Record)])
         for row in block.rows:
             if not isinstance(row, Record):
                 refused.append((row.row, unreadable(file, row)))
                 continue
             try:
-                reading.admit(file, row)
+                if row.row in gone:
+                    raise gone[row.row]
                 text = None if plain is None else plain.plain(row.payload)
                 if plain is None or text is None or not _is_clean(text):
                     text = text_of(apply(reading.reader, row.payload))
