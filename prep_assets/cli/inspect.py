@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -55,6 +56,7 @@ def show_row(
         ConfigError: no such row or stream.
         StoreError: the payload cannot be read.
     """
+    from prep_assets.assets.by_engine import by_engine
     from prep_assets.assets.graph import store_of
     from prep_assets.assets.previews import Preview
     from prep_assets.lineage.rows import streams
@@ -65,10 +67,12 @@ def show_row(
             hint = nearest(stream, names) or "."
             raise ConfigError(f"{published.manifest.asset} has no stream {stream!r}{hint} There are: {', '.join(names) or 'none'}")
         chosen = stream or (names[0] if names else None)
-        shown = store_of(workspace, published).preview(row, stream=chosen, limit=LIMIT)
+        store = store_of(workspace, published)
+        shown = store.preview(row, stream=chosen, limit=LIMIT)
+        engines = by_engine(store) if isinstance(shown, Preview) else {}
         numbers = _ids(published, chosen, row, shown) if ids and isinstance(shown, Preview) and chosen else []
     if isinstance(shown, Preview):
-        _show_tokens(console, shown, numbers, most)
+        _show_tokens(console, shown, numbers, most, engines)
     elif "files" in shown and not names:
         _show_files(console, published, shown)
     else:
@@ -89,7 +93,7 @@ def _ids(published: Published, stream: str, row: int, shown: Preview) -> list[in
     return [int(token) for token in found[: len(shown.tokens)]]
 
 
-def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | None) -> None:
+def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | None, engines: Mapping[str, int]) -> None:
     tokens, weights = shown.tokens[:most], shown.weights[:most]
     borders = {at: name for at, name in shown.origins if at < len(tokens)}
     colour = has_colour(console)
@@ -101,10 +105,10 @@ def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | N
     console.print()
     if len(tokens) < len(shown.tokens):
         console.print(f"… and {len(shown.tokens) - len(tokens):,} tokens more", style="dim")
-    console.print(_footer(shown, colour), style="dim", soft_wrap=True)
+    console.print(_footer(shown, engines, colour), style="dim", soft_wrap=True)
 
 
-def _footer(shown: Preview, colour: bool) -> str:
+def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
     parts = [counted(len(shown.tokens), "position")]
     if shown.weights:
         trained = sum(weight != 0 for weight in shown.weights)
@@ -113,6 +117,7 @@ def _footer(shown: Preview, colour: bool) -> str:
     else:
         parts.append("no loss mask")
     parts.append(counted(len(shown.origins) - 1, "response") if shown.ids else counted(len(shown.origins), "document"))
+    parts += [f"the store's documents: {', '.join(f'{count:,} by {name}' for name, count in engines.items())}"] if engines else []
     return "── " + " · ".join(parts)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
+from prep_assets.assets.by_engine import by_engine
 from prep_assets.assets.graph import EVERY, store_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
@@ -46,6 +47,7 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
         **(_refused(published, chain) if reasons else {}),
         **_mixture(published),
         **_by_domain(workspace, published),
+        **_by_engine(workspace, published),
         **({"dagster/row_count": rows} if rows is not None else {}),
         **dict(sorted(numbers.items())),
         "path": dg.MetadataValue.path(published.where),
@@ -122,6 +124,15 @@ def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:
     ]  # fmt: skip
     lengths = np.concatenate([part.lengths for stream in opened for part in stream.parts()])
     return {"lengths": dg.MetadataValue.md(lengths_picture(lengths, opened[0].unit)), "by_domain": dg.MetadataValue.table(records)}
+
+
+def _by_engine(workspace: Workspace, published: Published) -> dict[str, int]:
+    """How many documents are for which engine."""
+    try:
+        found = by_engine(store_of(workspace, published)) if published.manifest.asset in EVERY else {}
+    except PrepAssetsError:
+        return {}
+    return {f"documents_by_{name}": count for name, count in found.items()}
 
 
 def data_version(published: Published) -> str:

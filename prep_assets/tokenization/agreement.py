@@ -195,19 +195,19 @@ class ComparedEngine:
     """
 
     def __init__(self, engine: Engine, other: Engine, tokenizer: str) -> None:
-        self.name, self._engine, self._other, self._tokenizer = engine.name, engine, other, tokenizer
+        self.name, self.engine, self._other, self._tokenizer = engine.name, engine, other, tokenizer
 
     def encode(self, texts: Sequence[str]) -> Flat:
         some = [texts[at][:LONGEST] for at in np.unique(np.linspace(0, len(texts) - 1, SAMPLE).astype(int))] if texts else []
         for text in some:
-            found, expected = self._engine.encode([text]).ids, self._other.encode([text]).ids
+            found, expected = self.engine.encode([text]).ids, self._other.encode([text]).ids
             if not np.array_equal(found, expected):
                 at = int(np.argmax(found[: len(expected)] != expected[: len(found)])) if len(found) and len(expected) else 0
                 raise ConfigError(
                     f"tokenizer {self._tokenizer!r}: tokenizer.json and transformers give other ids to a text of this data, {text[:80]!r}…: "
                     f"{len(found):,} and {len(expected):,} ids, which part at id number {at}. {REMEDY}"
                 )
-        return self._engine.encode(texts)
+        return self.engine.encode(texts)
 
 
 def compared(engines: Engines, vocabulary: Vocabulary, other: Vocabulary) -> Engines:

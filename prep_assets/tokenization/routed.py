@@ -120,6 +120,10 @@ class RoutedEngine:
             return flat
         return interleaved(flat, self._reference.encode(list(compress(texts, ~plain))), plain)
 
+    def for_reference(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Which texts the reference encodes, those included of which that shows only in their ids."""
+        return self.odd(texts) | np.fromiter((BETWEEN in text or CUT in text for text in texts), bool, len(texts))
+
     def odd(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Which texts are for the reference, by their characters."""
         odd = np.zeros(len(texts), bool)

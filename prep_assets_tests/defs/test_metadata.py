@@ -65,6 +65,12 @@ def test_a_token_store_shows_a_row_inline_and_as_a_picture(everything: Everythin
         assert "data:image/svg+xml;base64," in metadata["preview_row"]
 
 
+def test_token_stores_say_which_engine_their_documents_are_for(everything: Everything) -> None:
+    for metadata in all_of(everything, "sft_tokens"):
+        by_engine = [value for key, value in metadata.items() if key.startswith("documents_by_")]
+        assert metadata["documents_by_gigatoken"] > 0 and sum(by_engine) == metadata["kept"]
+
+
 def test_masked_and_trained_tokens_are_told_apart_at_a_glance(everything: Everything) -> None:
     for metadata in all_of(everything, "sft_tokens"):
         lines = metadata["preview"].split("```diff\n")[1].splitlines()
