@@ -122,7 +122,8 @@ class RoutedEngine:
 
     def for_reference(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Which texts the reference encodes, those included of which that shows only in their ids."""
-        return self.odd(texts) | np.fromiter((BETWEEN in text or CUT in text for text in texts), bool, len(texts))
+        marked: Table = np.fromiter((BETWEEN in text or CUT in text for text in texts), bool, len(texts))
+        return marked | self.odd(texts)
 
     def odd(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Which texts are for the reference, by their characters."""
