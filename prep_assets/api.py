@@ -48,6 +48,7 @@ def status(workspace: Workspace) -> dict[str, Standing]:
     """What every store is at this moment, by name: ``sft_packed``, ``sft_tokens[gsm8k]``."""
     look = Look(workspace)
     every = [(asset, each) for asset in assets_of(workspace).values() for each in asset.partitions(workspace)]
+    look.ahead(every)
     return {workspace.place(asset.name, each).label: look.at(asset, each) for asset, each in every}
 
 

@@ -56,12 +56,13 @@ def _look(workspace: Workspace, faults: list[str]) -> Iterator[Found]:
     from prep_assets.engine import Look, Standing
 
     look = Look(workspace)
-    for asset in configured(workspace, faults):
-        for partition in asset.partitions(workspace):
-            try:
-                yield asset.name, partition, look.at(asset, partition)
-            except PrepAssetsError as error:
-                yield asset.name, partition, Standing("broken", str(error))
+    stores = [(asset, partition) for asset in configured(workspace, faults) for partition in asset.partitions(workspace)]
+    look.ahead(stores)
+    for asset, partition in stores:
+        try:
+            yield asset.name, partition, look.at(asset, partition)
+        except PrepAssetsError as error:
+            yield asset.name, partition, Standing("broken", str(error))
 
 
 def _as_json(asset: str, partition: str, standing: Standing) -> dict[str, Any]:

@@ -16,18 +16,19 @@ from prep_assets.defs.metadata import data_version, store_metadata
 from prep_assets.defs.options import chosen, publishes
 from prep_assets.defs.provenance import UNRECORDED, evaluations, known_versions, materialization
 from prep_assets.defs.site import Site
-from prep_assets.engine import plan, run
+from prep_assets.engine import Look, plan, run
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Tally, Written
-from prep_assets.engine.planning import Step
+from prep_assets.engine.planning import Step, Store
 from prep_assets.engine.running import check
 from prep_assets.errors import PrepAssetsError, SourceUnavailable
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.published import Published
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
 LONG, SECONDS_BETWEEN = 1 << 24, 300.0
 """Bytes of work for which progress is logged, and the longest silence in seconds."""
+_LOOKS: dict[str, Look] = {}
+"""By run: what its steps so far have seen of the stores, while they built none."""
 RETRIES, SECONDS_TO_WAIT = 2, 20
 """Of a step whose sources did not answer."""
 
@@ -53,7 +54,7 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
     known = {} if recheck or planned else known_versions(context.instance, site, workspace, asset, partitions)
     record = _Record(context, site, workspace, asset, partitions, known)
     try:
-        steps = plan(workspace, [(asset, partition) for partition in partitions])
+        steps = _planned(context, workspace, [(asset, partition) for partition in partitions], record)
         tally = Tally()
         for event in run(workspace, steps, recheck=recheck, publish=publishes(config)):
             tally.add(event)
@@ -72,6 +73,20 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
     yield from record.end()
     if record.reasons:
         raise _ending(asset, "\n".join(record.reasons), record.passing)
+
+
+def _planned(context: dg.AssetExecutionContext, workspace: Workspace, stores: list[Store], record: _Record) -> list[Step]:
+    """The plan of a step. What an earlier step of the run saw is enough where nothing is to be done and Dagster knows all stores as they were seen; where
+    it does not, somebody else may have built them meanwhile."""
+    seen = _LOOKS.pop(context.run.run_id, None)
+    steps = plan(workspace, stores, look=seen) if seen else []
+    if not seen or not all(record.knows(step) for step in steps):
+        seen = Look(workspace)
+        steps = plan(workspace, stores, look=seen)
+    if not any(step.why for step in steps):
+        _LOOKS.clear()
+        _LOOKS[context.run.run_id] = seen
+    return steps
 
 
 def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> Iterator[Any]:
@@ -152,12 +167,15 @@ class _Record:
 
     def leaves(self, event: Event) -> bool:
         """Whether an event says of a store that it is as Dagster knows it; it is counted."""
-        same = isinstance(event, Accepted) and not (event.draft or event.step.why) and self._known_is(event.step, event.published)
+        same = isinstance(event, Accepted) and not event.draft and self.knows(event.step)
         self.untouched += same
         return same
 
-    def _known_is(self, step: Step, published: Published) -> bool:
-        return step.asset is self._asset and self._known.get(step.partition) == data_version(published)
+    def knows(self, step: Step) -> bool:
+        """Whether nothing is to be done for a store, and Dagster knows it as it is."""
+        published = step.standing.published if step.standing else None
+        known = published is not None and self._known.get(step.partition) == data_version(published)
+        return known and step.asset is self._asset and not step.why
 
     def events(self, event: Event) -> Iterator[Any]:
         match event:

@@ -58,6 +58,7 @@ def plan(workspace: Workspace, stores: Iterable[Store], *, force: bool = False, 
         ConfigError: options of this run that do not apply to the assets asked for; or something upstream is out of date and `on_missing` is fail.
     """
     look, wanted = look or Look(workspace), list(stores)
+    look.ahead(wanted)
     if workspace.overrides:
         for asset, partition in wanted:
             check_overrides(workspace, asset, partition)

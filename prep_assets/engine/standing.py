@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from prep_assets.assets.graph import upstream_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
-from prep_assets.errors import StoreError
+from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.stores.bucket_shelf import at_once
 from prep_assets.stores.checked import Result
 from prep_assets.stores.manifest import build_key, differences
+from prep_assets.stores.mirror import bucket_of
 from prep_assets.stores.published import Published
 from prep_assets.stores.shelf import Pointers
 
@@ -22,6 +25,8 @@ State = Literal["missing", "broken", "stale", "failed", "unchecked", "current"]
 """
 SHOWN = 4
 """Differences of a recipe that are named."""
+AT_ONCE = 32
+"""Stores of a bucket that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,37 @@ def _failed(results: Mapping[str, Result]) -> Mapping[str, Result]:
     return {name: result for name, result in results.items() if not result.passed}
 
 
+class _Kept(NamedTuple):
+    """What is kept of a store; `fault`: why its manifest cannot be read."""
+
+    published: Published | None
+    candidate: Published | None
+    draft: Published | None
+    results: Mapping[str, Result]
+    fault: str
+
+
 class Look:
     """One look at the stores of a workspace, as the configuration files ask for them. Each store is looked at once."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace.plain.at_a_glance()
         self._seen: dict[tuple[str, str], Standing] = {}
+        self._kept: dict[tuple[str, str], _Kept] = {}
+
+    def ahead(self, stores: Iterable[tuple[Asset, str]]) -> None:
+        """Read stores and all that they are made from, many at a time, where each answer takes a while: in a bucket."""
+        if bucket_of(self._workspace.stores) is None:
+            return
+        missing: dict[tuple[str, str], None] = {}
+        with suppress(PrepAssetsError):  # which `at` tells of the store that it is about
+            waiting = list(stores)
+            while waiting:
+                asset, partition = waiting.pop()
+                if (key := (asset.name, partition)) not in missing and key not in self._kept:
+                    missing[key] = None
+                    waiting += upstream_of(self._workspace, asset, partition)
+            self._kept.update(zip(missing, at_once(lambda key: self._read(*key), missing, AT_ONCE), strict=True))
 
     def at(self, asset: Asset, partition: str) -> Standing:
         """What a store is.
@@ -88,21 +118,27 @@ class Look:
             self._seen[key] = self._look(asset, partition)
         return self._seen[key]
 
-    def _look(self, asset: Asset, partition: str) -> Standing:
-        place = self._workspace.place(asset.name, partition)
+    def _read(self, name: str, partition: str) -> _Kept:
+        place = self._workspace.place(name, partition)
         pointers = place.pointers
         candidate, draft = _pointed(place.candidate, pointers), _pointed(place.draft, pointers)
         try:
-            published = self._workspace.published(asset.name, partition, pointers)
+            published = self._workspace.published(name, partition, pointers)
         except StoreError as error:
-            return Standing("broken", str(error), candidate=candidate, draft=draft)
+            return _Kept(None, candidate, draft, {}, str(error))
+        return _Kept(published, candidate, draft, (published.results if published else None) or {}, "")
+
+    def _look(self, asset: Asset, partition: str) -> Standing:
+        key = asset.name, partition
+        published, candidate, draft, results, fault = self._kept.get(key) or self._read(*key)
+        if fault:
+            return Standing("broken", fault, candidate=candidate, draft=draft)
         if published is None:
             return Standing("missing", "no store yet", candidate=candidate, draft=draft)
         above = {
             self._workspace.place(each.name, key).label: self.at(each, key) for each, key in upstream_of(self._workspace, asset, partition)
         }
         behind = [f"{label} is {standing.state}" for label, standing in above.items() if standing.state != "current"]
-        results = published.results or {}
         if behind:
             why = behind[0] + (f", and {len(behind) - 1} more" if len(behind) > 1 else "")
             return Standing("stale", why, published, (), (), _failed(results), candidate, draft, results)

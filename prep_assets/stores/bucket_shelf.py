@@ -27,6 +27,7 @@ from prep_assets.stores.version import Published, version_faults
 from prep_assets.stores.version_folders import PAYLOAD, QUARANTINE, WORK_QUARANTINE, name_of, remove_version
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 AT_ONCE = 8
 """Files that are sent or fetched at a time."""
 
@@ -100,7 +101,7 @@ class BucketShelf:
         files = {key_of(version, name): work / PAYLOAD / name for name in manifest.files}
         if manifest.quarantine:
             files[f"versions/{version}{QUARANTINE}"] = work / WORK_QUARANTINE
-        _at_once(lambda key: self.objects.upload(key, files[key]), files)
+        at_once(lambda key: self.objects.upload(key, files[key]), files)
 
     def _is(self, manifest: Manifest, version: str, there: bytes) -> bool:
         """Whether the bucket gives back what was built, every byte."""
@@ -141,7 +142,7 @@ class BucketShelf:
                 entry = manifest.files[name]
                 cache.fetch(self.objects, key_of(version, name), entry["sha256"], int(entry["bytes"]), work / name, held)
 
-            _at_once(one, manifest.files)
+            at_once(one, manifest.files)
             if manifest.quarantine:
                 self._fetch_quarantine(version, manifest)
         manifest.write(work)
@@ -162,7 +163,7 @@ class BucketShelf:
         files = {key_of(version, name): (name, str(entry["sha256"])) for name, entry in manifest.files.items()}
         if manifest.quarantine:
             files[f"versions/{version}{QUARANTINE}"] = (f"{version}{QUARANTINE}", manifest.quarantine)
-        return [fault for fault in _at_once(lambda key: self._fault(key, *files[key]), files) if fault]
+        return [fault for fault in at_once(lambda key: self._fault(key, *files[key]), files) if fault]
 
     def _fault(self, key: str, name: str, sha256: str) -> str:
         digest = hashlib.sha256()
@@ -213,9 +214,9 @@ class BucketShelf:
                 self.remove(name)
 
 
-def _at_once(work: Callable[[str], T], items: Iterable[str]) -> list[T]:
+def at_once(work: Callable[[Item], T], items: Iterable[Item], most: int = AT_ONCE) -> list[T]:
     """What the work makes of each, a few at a time. The first failure, or Ctrl-C, leaves out those that have not begun."""
-    pool = ThreadPoolExecutor(AT_ONCE)
+    pool = ThreadPoolExecutor(most)
     try:
         return list(pool.map(work, items))
     finally:

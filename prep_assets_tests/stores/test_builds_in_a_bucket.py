@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,8 @@ from prep_assets.engine.left import forgotten
 from prep_assets.engine.scrub import scrub
 from prep_assets.stores.bucket import Bucket
 from prep_assets.stores.mirror import local_root
-from prep_assets_tests.assets.workspaces import build, shipped, tree, workspace_in
-from prep_assets_tests.stores.s3 import S3
+from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, shipped, tree, workspace_in
+from prep_assets_tests.stores.s3 import S3, Fault
 
 STORES = (("sft_raw", "dolly"), ("sft_tokens", "dolly"), ("sft_packed", ""))
 
@@ -116,3 +118,25 @@ def test_the_scrubber_reads_what_rests_in_a_bucket(tmp_path: Path, s3: S3) -> No
     found = scrub(there, 1 << 40)
     assert (found.damaged, len(found.unreached)) == ((), 1)
     assert found.total > found.read > 0
+
+
+def test_a_look_asks_for_three_objects_of_each_store_and_for_many_stores_at_a_time(s3: S3, tmp_path: Path) -> None:
+    """It asked for one after the other: with 60 ms for each, a thousand domains took minutes."""
+    domains = {name: domain(jsonl(tmp_path / f"{name}.jsonl", [{"text": f"A page about {name}."}]), "text") for name in "abcd"}
+    options = minimal("pretrain", domains, engine="reference")
+    there = Workspace(workspace_in(tmp_path, options).configs, local_root(f"s3://bucket/{tmp_path.name}"))
+    engine.build(there, "pretrain_tokens")
+    s3.calm()
+    together = threading.Barrier(8)
+
+    def waiting(method: str, path: str, headers: Any) -> Fault:
+        if path.endswith("catalog.json"):  # each waits until all eight stores are asked for
+            together.wait(60)
+        return ""
+
+    s3.plan = waiting
+    steps = plan(there, [(ASSETS["pretrain_tokens"], name) for name in domains])
+    assert [(step.asset.name, step.why) for step in steps] == [("pretrain_tokens", "")] * 4
+    asked = Counter(path.rpartition("/")[2].rpartition(".checks")[1] or path.rpartition("/")[2] for _, path in s3.asked)
+    assert asked == {"catalog.json": 8, "manifest.json": 8, ".checks": 8}
+    assert set(s3.asked.values()) == {1}

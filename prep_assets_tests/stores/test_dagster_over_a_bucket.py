@@ -119,6 +119,9 @@ def test_a_team_works_over_a_bucket(team: Team, capfd: pytest.CaptureFixture[str
     kinds = Counter(event.event_type_value for event in second.all_events)
     assert (second.success, kinds["ASSET_MATERIALIZATION"], kinds["ASSET_CHECK_EVALUATION"]) == (True, 0, 0)
     assert not [path for method, path in team.s3.asked if method != "GET" and method != "HEAD"]
+    # all steps of the run together read a store once, with a request for each of its three objects
+    asked = {path: count for (_, path), count in team.s3.asked.items() if "/stores/" in path}
+    assert (len(asked), set(asked.values())) == (9, {1})
 
     # a file is added, and the sensor asks for a run once it has settled
     cursor = team.look(team.look(None).cursor).cursor
