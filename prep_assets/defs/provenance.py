@@ -23,7 +23,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
-from prep_assets.config.models import FAMILIES, Family
+from prep_assets.config.models import FAMILIES
 from prep_assets.defs.check_metadata import check_metadata
 from prep_assets.defs.metadata import data_version
 from prep_assets.defs.site import Site
@@ -148,12 +148,13 @@ def code_version(workspace: Workspace, asset: Asset) -> str:
     filter in one domain must not mark all others. `prep-assets status` tells them apart.
     """
     family = workspace.family(FAMILIES[asset.family])
-    options = {option: _value(workspace, family, option) for option in asset.options}
+    said = family.model_dump(mode="json", by_alias=True, exclude={"domains"})
+    options = {option: _value(workspace, said, option) for option in asset.options}
     return f"{asset.version}-{digest(options)[:10]}" if options else asset.version
 
 
-def _value(workspace: Workspace, family: Family, option: str) -> Any:
-    values: Any = family.model_dump(mode="json", by_alias=True)
+def _value(workspace: Workspace, said: Mapping[str, Any], option: str) -> Any:
+    values: Any = said
     for key in option.split("."):
         values = values.get(key) if isinstance(values, dict) else None
     return [values, _content(workspace.configs / str(values))] if option in FILES else values

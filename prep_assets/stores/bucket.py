@@ -164,15 +164,25 @@ class Bucket:
     def entries(self, prefix: str) -> Iterator[Entry]:
         import obstore
 
-        last: str | None = None
+        last, failed = "", 0
 
-        def page() -> Any:
-            return next(iter(obstore.list(self._store, self._key(prefix).rstrip("/"), offset=last, chunk_size=PAGE)), None)
+        def pages() -> Iterator[Any]:
+            return iter(obstore.list(self._store, self._key(prefix).rstrip("/"), offset=last or None, chunk_size=PAGE))
 
-        while chunk := self._read(page, prefix):
-            for each in chunk:
-                last = str(each["path"])
-                yield Entry(last[len(self._key("")) :], int(each["size"]), each["last_modified"].timestamp())
+        while True:
+            try:
+                stream = self._asked(pages, prefix)
+                while chunk := self._asked(lambda: next(stream, None), prefix):  # noqa: B023
+                    for each in chunk:
+                        if (path := str(each["path"])) > last:  # a server may begin with the offset, or look past it
+                            yield Entry(path[len(self._key("")) :], int(each["size"]), each["last_modified"].timestamp())
+                            last, failed = path, 0
+                return
+            except Unanswered:
+                failed += 1
+                if failed > REPEATED:
+                    raise
+                self.pause(failed)
 
     def folders(self, prefix: str) -> list[str]:
         import obstore

@@ -93,9 +93,13 @@ def _processors(nodes: Sequence[Mapping[str, float]]) -> int:
     return max(1, int(sum(node["CPU"] for node in nodes)))
 
 
-def _memory(shard: Shard) -> int:
-    """Bytes that a worker may take for a shard. Blocks of text go through it, however large the shard is."""
-    return MEMORY + min(shard.size, MEMORY)
+def _memory(plan: Plan) -> int:
+    """Bytes that a worker may take for a shard. Blocks of text go through it, however large the shard is.
+
+    They are those of the largest shard for all, since Ray gives out tasks that ask for the same in the order in which they came, and keeps their workers
+    for them. One that asks for something else may wait until all others are done, and what is joined after it with it.
+    """
+    return MEMORY + min(max(shard.size for shard in plan.shards), MEMORY)
 
 
 @dataclass(slots=True)
@@ -117,7 +121,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self._ray = self.runner._ray
-        self._task = self._ray.remote(_answer)
+        self._task = self._ray.remote(_answer).options(**_OPTIONS, memory=_memory(self.plan))
         self._work = self._ray.put(pickle.dumps(self.work))
         self._waiting.extend(self.plan.shards)
 
@@ -127,7 +131,7 @@ class _Run:
             self._size = time.monotonic(), self._most()
         about = replace(self.plan, shards=())
         while len(self._flying) < self._size[1] and (shard := self._next()):
-            task = self._task.options(**_OPTIONS, memory=_memory(shard)).remote(shard, self._work, about)
+            task = self._task.remote(shard, self._work, about)
             self._flying[task] = shard, time.monotonic()
         ready, _ = self._ray.wait(list(self._flying), timeout=_LOOK)
         for task in self._ray.wait(list(self._flying), num_returns=len(self._flying), timeout=0)[0] if ready else ():
@@ -139,7 +143,7 @@ class _Run:
         Raises:
             ConfigError: none of the nodes that there are could ever take one.
         """
-        nodes, needed, asked = self.runner.nodes(), max(map(_memory, self.plan.shards)), self.runner.asked
+        nodes, needed, asked = self.runner.nodes(), _memory(self.plan), self.runner.asked
         if nodes and (largest := max(node.get("memory", 0) for node in nodes)) < needed:
             raise ConfigError(
                 f"a shard may need {needed >> 20:,} MiB of memory, and no node of the Ray cluster has more than {int(largest) >> 20:,} MiB to give. "

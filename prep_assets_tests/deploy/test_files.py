@@ -198,3 +198,4 @@ def test_launchers_of_compose_and_kubernetes_are_the_same() -> None:
     custom = read("kubernetes/dagster.yaml")["runLauncher"]["config"]["customRunLauncher"]
     assert (custom["module"], custom["class"]) == (on_ray["module"], on_ray["class"])
     assert custom["config"]["ray"]["num_cpus"] == on_ray["config"]["ray"]["num_cpus"] == 0
+    assert custom["config"]["ray"]["env_vars"] == ["DAGSTER_PG_PASSWORD"]  # as the chart's own dagster.yaml calls it

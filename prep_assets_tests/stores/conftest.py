@@ -12,6 +12,7 @@ import pytest
 
 from prep_assets.stores import bucket
 from prep_assets.stores.published import Draft, Place, Published
+from prep_assets_tests.stores.azure import serving as azure_serving
 from prep_assets_tests.stores.s3 import S3, Fault, serving
 
 FILES = {"train/shard_0000/meta.json": b"{}", "train/shard_0000/sequence.bin": bytes(range(256)) * 40, "notes.txt": b"0123456789"}
@@ -85,6 +86,20 @@ def s3(server: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> S3:
     bucket._opened.cache_clear()
     server.calm()
     return server
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[dict[str, str]]:
+    with azure_serving() as found:
+        yield found
+
+
+@pytest.fixture
+def azure(azurite: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment leads to a server of Azure's blobs."""
+    for name, value in azurite.items():
+        monkeypatch.setenv(name, value)
+    bucket._opened.cache_clear()
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""What holds of a store wherever it is kept: on disk, in memory, and behind a server of S3 that fails all the time."""
+"""What holds of a store wherever it is kept: on disk, in memory, and behind a server of S3 that fails all the time,
+and behind one of Azure where there is one."""
 
 from __future__ import annotations
 
@@ -31,13 +32,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         return
     monkeypatch = request.getfixturevalue("monkeypatch")
     monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
-    if request.param == "s3":
-        request.getfixturevalue("failing_s3")
-    scheme = "memory" if request.param == "memory" else "s3"
-    yield Place(local_root(f"{scheme}://bucket/{sha256(str(tmp_path).encode()).hexdigest()}"), "sft_tokens", "gsm8k")
+    if request.param != "memory":
+        request.getfixturevalue("failing_s3" if request.param == "s3" else "azure")
+    yield Place(local_root(f"{request.param}://bucket/{sha256(str(tmp_path).encode()).hexdigest()}"), "sft_tokens", "gsm8k")
 
 
-everywhere = pytest.mark.parametrize("place", ["disk", "memory", "s3"], indirect=True)
+everywhere = pytest.mark.parametrize("place", ["disk", "memory", "s3", "az"], indirect=True)
 
 
 class Kept(Protocol):
