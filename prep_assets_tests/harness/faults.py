@@ -1,6 +1,6 @@
 """Let a call on files fail: each one that a workload makes, with each error that the system has for it; and all from one call on.
 
-    python -m prep_assets_tests.harness.faults --seconds 600 --seed 0
+    python -m prep_assets_tests.harness.faults --seconds 600 --seed 0 [--families]
 
 Each time: one sentence that names a file and a remedy, or success; `current` is the old store or the new one, whole; what was written is gone;
 the next run ends with the bytes of an undisturbed one.
@@ -11,12 +11,11 @@ from __future__ import annotations
 import errno
 import random
 import time
-from pathlib import Path
+from collections.abc import Sequence
 
 from prep_assets_tests.harness.command import command
-from prep_assets_tests.harness.ground import Figures, Ground, tree
+from prep_assets_tests.harness.ground import Figures, Ground, drawn, tree
 from prep_assets_tests.harness.shim import FAIL, FAIL_ON
-from prep_assets_tests.harness.workloads import workloads
 
 ERRORS = ("ENOSPC", "EIO", "EMFILE", "EROFS", "EDQUOT")
 OURS = "prep_assets.errors."
@@ -34,7 +33,7 @@ def struck(ground: Ground, figures: Figures, number: int, error: str, mode: int)
     elif outcome.status:
         faults += untold(outcome.said, str(ground.place.root.parent))
         if "could not be deleted" not in outcome.said and (left := ground.place.leftovers()):
-            faults.append(f"left {left[0].name} and did not say so")
+            faults.append(f"left {left[0]} and did not say so")
     last = ground.run()
     if last.status:
         faults.append(f"the next run fails: {last.said}")
@@ -54,23 +53,18 @@ def untold(said: str, root: str) -> list[str]:
     return []
 
 
-def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None) -> Figures:
-    """Every call of every workload with every error, in an order drawn by the seed, for so many seconds, or so many points."""
+def harness(grounds: Sequence[Ground], *, seconds: float, seed: int, most: int | None = None) -> Figures:
+    """Calls of workloads with errors, drawn by the seed, none twice, for so many seconds, or so many."""
     figures, chance, end = Figures(), random.Random(seed), time.monotonic() + seconds
-    chosen = workloads() if most is None else chance.sample(workloads(), 3)
-    grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(chosen)]
-    points = [
-        (ground, number, error, mode)
-        for ground in grounds
-        for number in range(1, ground.calls + 1)
-        for error in ERRORS
-        for mode in ((FAIL, FAIL_ON) if error in ("ENOSPC", "EROFS") else (FAIL,))
-    ]
-    chance.shuffle(points)
-    for ground, number, error, mode in points[:most]:
-        if time.monotonic() > end:
+    seen: set[tuple[str, int, str, int]] = set()
+    for ground, number in drawn(grounds, chance):
+        error = chance.choice(ERRORS)
+        mode = chance.choice((FAIL, FAIL_ON)) if error in ("ENOSPC", "EROFS") else FAIL
+        if time.monotonic() > end or figures.points == most:
             break
-        struck(ground, figures, number, error, mode)
+        if (key := (ground.workload.name, number, error, mode)) not in seen:
+            seen.add(key)
+            struck(ground, figures, number, error, mode)
     return figures
 
 

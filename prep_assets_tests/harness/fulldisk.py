@@ -65,7 +65,7 @@ def filled(ground: Ground, figures: Figures, pages: int) -> None:
         if "are free at" not in outcome.said and os.strerror(errno.ENOSPC).lower() not in outcome.said.lower():
             faults.append(f"does not say that the disk is full: {outcome.said}")
         if left := ground.place.leftovers():
-            faults.append(f"left {left[0].name}")
+            faults.append(f"left {left[0]}")
     resize(disk, ROOM)
     last = ground.run(OFF)
     if last.status:
@@ -91,8 +91,8 @@ def harness(folder: Path, *, sizes: int, most: int | None = None) -> dict[str, F
         figures = found[workload.name] = Figures()
         with small(folder / str(number)) as disk:
             ground = Ground(disk / "ground", workload)
-            before = shutil.disk_usage(disk).used
-            pages = max(before // PAGE, 1) + 8
+            assert ground.end
+            pages = max(shutil.disk_usage(disk).used // PAGE, 1) + 8
             for step in range(min(sizes, pages)):
                 filled(ground, figures, pages * step // sizes if pages > sizes else step)
     return found

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -30,9 +33,10 @@ class Figures:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every entry below a folder, by relative path: where links lead, hashes of files."""
+    """Every entry below a folder, by relative path: where links lead, hashes of files. When a source was last looked at is left out."""
     found = {}
     for above, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".hashes"]
         for name in (*folders, *files):
             path = Path(above) / name
             what = str(path.readlink()) if path.is_symlink() else "folder" if path.is_dir() else sha256(path.read_bytes()).hexdigest()
@@ -41,27 +45,46 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 class Ground:
-    """A place that begins each time as the workload wants it."""
+    """A place that begins each time as the workload wants it. It is made when it is first needed."""
 
     def __init__(self, folder: Path, workload: Workload) -> None:
-        self.workload, self._folder = workload, folder
-        self.place = Place(folder / "stores", "asset", "part")
-        self._start = folder / "start"
-        shutil.rmtree(folder, ignore_errors=True)
+        self.workload = workload
+        self.place = Place(folder / "live" / "stores", workload.asset, workload.partition)
+        self._start, self._temporary = folder / "start", folder / "live" / "temporary"
+
+    @cached_property
+    def _undisturbed(self) -> tuple[int, dict[str, str]]:
         self._start.mkdir(parents=True)
-        workload.before(Place(self._start, "asset", "part"))
+        self.workload.before(replace(self.place, root=self._start))
         self.reset()
-        self.calls = self.run().calls
-        self.end = tree(self.place.root)
+        outcome = self.run()
+        assert outcome.status == 0, f"{self.workload.name}: {outcome.said}\n{outcome.trace}"
+        return outcome.calls, tree(self.place.root)
+
+    @property
+    def calls(self) -> int:
+        """How many calls on files the workload makes."""
+        return self._undisturbed[0]
+
+    @property
+    def end(self) -> dict[str, str]:
+        """What is there after it."""
+        return self._undisturbed[1]
 
     def reset(self) -> None:
         """Begin again."""
-        shutil.rmtree(self.place.root, ignore_errors=True)
+        shutil.rmtree(self.place.root.parent, ignore_errors=True)
+        self._temporary.mkdir(parents=True)
         shutil.copytree(self._start, self.place.root, symlinks=True)
 
     def run(self, mode: int = COUNT, number: int = 0, error: int = 0) -> Outcome:
         """Carry out the workload."""
-        return run(lambda: self.workload.work(self.place), self._folder / "stores", mode, number, error)
+
+        def work() -> None:
+            tempfile.tempdir = str(self._temporary)
+            self.workload.work(self.place)
+
+        return run(work, self.place.root.parent, mode, number, error)
 
     def faults(self, was_current: bool) -> Iterator[str]:
         """What does not hold right after a disturbance."""
@@ -78,6 +101,13 @@ class Ground:
                 current.verify()
             except Exception as error:
                 yield f"current is not whole: {error}"
+
+
+def drawn(grounds: Sequence[Ground], chance: random.Random) -> Iterator[tuple[Ground, int]]:
+    """Calls of workloads, each workload as often as any other, without an end."""
+    while True:
+        ground = chance.choice(grounds)
+        yield ground, chance.randint(1, ground.calls)
 
 
 def open_reader(place: Place) -> tuple[str, memoryview] | None:

@@ -1,6 +1,6 @@
 """Kill a process at every call on files that a workload makes, and once more while the next run recovers.
 
-    python -m prep_assets_tests.harness.killpoints --seconds 600 --seed 0
+    python -m prep_assets_tests.harness.killpoints --seconds 600 --seed 0 [--families]
 
 After each: `current` is the old store or the new one, whole; a reader that was open reads on; the next run ends with the bytes of an
 undisturbed one; nothing else is left.
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from hashlib import sha256
-from pathlib import Path
+from itertools import chain, islice
 
 from prep_assets_tests.harness.command import command
-from prep_assets_tests.harness.ground import Figures, Ground, open_reader, tree
+from prep_assets_tests.harness.ground import Figures, Ground, drawn, open_reader, tree
 from prep_assets_tests.harness.shim import KILL
-from prep_assets_tests.harness.workloads import workloads
 
 SIGKILL = -9
 
@@ -45,21 +45,15 @@ def struck(ground: Ground, figures: Figures, number: int, again: int | None) -> 
     figures.violations += [f"{where}: {fault}" for fault in faults]
 
 
-def harness(folder: Path, *, seconds: float, seed: int, most: int | None = None) -> Figures:
-    """Every call of every workload once, then pairs of calls drawn by the seed, for so many seconds, or so many points."""
+def harness(grounds: Sequence[Ground], *, seconds: float, seed: int, most: int | None = None) -> Figures:
+    """Every call of every workload once, then calls and pairs of them drawn by the seed, for so many seconds; or so many that are drawn."""
     figures, chance, end = Figures(), random.Random(seed), time.monotonic() + seconds
-    chosen = workloads() if most is None else chance.sample(workloads(), 3)
-    grounds = [Ground(folder / str(number), workload) for number, workload in enumerate(chosen)]
-    points = [(ground, number) for ground in grounds for number in range(1, ground.calls + 1)]
-    if most is not None:
-        points = chance.sample(points, min(most, len(points)))
-    for ground, number in points:
+    every = ((ground, number, None) for ground in grounds for number in range(1, ground.calls + 1))
+    more = ((ground, number, chance.choice((None, chance.randint(1, ground.calls)))) for ground, number in drawn(grounds, chance))
+    for ground, number, again in chain(every, more) if most is None else islice(more, most):
         if time.monotonic() > end:
             break
-        struck(ground, figures, number, None)
-    while most is None and time.monotonic() < end:
-        ground = chance.choice(grounds)
-        struck(ground, figures, chance.randint(1, ground.calls), chance.randint(1, ground.calls))
+        struck(ground, figures, number, again)
     return figures
 
 

@@ -104,11 +104,14 @@ class Workload:
         name: how messages call it.
         before: brings the place to where it begins.
         work: what is killed, and done again.
+        asset, partition: whose place it is.
     """
 
     name: str
     before: Callable[[Place], None]
     work: Callable[[Place], None]
+    asset: str = "asset"
+    partition: str = "part"
 
 
 def _damage(place: Place) -> None:

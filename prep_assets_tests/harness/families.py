@@ -1,0 +1,112 @@
+"""Workloads that build each asset of each family, and exports of them, as `prep-assets build` does: sources, checks and all; two of them in shards."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Generator
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from prep_assets.assets.graph import EVERY, asset_named, assets_of
+from prep_assets.assets.workspace import Workspace
+from prep_assets.disk import arrays, columns
+from prep_assets.records import cuts
+from prep_assets.stores.published import Place
+from prep_assets.workers.shards import Effort, Plan, ShardResult, Work
+from prep_assets.workers.staging import carry_out
+from prep_assets_tests.assets.workspaces import SAMPLES, build_all, domain, make, minimal, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.harness.workloads import Workload
+
+ROWS = 12
+SHARD = 100
+"""Bytes of source, so that twelve rows have several shards."""
+SHARDED = ("sft_raw", "sft_tokens", "preference_tokens_by_domain", "rl_tokens_by_domain", "pretrain_tokens")
+EXPORTS = {
+    "pretrain": {"megatron": "pretrain_tokens", "olmo": "pretrain_tokens", "nanotron": "pretrain_tokens"},
+    "sft": {"hf_arrow": "sft_packed", "mds": "sft_packed", "packed_parquet": "sft_packed"},
+    "preference": {"hf_parquet": "preferences"},
+}
+
+
+class InTurn:
+    """A pool whose shards are carried out one after the other in this process, so that a call's number says where it is struck."""
+
+    elsewhere, size = False, 2
+
+    def __init__(self) -> None:
+        self.effort = Effort()
+
+    def runner(self, *_: Any, **__: Any) -> InTurn:
+        return self
+
+    def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
+        for shard in plan.shards:
+            yield carry_out(shard, work, plan)
+
+
+def _configured(folder: Path) -> Workspace:
+    """All families over the first rows of shipped samples."""
+    folder.mkdir(parents=True)
+
+    def first(name: str, schema: str) -> dict[str, Any]:
+        lines = (SAMPLES / name).read_text("utf-8").splitlines(keepends=True)[:ROWS]
+        (folder / name).write_text("".join(lines), "utf-8")
+        return domain(folder / name, schema)
+
+    families = {
+        **minimal("pretrain", {"notes": first("notes.txt", "text")}, test_fraction=0.1),
+        **minimal("sft", {"chats": first("chats.jsonl", "messages")}, template="chatml", packing={"strategy": "concat", "row_len": 512}),
+        **minimal("preference", {"pairs": first("ultrafeedback.jsonl", "ultrafeedback")}, test_fraction=0.1),
+        **minimal("rl", {"questions": first("gsm8k.jsonl", "gsm8k")}, test_fraction=0.1, arithmetic={"n": ROWS}),
+    }
+    for family, exports in EXPORTS.items():
+        families[family]["exports"] = {name: {"from": source, "to": name} for name, source in exports.items()}
+    return workspace_in(folder, with_contrasts(with_groups(families, folder / "groups", ROWS), folder / "contrasts"))
+
+
+@cache
+def _workspace() -> Workspace:
+    return _configured(Path(tempfile.mkdtemp(prefix="families-")) / "workspace")
+
+
+@cache
+def _built(family: str) -> Path:
+    """All stores of a family, built once for this process."""
+    with mock.patch.object(cuts, "SHARD_BYTES", SHARD):
+        build_all(_workspace(), [family])
+    return _workspace().stores
+
+
+def _fed(place: Place, family: str) -> None:
+    """All stores of the family but the one that is built."""
+    for name in (name for name, asset in EVERY.items() if asset.family == family):
+        if (stores := _built(family) / name).exists():
+            shutil.copytree(stores, place.root / name, symlinks=True)
+    shutil.rmtree(place.directory, ignore_errors=True)
+
+
+def _build(place: Place, sharded: bool) -> None:
+    workspace = replace(_workspace(), stores=place.root, pool=InTurn() if sharded else None)  # type: ignore[arg-type]
+    with (
+        mock.patch.object(cuts, "SHARD_BYTES", SHARD),
+        mock.patch.object(columns, "BLOCK", 64),  # columns and spools of any size wait on disk
+        mock.patch.object(arrays, "BLOCK", 64),
+    ):
+        make(workspace, asset_named(place.asset, workspace), place.partition)
+
+
+def families() -> list[Workload]:
+    """One for each asset, of its first domain, and for each export; more in shards."""
+    found = []
+    for name, asset in assets_of(_workspace()).items():
+        partition = asset.partitions(_workspace())[0]
+        for sharded in (False, True)[: 1 + (name in SHARDED)]:
+            what = f"{'in shards' if sharded else 'build'}: {name}"
+            found.append(
+                Workload(what, partial(_fed, family=asset.family), partial(_build, sharded=sharded), asset=name, partition=partition)
+            )
+    return found
