@@ -48,9 +48,12 @@ def build_version(shelf: Shelf, manifest: Manifest, write: Write, audit: Audit, 
         return version
     except BaseException as error:
         fault = in_words(error, shelf.versions, written=folder_size(work), before=before) if isinstance(error, OSError) else error
-        if isinstance(error, OSError | StoreError):  # else finished shards are there for the next try
-            drop_shards(shelf.versions)
         leftover = remove_tree(work) if work.exists() else []
+        if isinstance(error, OSError | StoreError):  # else finished shards are there for the next try
+            try:
+                drop_shards(shelf.versions)
+            except (OSError, StoreError) as more:
+                leftover.append(str(more))
         if leftover and isinstance(fault, PrepAssetsError):
             fault = type(fault)(f"{fault}. What was written could not be deleted: {'; '.join(leftover[:3])}")
         if fault is error:

@@ -9,16 +9,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from prep_assets_tests.harness.families import families
 from prep_assets_tests.harness.ground import Figures, Ground
 from prep_assets_tests.harness.shim import under_shim
-from prep_assets_tests.harness.workloads import workloads
+from prep_assets_tests.harness.workloads import Workload, workloads
 
 
 class Harness(Protocol):
     """What strikes, for so many seconds or at so many points."""
 
     def __call__(self, grounds: Sequence[Ground], *, seconds: float, seed: int, most: int | None = None) -> Figures: ...
+
+
+def _workloads(of_families: bool) -> list[Workload]:
+    if of_families:
+        from prep_assets_tests.harness.families import families  # takes a second
+
+        return families()
+    return workloads()
 
 
 def command(what: str, harness: Harness) -> None:
@@ -33,7 +40,7 @@ def command(what: str, harness: Harness) -> None:
     under_shim()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
         tempfile.tempdir = folder
-        chosen = [workload for workload in (families if options.families else workloads)() if options.only in workload.name]
+        chosen = [workload for workload in _workloads(options.families) if options.only in workload.name]
         grounds = [Ground(Path(folder) / str(number), workload) for number, workload in enumerate(chosen)]
         figures = harness(grounds, seconds=options.seconds, seed=options.seed, most=options.points)
     print("\n".join(violation.partition("\nTraceback")[0] for violation in figures.violations[:40]))

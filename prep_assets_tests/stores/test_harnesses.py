@@ -16,13 +16,16 @@ from prep_assets_tests.effort import FSYNC
 from prep_assets_tests.harness import crashstates, fulldisk, fuzz, powercut, shim
 
 
-@pytest.mark.parametrize("name", ["killpoints", "faults"])
+@pytest.mark.parametrize(
+    ("name", "points", "of"),
+    [("killpoints", "8", []), ("faults", "8", []), ("killpoints", "2", ["--families", "--only", "in shards: pretrain_tokens"])],
+)
 @pytest.mark.skipif(bool(shim.missing()), reason=shim.missing() or "never")
-def test_some_calls_are_killed_or_fail(name: str) -> None:
-    command = [sys.executable, "-m", f"prep_assets_tests.harness.{name}", "--points", "12", "--seconds", "60"]
+def test_some_calls_are_killed_or_fail(name: str, points: str, of: list[str]) -> None:
+    command = [sys.executable, "-m", f"prep_assets_tests.harness.{name}", "--points", points, "--seconds", "60", *of]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ": 12, violations: 0" in done.stdout
+    assert f": {points}, violations: 0" in done.stdout
 
 
 def test_some_crash_states_hold(tmp_path: Path) -> None:

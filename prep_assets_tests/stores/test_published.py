@@ -58,6 +58,22 @@ def test_shards_are_deleted_though_somebody_still_writes_one(place: Place, publi
     assert [path.name for path in (place.directory / "versions").iterdir() if path.is_dir()] == [published.directory.name]
 
 
+def test_a_build_that_cannot_delete_its_shards_says_what_stopped_it_and_names_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = place.directory / "versions" / f".shards-{NEW[:20]}"
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(shards))
+
+    def write(payload: Path, quarantine: Path) -> Draft:
+        shards.mkdir()
+        monkeypatch.setattr(Path, "rename", fails)
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(payload / "x"))
+
+    with pytest.raises(StoreError, match=r"payload/x: input/output error.* could not be deleted: .*/\.shards-bbb"):
+        place.propose(NEW, write, config_key=NEW, recipe={}, audit=lambda _: None)
+    assert place.leftovers() == (shards.name,)
+
+
 def test_current_is_a_relative_link_so_that_the_root_can_be_moved(place: Place, publish: Publish, contents: Contents) -> None:
     publish()
     before = contents(place.directory / "current")
