@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import Live, counted, err, near_url, out, table
+from prep_assets.cli.console import Live, counted, err, near_url, out, print_json, table
 from prep_assets.cli.find import Partition, configured
 from prep_assets.errors import ConfigError
 
@@ -95,7 +94,7 @@ def put_option(options: dict[str, Any], word: str) -> None:
 def _show_plan(steps: list[Step], *, as_json: bool) -> None:
     if as_json:
         found = [{"asset": s.asset.name, "partition": s.partition, "state": s.state, "why": s.why, "asked": s.requested} for s in steps]
-        typer.echo(json.dumps(found, indent=1))
+        print_json(found)
         return
     wanted = [step for step in steps if step.why]
     if wanted:
@@ -120,14 +119,12 @@ def _show_built(built: list[Built], *, as_json: bool) -> None:
             }
             for each in built
         ]
-        typer.echo(json.dumps(found, indent=1))
+        print_json(found)
         return
     console = out()
     for each in built:
         if each.draft:
             label = f"{each.asset}[{each.partition}]" if each.partition else each.asset
-            console.print(
-                f"{label}: a draft with {', '.join(each.overrides)} in {near_url(each.published.where)}", style="yellow", soft_wrap=True
-            )
+            console.print(f"{label}: a draft with {', '.join(each.overrides)} in {near_url(each.published.where)}", style="yellow")
     if any(each.draft for each in built):
-        console.print("current has not moved. Build again with --publish to make a draft current", style="dim", soft_wrap=True)
+        console.print("current has not moved. Build again with --publish to make a draft current", style="dim")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prep_assets.cli.console import out, table
+from prep_assets.cli.console import out, print_json, table
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
@@ -49,7 +48,7 @@ def certify(
     faults = certificate.faults(train_on_eos="turn", train_headers=False)
     console = out()
     if as_json:
-        typer.echo(json.dumps({**certificate.as_dict(), "faults": faults}, indent=1, ensure_ascii=False))
+        print_json({**certificate.as_dict(), "faults": faults})
     else:
         shown = table("", "", title=f"{template} with {tokenizer}")
         for field, value in certificate.as_dict().items():
@@ -59,9 +58,9 @@ def certify(
             shown.add_row(chat, outcome)
         console.print(shown)
         for finding in certificate.findings:
-            console.print(f"finding: {finding}", style="yellow", soft_wrap=True, markup=False, highlight=False)
+            console.print(f"finding: {finding}", style="yellow")
         for fault in faults:
-            console.print(fault, style="red", soft_wrap=True)
+            console.print(fault, style="red")
     if faults:
         raise typer.Exit(1)
 
@@ -89,7 +88,7 @@ def report_against(template: ChatTemplate, against: str, vocabulary: Vocabulary,
     policy = MaskPolicy({"assistant": "train"}, "mask")
     found = list(compare(template, other, Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy)))
     if as_json:
-        typer.echo(json.dumps([each.as_dict() for each in found], indent=1, ensure_ascii=False))
+        print_json([each.as_dict() for each in found])
     else:
         _show(found, template.name, against)
     return any(each.differs for each in found)
@@ -113,6 +112,6 @@ def _show(found: Sequence[Comparison], first: str, second: str) -> None:
     console.print(shown)
     for each in found:
         if each.differs:
-            console.print(f"{each.chat}\n  {first}: {each.first}\n  {second}: {each.second}", soft_wrap=True, markup=False)
+            console.print(f"{each.chat}\n  {first}: {each.first}\n  {second}: {each.second}")
     differing = sum(each.differs for each in found)
     console.print(f"{differing} of {len(found)} kinds of chat differ" if differing else f"equal in all {len(found)} kinds of chat")

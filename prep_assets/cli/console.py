@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
     from rich.table import Table
 
     from prep_assets.engine.events import Event
@@ -34,7 +36,8 @@ def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
     # what is printed comes from data sets and file names, in which [x] and :x: are plain text
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    # a line is never folded, so that a path or a command in it can be copied; tables fold their columns by themselves
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
     return console
@@ -45,11 +48,16 @@ def has_colour(console: Console) -> bool:
     return console.is_terminal and console.color_system is not None and not console.no_color
 
 
+def print_json(value: Any) -> None:
+    """A value as JSON on stdout."""
+    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+
+
 def complain(message: str) -> None:
-    """An error, in red on stderr. Lines are not folded, so that a command in it can be copied."""
+    """An error, in red on stderr."""
     from rich.text import Text
 
-    err().print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)
+    err().print(Text.assemble(("error: ", "bold red"), (message, "red")))
 
 
 def table(*headings: str, numbers: tuple[str, ...] = (), title: str | None = None) -> Table:
@@ -97,17 +105,28 @@ def near_url(url: str) -> str:
     return url if "://" in url else near(Path(url))
 
 
+def bar(*more: ProgressColumn) -> Progress:
+    """A bar on stderr, with columns beside it; nothing where stderr is not a terminal."""
+    return _bar(err(), *more)
+
+
+def _bar(console: Console, *more: ProgressColumn) -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *more, TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 class Live:
     """Is called with each event of the engine; prints lines, and shows a bar while it is open."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import TaskProgressColumn
 
         from prep_assets.engine.events import Tally
 
         self._console = console
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = _bar(console, TaskProgressColumn())
         self._task = self._bar.add_task("", total=None, visible=False)
         self._began = time.monotonic()
         self._tally = Tally()
@@ -177,4 +196,4 @@ class Live:
     def _line(self, mark: str, text: str, style: str) -> None:
         from rich.text import Text
 
-        self._console.print(Text.assemble((mark, style), f" {text}"), soft_wrap=True)
+        self._console.print(Text.assemble((mark, style), f" {text}"))

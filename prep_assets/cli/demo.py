@@ -35,7 +35,7 @@ def demo() -> None:
     started = time.monotonic()
     workspace = Workspace.open()
     console = out()
-    console.print(f"building {ASSET} from {near(workspace.configs / 'sft.yaml')}", style="dim", soft_wrap=True)
+    console.print(f"building {ASSET} from {near(workspace.configs / 'sft.yaml')}", style="dim")
     with Live(console) as live:
         published = build(workspace, ASSET, tell=live)[0].published
     _summary(console, workspace, published, time.monotonic() - started)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, has_colour, near_url, number, out, table
-from prep_assets.cli.find import AssetName, Partition, label, one_partition
+from prep_assets.cli.console import counted, has_colour, near_url, number, out, print_json, table
+from prep_assets.cli.find import AssetName, Partition
 from prep_assets.cli.tokens import flowing, texts_of, visible
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
 ) -> None:
     """Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks."""
+    from prep_assets.assets.graph import one_partition
     from prep_assets.assets.workspace import Workspace
     from prep_assets.lineage.difference import diff as compared
 
@@ -46,7 +47,7 @@ def diff(
     found, each = one_partition(workspace, asset, partition)
     difference = compared(workspace, found.name, version, partition=each, examples=count)
     if as_json:
-        typer.echo(json.dumps(difference_as_json(difference), indent=1, ensure_ascii=False))
+        print_json(difference_as_json(difference))
     else:
         show_difference(out(), workspace, difference)
 
@@ -77,9 +78,9 @@ def _held(held: Held) -> dict[str, Any]:
 
 def show_difference(console: Console, workspace: Workspace, found: Difference, *, title: str = "") -> None:
     """Print a difference; in place of the two folders, a title."""
-    folders = f"{label(found.after)}: {near_url(found.before.where)} → {near_url(found.after.where)}"
-    console.print(title or folders, style="bold", soft_wrap=True)
-    console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same", soft_wrap=True)
+    folders = f"{found.after.manifest.label}: {near_url(found.before.where)} → {near_url(found.after.where)}"
+    console.print(title or folders, style="bold")
+    console.print(f"made otherwise: {', '.join(found.recipe)}" if found.recipe else "made from and with the same")
     changes = f"{counted(found.came, 'record')} in, {found.went:,} out, {found.changed:,} changed, {found.same:,} the same"
     console.print(changes, style="bold")
     console.print(_domains(found))

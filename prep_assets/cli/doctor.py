@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, err, has_colour, out, table
+from prep_assets.cli.console import counted, err, has_colour, out, print_json, table
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, PrepAssetsError
 
@@ -54,7 +53,7 @@ def doctor(
     name, rows = _rows(dataset, schema, count)
     found = diagnose(ours, theirs, trainer, rows, most=show)
     if as_json:
-        typer.echo(json.dumps({"schema": name, **_as_json(found)}, indent=1, ensure_ascii=False))
+        print_json({"schema": name, **_as_json(found)})
     else:
         _show(found, name)
     if not found.compared:
@@ -127,7 +126,7 @@ def _converted(schema: str, records: list[tuple[str, dict[str, Any]]]) -> Iterat
         if isinstance(sample, Sample):
             yield identity, sample
     if refused:
-        err().print(f"{counted(refused, 'row')} that the schema {schema} refuses are left out", style="yellow", soft_wrap=True)
+        err().print(f"{counted(refused, 'row')} that the schema {schema} refuses are left out", style="yellow")
 
 
 def _as_json(found: Diagnosis) -> dict[str, Any]:
@@ -153,11 +152,11 @@ def _show(found: Diagnosis, schema: str) -> None:
     from rich.text import Text
 
     console = out()
-    console.print(f"{found.trainer}: {found.how}", style="bold", soft_wrap=True)
+    console.print(f"{found.trainer}: {found.how}", style="bold")
     console.print(f"rows are read with the schema {schema}", style="dim")
     for row in found.shown:
         console.print()
-        console.print(_row(row, has_colour(console)), soft_wrap=True)
+        console.print(_row(row, has_colour(console)))
     console.print()
     if found.reasons:
         shown = table("trained by", "why they differ", "rows", "tokens", numbers=("rows", "tokens"))
@@ -167,7 +166,7 @@ def _show(found: Diagnosis, schema: str) -> None:
         console.print(shown)
     for who, why in (("we refuse", found.refused), ("the trainer stops at", found.stopped)):
         for reason, rows in why.most_common(5):
-            console.print(Text(f"{who} {counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"), soft_wrap=True)
+            console.print(Text(f"{who} {counted(rows, 'row')}: {visible(reason)[:400]}", "yellow"))
     verdict = f"labels are equal on {found.equal:,} of {found.compared:,} rows that both sides take, of {found.rows:,}"
     console.print(verdict, style="bold green" if found.equal == found.compared else "bold red")
 

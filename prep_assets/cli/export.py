@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, err, near, out, size, table
-from prep_assets.cli.find import Partition, asset_and_partitions, one_store, reading
+from prep_assets.cli.console import bar, counted, near, out, size, table
+from prep_assets.cli.find import Partition, one_store, reading
 from prep_assets.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from prep_assets.exports import Export
 
 
@@ -44,8 +40,10 @@ def export(
 
 
 def _export(asset: str, to: str, folder: Path, partition: str | None, stream: str | None, words: list[str]) -> None:
+    from rich.progress import MofNCompleteColumn
+
     from prep_assets.assets.exports import export_store, exporting
-    from prep_assets.assets.graph import exported
+    from prep_assets.assets.graph import asset_and_partitions, exported
     from prep_assets.assets.workspace import Workspace
     from prep_assets.exports.opening import opening
     from prep_assets.exports.registry import check_folder
@@ -55,16 +53,15 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     found, _ = asset_and_partitions(workspace, asset, partition)
     each = exporting(exported(found.family, found.name), to, stream, format_options(to, words))
     published = one_store(workspace, asset, partition)
-    with reading(published), _progress(f"export {asset} to {to}") as progress:
-        source = export_store(each, workspace, published, folder, progress)
+    with reading(published), bar(MofNCompleteColumn()) as shown:
+        task = shown.add_task(f"export {asset} to {to}", total=None)
+        source = export_store(each, workspace, published, folder, lambda done, total: shown.update(task, completed=done, total=total))
     files = [path for path in folder.rglob("*") if path.is_file()]
     console = out()
-    console.print(
-        f"{near(folder.resolve())}: {counted(len(files), 'file')}, {size(sum(path.stat().st_size for path in files))}", soft_wrap=True
-    )
+    console.print(f"{near(folder.resolve())}: {counted(len(files), 'file')}, {size(sum(path.stat().st_size for path in files))}")
     trainer, lines = opening(to, folder.resolve(), source, each.all_options(workspace))
-    console.print(f"{trainer}:", style="dim", soft_wrap=True)
-    console.print(lines, soft_wrap=True)
+    console.print(f"{trainer}:", style="dim")
+    console.print(lines)
 
 
 def format_options(format: str, words: list[str]) -> dict[str, Any]:
@@ -88,18 +85,6 @@ def format_options(format: str, words: list[str]) -> dict[str, Any]:
         except ValidationError as error:
             raise ConfigError(f"--option {word}: {error.errors()[0]['msg']}") from error
     return options
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; nothing elsewhere."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = err()
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _list() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 
 if TYPE_CHECKING:
     from prep_assets.assets.stage import Asset
@@ -21,17 +21,6 @@ Partition = Annotated[
 ]
 
 
-def asset_and_partitions(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, tuple[str, ...]]:
-    """An asset and the partition that was asked for, or all that it has.
-
-    Raises:
-        ConfigError: no such asset or partition; the message names the nearest.
-    """
-    from prep_assets.assets.graph import asset_and_partitions
-
-    return asset_and_partitions(workspace, name, partition)
-
-
 def one_store(workspace: Workspace, name: str, partition: str | None) -> Published:
     """The one store that an asset and a partition name; a partition may be left out where there is only one.
 
@@ -40,21 +29,11 @@ def one_store(workspace: Workspace, name: str, partition: str | None) -> Publish
         StoreError: it is not built; the message has the command that builds it.
     """
     from prep_assets.assets.commands import build_command
+    from prep_assets.assets.graph import one_partition
     from prep_assets.stores.published import open_published
 
     asset, each = one_partition(workspace, name, partition)
     return open_published(workspace.stores, asset.name, each, remedy=build_command(asset.name, each))
-
-
-def one_partition(workspace: Workspace, name: str, partition: str | None) -> tuple[Asset, str]:
-    """An asset and its one partition that is meant; it may be left out where there is only one.
-
-    Raises:
-        ConfigError: no such asset or partition, or a choice among several is needed.
-    """
-    from prep_assets.assets.graph import one_partition
-
-    return one_partition(workspace, name, partition)
 
 
 def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[list[Published], list[str]]:
@@ -64,6 +43,8 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
         ConfigError: no such asset or partition.
         StoreError: none of them is built; the message has the command that builds them.
     """
+    from prep_assets.assets.graph import asset_and_partitions
+
     asset, partitions = asset_and_partitions(workspace, name, partition)
     found, missing = [], []
     for each in partitions:
@@ -76,6 +57,21 @@ def stores_of(workspace: Workspace, name: str, partition: str | None) -> tuple[l
         remedy = build_commands([(asset.name, each) for each in partitions])
         raise StoreError(f"{', '.join(missing)}: no store in {workspace.where}. Build with:\n{remedy}")
     return found, missing
+
+
+def named_stores(workspace: Workspace, name: str | None, partition: str | None) -> list[tuple[str, str]]:
+    """Asset and partition of each store that a command is about, built or not: those of one asset, or of all that are configured.
+
+    Raises:
+        ConfigError: no such asset or partition, or a partition of no asset.
+    """
+    from prep_assets.assets.graph import asset_and_partitions
+
+    if name is None and partition is not None:
+        raise ConfigError(f"--partition {partition} of which asset? Name it: ASSET --partition {partition}")
+    names = [name] if name else [asset.name for asset in configured(workspace)]
+    found = [asset_and_partitions(workspace, each, partition) for each in names]
+    return [(asset.name, each) for asset, partitions in found for each in partitions]
 
 
 def built(workspace: Workspace) -> dict[str, list[Published]]:
@@ -124,12 +120,6 @@ def configured(workspace: Workspace, faults: list[str] | None = None) -> list[As
     return found
 
 
-def label(published: Published) -> str:
-    """How messages call a store."""
-    manifest = published.manifest
-    return f"{manifest.asset}[{manifest.partition}]" if manifest.partition else manifest.asset
-
-
 @contextmanager
 def reading(published: Published) -> Iterator[None]:
     """Whatever goes wrong while a payload is read is about the payload.
@@ -146,7 +136,7 @@ def reading(published: Published) -> Iterator[None]:
     except PrepAssetsError:
         raise
     except (OSError, ValueError, LookupError, RuntimeError, EOFError) as error:
-        what = f"{label(published)} in {published.where} cannot be read ({type(error).__name__}: {error})"
+        what = f"{published.manifest.label} in {published.where} cannot be read ({type(error).__name__}: {error})"
         raise StoreError(f"{what}. See what is wrong with it:\n  {_verify_command(published)}") from error
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import Live, counted, err, near, near_url, out
+from prep_assets.cli.console import Live, counted, err, near, near_url, out, print_json
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def forget(
     with Live(err() if as_json else out()) as live:
         done = forgotten(workspace, records, reason=reason, prune=prune, tell=live)
     if as_json:
-        typer.echo(json.dumps(_as_json(done), indent=1, ensure_ascii=False))
+        print_json(_as_json(done))
     else:
         _show(out(), workspace, done, prune=prune)
     if done.left:
@@ -64,29 +63,26 @@ def _show(console: Console, workspace: Workspace, done: Forgotten, *, prune: boo
     from prep_assets.config.tombstones import FILE
 
     for each in done.tombstones:
-        console.print(
-            f"{each.family}: {each.domain}#{visible(each.record)} is forgotten, in {near(workspace.configs / FILE)}", soft_wrap=True
-        )
+        console.print(f"{each.family}: {each.domain}#{visible(each.record)} is forgotten, in {near(workspace.configs / FILE)}")
     if not done.tombstones:
         console.print("every one of them has a tombstone already")
-    console.print(f"held by: {', '.join(done.held) or 'no store'}", soft_wrap=True)
+    console.print(f"held by: {', '.join(done.held) or 'no store'}")
     if done.left:
         for label, records in done.left.items():
             more = f" and {len(records) - SHOWN:,} more" if len(records) > SHOWN else ""
             named = ", ".join(visible(each) for each in records[:SHOWN])
-            console.print(f"{label} still holds it, or the same text: {named}{more}", style="bold red", soft_wrap=True)
+            console.print(f"{label} still holds it, or the same text: {named}{more}", style="bold red")
     else:
         console.print(f"searched {counted(done.searched, 'current store')}, by index and by text: no trace is left", style="green")
     for path in done.removed:
-        console.print(f"deleted {path}", soft_wrap=True)
+        console.print(f"deleted {path}")
     for old in done.old:
-        console.print(f"{old.label}: an old version still holds it: {near_url(old.published.where)}", style="yellow", soft_wrap=True)
+        console.print(f"{old.label}: an old version still holds it: {near_url(old.published.where)}", style="yellow")
     if done.old and prune:
-        console.print("another process reads them, so they were not deleted: wait for it, and run the command again", soft_wrap=True)
+        console.print("another process reads them, so they were not deleted: wait for it, and run the command again")
     elif done.old:
-        console.print("to delete them, drafts and refused candidates too: prep-assets forget … --prune", soft_wrap=True)
+        console.print("to delete them, drafts and refused candidates too: prep-assets forget … --prune")
     console.print(
         "the source file still has the row, and so may copies of exports elsewhere, and Dagster's history of previews",
         style="dim",
-        soft_wrap=True,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prep_assets.cli.build import put_option
-from prep_assets.cli.console import Live, counted, err, out, table
+from prep_assets.cli.console import Live, counted, err, out, print_json, table
 from prep_assets.cli.diff import difference_as_json, show_difference
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, nearest
@@ -64,7 +63,7 @@ def impact(
         limit = 1 << 62 if full else LONG
         found = list(effects_of(workspace, changed, examples=count, sample=sample or SAMPLE, long=limit))
     if as_json:
-        typer.echo(json.dumps([_as_json(each) for each in found], indent=1, ensure_ascii=False))
+        print_json([_as_json(each) for each in found])
     else:
         _show(console, workspace, found)
     if any(each.outcome == "fails" for each in found):
@@ -130,7 +129,7 @@ def _show(console: Console, workspace: Workspace, effects: list[Effect]) -> None
         - {""}
     )
     summary = f"{counted(len(stale), 'store')} would be built again, {same:,} stay" + (f", {absent:,} have no store yet" if absent else "")
-    console.print(f"{summary}; domains left alone: {', '.join(sorted(left)) or 'none'}", soft_wrap=True)
+    console.print(f"{summary}; domains left alone: {', '.join(sorted(left)) or 'none'}")
     console.print("nothing was written", style="dim")
 
 
@@ -155,10 +154,8 @@ def _show_refused(console: Console, effect: Effect) -> None:
     reasons = Counter(f"{each.stage}/{each.reason}" for each in effect.refused)
     for reason, number in reasons.most_common():
         named = [each for each in effect.refused if f"{each.stage}/{each.reason}" == reason][:NAMED]
-        console.print(f"{effect.label} would refuse {counted(number, 'record')} more: {reason}", style="red", soft_wrap=True)
+        console.print(f"{effect.label} would refuse {counted(number, 'record')} more: {reason}", style="red")
         for each in named:
-            console.print(f"  {visible(each.id)}: {visible(each.detail)}", style="dim", soft_wrap=True)
+            console.print(f"  {visible(each.id)}: {visible(each.detail)}", style="dim")
     if effect.accepted:
-        console.print(
-            f"{effect.label} would accept {counted(effect.accepted, 'record')} that it refuses now", style="green", soft_wrap=True
-        )
+        console.print(f"{effect.label} would accept {counted(effect.accepted, 'record')} that it refuses now", style="green")

@@ -97,15 +97,15 @@ def _show_tokens(console: Console, shown: Preview, ids: list[int], most: int | N
     tokens, weights = shown.tokens[:most], shown.weights[:most]
     borders = {at: name for at, name in shown.origins if at < len(tokens)}
     colour = has_colour(console)
-    console.print(visible(shown.title), style="bold", soft_wrap=True)
+    console.print(visible(shown.title), style="bold")
     console.print()
     with_ids = listed(tokens, weights, shown.positions, ids, borders, colour=colour) if ids else None
     text = with_ids or flowing(tokens, weights, borders, colour=colour)
-    console.print(text, soft_wrap=True, end="" if text.plain.endswith("\n") else "\n")
+    console.print(text, end="" if text.plain.endswith("\n") else "\n")
     console.print()
     if len(tokens) < len(shown.tokens):
         console.print(f"… and {len(shown.tokens) - len(tokens):,} tokens more", style="dim")
-    console.print(_footer(shown, engines, colour), style="dim", soft_wrap=True)
+    console.print(_footer(shown, engines, colour), style="dim")
 
 
 def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
@@ -131,4 +131,4 @@ def _show_files(console: Console, published: Published, sources: dict[str, Any])
             shown.add_row(visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])
     console.print(shown)
     counts = counted(manifest.counts["files"], "file"), counted(manifest.counts["read"], "record")
-    console.print(f"── {' · '.join(counts)} · {near_url(published.where)}", style="dim", soft_wrap=True)
+    console.print(f"── {' · '.join(counts)} · {near_url(published.where)}", style="dim")

@@ -11,10 +11,11 @@ import typer
 
 from prep_assets.cli.console import err, out
 from prep_assets.cli.export import format_options
-from prep_assets.cli.find import AssetName, Partition, asset_and_partitions, one_partition, one_store, reading
+from prep_assets.cli.find import AssetName, Partition, one_store, reading
 from prep_assets.errors import ConfigError, StoreError, nearest
 
 if TYPE_CHECKING:
+    from prep_assets.assets.stage import Asset
     from prep_assets.assets.workspace import Workspace
 
 
@@ -57,45 +58,45 @@ def launch_snippet(
     ] = None,
 ) -> None:
     """Print the command that writes a store for a trainer, and the configuration that makes the trainer read it there. Nothing is written."""
+    from prep_assets.assets.graph import asset_and_partitions
     from prep_assets.assets.workspace import Workspace
 
     if trainer not in TRAINERS:
         raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}")
     launch, workspace = TRAINERS[trainer], Workspace.open()
     name = asset or launch.asset
+    found, partitions = asset_and_partitions(workspace, name, partition)
     if asset is None and partition is None:
-        partition = asset_and_partitions(workspace, name, None)[1][0] or None
+        partition = partitions[0] or None
     place = folder or Path("exports") / trainer / (f"{name}-{partition}" if partition else name)
-    reader, lines = _lines(workspace, launch, name, partition, place)
+    reader, lines = _lines(workspace, launch, found, partition, place)
     options = "".join(f" --option {key}={value}" for key, value in launch.options.items())
     which = f" -p {partition}" if partition else ""
     console = out()
     console.print(
         f"# write it, once for each version of the store\nprep-assets export {name}{which} --to {launch.format}{options} --out {place}\n",
-        soft_wrap=True,
     )
-    console.print(f"# {reader} reads it\n{_padding(workspace, name, partition)}{lines}", soft_wrap=True)
+    console.print(f"# {reader} reads it\n{_padding(workspace, found)}{lines}")
 
 
-def _padding(workspace: Workspace, name: str, partition: str | None) -> str:
+def _padding(workspace: Workspace, asset: Asset) -> str:
     """What to tell a trainer of the model's vocabulary, where that has more ids than the tokenizer."""
     from prep_assets.config.models import FAMILIES
 
-    family = workspace.family(FAMILIES[asset_and_partitions(workspace, name, partition)[0].family])
+    family = workspace.family(FAMILIES[asset.family])
     if family.pad_vocab_to is None:
         return ""
     return f"# the model has {family.pad_vocab_to:,} ids (pad_vocab_to), the tokenizer {workspace.vocabulary(family).size:,}\n"
 
 
-def _lines(workspace: Workspace, launch: Launch, name: str, partition: str | None, place: Path) -> tuple[str, str]:
+def _lines(workspace: Workspace, launch: Launch, asset: Asset, partition: str | None, place: Path) -> tuple[str, str]:
     from prep_assets.assets.exports import exporting, open_export_source
     from prep_assets.assets.graph import exported
     from prep_assets.exports.opening import opening
 
-    found, _ = asset_and_partitions(workspace, name, partition)
     words = [f"{key}={value}" for key, value in launch.options.items()]
-    each = exporting(exported(found.family, found.name), launch.format, None, format_options(launch.format, words))
-    published = one_store(workspace, name, partition)
+    each = exporting(exported(asset.family, asset.name), launch.format, None, format_options(launch.format, words))
+    published = one_store(workspace, asset.name, partition)
     with reading(published):
         return opening(launch.format, place.resolve(), open_export_source(each, published), each.all_options(workspace))
 
@@ -112,6 +113,7 @@ def path(
 
     Notes about the store, e.g. that it is out of date or has options of one run, go to stderr.
     """
+    from prep_assets.assets.graph import one_partition
     from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import Look
 
@@ -131,6 +133,6 @@ def path(
         raise StoreError(f"{place.label} fails its checks. Build it again, or add --even-if-failed\n{reasons}")
     for note in (standing.why, *(f"it has options of one run: {key}" for key in (*standing.overrides, *standing.inherited))):
         if note:
-            err().print(f"{place.label}: {note}", style="yellow", soft_wrap=True)
+            err().print(f"{place.label}: {note}", style="yellow")
     # a file system without links has a pointer file there
     typer.echo(place.directory / "current" if (place.directory / "current").is_dir() else published.directory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from prep_assets.cli.console import err, near, number, out, table
+from prep_assets.cli.console import bar, err, near, number, out, table
 
 if TYPE_CHECKING:
     from prep_assets.astrai.preprocess import Outcome
@@ -58,19 +58,18 @@ def preprocess(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output in the directory.")] = False,
 ) -> None:
     """Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout."""
+    from rich.progress import DownloadColumn, TimeRemainingColumn
+
     from prep_assets.astrai.config import load_pipeline
     from prep_assets.astrai.preprocess import load_tokenizer
     from prep_assets.astrai.preprocess import preprocess as run
 
     pipeline = load_pipeline(config)
     directory = tokenizer or _default_tokenizer()
-    err().print(f"tokenizer: {near(directory.resolve())}", soft_wrap=True)
+    err().print(f"tokenizer: {near(directory.resolve())}")
     vocabulary = load_tokenizer(directory)
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err(), transient=True) as bar:
-        task = bar.add_task("preprocess", total=None)
+    with bar(DownloadColumn(), TimeRemainingColumn()) as shown:
+        task = shown.add_task("preprocess", total=None)
         outcome = run(
             inputs,
             output,
@@ -85,7 +84,7 @@ def preprocess(
             workers=workers or "auto",
             log_interval=log_interval,
             log=partial(_log, perf_counter()),
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: shown.update(task, completed=done, total=total),
         )
     _show(outcome)
 
@@ -94,7 +93,7 @@ def _log(begun: float, counts: Counts) -> None:
     """What one line of --log-interval says."""
     pace = counts.read / max(1e-9, perf_counter() - begun)
     line = f"{counts.read:,} records read, {counts.kept:,} kept, {counts.tokens:,} tokens, {pace:,.0f} records/s"
-    err().print(line, soft_wrap=True, highlight=False)
+    err().print(line)
 
 
 def _default_tokenizer() -> Path:
@@ -140,7 +139,7 @@ def _show(outcome: Outcome) -> None:
             domains.add_row(folder, number(count))
         console.print(domains)
     if counts.refused:
-        console.print(f"refused records: {near(outcome.directory.resolve() / 'quarantine.jsonl')}", soft_wrap=True)
+        console.print(f"refused records: {near(outcome.directory.resolve() / 'quarantine.jsonl')}")
 
 
 def migrate(

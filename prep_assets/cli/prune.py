@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prep_assets.cli.console import counted, err, out, size, table
-from prep_assets.cli.find import Partition, asset_and_partitions, configured
+from prep_assets.cli.find import Partition, named_stores
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from prep_assets.assets.workspace import Workspace
     from prep_assets.stores.published import Place
 
 
@@ -48,7 +47,7 @@ def prune(
     from prep_assets.engine.left import forgotten
 
     workspace = Workspace.open()
-    places = _places(workspace, asset, partition)
+    places = [workspace.place(*each) for each in named_stores(workspace, asset, partition)]
     gone = [] if asset else forgotten(workspace)
     doomed = [each for place in places for each in _doomed(place)]
     doomed += [Doomed(place, place.directory.name, "not in the configuration", place.size) for place in gone if removed]
@@ -56,7 +55,7 @@ def prune(
     if gone and not removed:
         _name(gone)
     if not doomed or dry_run:
-        out().print(f"{counted(len(doomed), 'folder')}, {size(sum(each.size for each in doomed))}, would be deleted", soft_wrap=True)
+        out().print(f"{counted(len(doomed), 'folder')}, {size(sum(each.size for each in doomed))}, would be deleted")
         return
     _confirm(doomed, yes=yes)
     for place in places:
@@ -65,12 +64,11 @@ def prune(
         place.remove()
     left = [each for each in doomed if each.stays]
     freed = sum(each.size for each in doomed) - sum(each.size for each in left)
-    out().print(f"{counted(len(doomed) - len(left), 'folder')}, {size(freed)}, deleted", soft_wrap=True)
+    out().print(f"{counted(len(doomed) - len(left), 'folder')}, {size(freed)}, deleted")
     for each in left:
         out().print(
             f"{each.place.label}: {each.name} is being read and stays. Prune again when its readers have ended",
             style="yellow",
-            soft_wrap=True,
         )
 
 
@@ -90,7 +88,7 @@ def _show(doomed: list[Doomed]) -> None:
 def _name(gone: list[Place]) -> None:
     total = size(sum(place.size for place in gone))
     names = ", ".join(place.label for place in gone)
-    out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow", soft_wrap=True)
+    out().print(f"not in the configuration any more, {total}, and deleted only with --removed: {names}", style="yellow")
 
 
 def _confirm(doomed: list[Doomed], *, yes: bool) -> None:
@@ -101,11 +99,3 @@ def _confirm(doomed: list[Doomed], *, yes: bool) -> None:
     if not typer.confirm(f"Delete {counted(len(doomed), 'folder')}, {size(sum(each.size for each in doomed))}?"):
         err().print("nothing is deleted")
         raise typer.Exit(1)
-
-
-def _places(workspace: Workspace, name: str | None, partition: str | None) -> list[Place]:
-    if name is None and partition is not None:
-        raise ConfigError(f"--partition {partition} of which asset? prep-assets prune ASSET --partition {partition}")
-    names = [name] if name else [asset.name for asset in configured(workspace)]
-    selected = [asset_and_partitions(workspace, each, partition) for each in names]
-    return [workspace.place(asset.name, each) for asset, partitions in selected for each in partitions]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prep_assets.cli.console import counted, near, out, size, table
-from prep_assets.cli.find import AssetName, Partition, one_partition
+from prep_assets.cli.find import AssetName, Partition
 from prep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def release(
     found = _release(asset, partition)
     write_release(found, folder)
     console = out()
-    console.print(f"{near(folder.resolve())}: {counted(len(found.files), 'file')}, {_size(found)}", soft_wrap=True)
-    console.print(f'from datasets import load_dataset\ndataset = load_dataset("{folder.resolve()}")', soft_wrap=True, markup=False)
+    console.print(f"{near(folder.resolve())}: {counted(len(found.files), 'file')}, {_size(found)}")
+    console.print(f'from datasets import load_dataset\ndataset = load_dataset("{folder.resolve()}")')
 
 
 def push(
@@ -52,7 +52,7 @@ def push(
     licence, console = licence_of(found), out()
     if dry_run:
         _list(found)
-        console.print(f"licence: {licence}", soft_wrap=True)
+        console.print(f"licence: {licence}")
         return
     if licence == UNKNOWN and not unknown_licence:
         raise ConfigError(
@@ -61,12 +61,13 @@ def push(
         )
     done = push(found, repository, private=private)
     for name in done.removed:
-        console.print(f"removed {name}, of an earlier push", soft_wrap=True, markup=False)
-    console.print(f"{repository} holds {found.where}: {counted(len(found.files), 'file')}, {_size(found)}", soft_wrap=True, markup=False)
-    console.print(done.url, soft_wrap=True, markup=False)
+        console.print(f"removed {name}, of an earlier push")
+    console.print(f"{repository} holds {found.where}: {counted(len(found.files), 'file')}, {_size(found)}")
+    console.print(done.url)
 
 
 def _release(asset: str, partition: str | None) -> Release:
+    from prep_assets.assets.graph import one_partition
     from prep_assets.assets.workspace import Workspace
     from prep_assets.neighbours.hub import release_of
 
@@ -101,6 +102,7 @@ def describe(
     form: Annotated[Form, typer.Option("--as", help="Plain JSON, a data set card, Croissant, or an OpenLineage event.")] = Form.json,
 ) -> None:
     """Print what a store is: hashes, sources with theirs, licences, counts, refused records, files, columns, checks."""
+    from prep_assets.assets.graph import one_partition
     from prep_assets.assets.workspace import Workspace
     from prep_assets.neighbours.description import describe
 

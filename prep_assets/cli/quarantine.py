@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prep_assets.cli.console import out, table
-from prep_assets.cli.find import AssetName, Partition, label, stores_of
+from prep_assets.cli.find import AssetName, Partition, stores_of
 from prep_assets.cli.tokens import visible
 from prep_assets.errors import ConfigError, StoreError, nearest
 
@@ -46,7 +46,7 @@ def quarantine(
         shown.add_row(name, which, f"{number:,}")
     console.print(shown)
     for store, refusal in islice(_refusals(published, reason), count):
-        console.print(_described(label(store), refusal), soft_wrap=True)
+        console.print(_described(store.manifest.label, refusal))
     total = sum(number for _, _, number in counts)
     if total > count:
         console.print(f"… and {total - count:,} more: -n {total}", style="dim")
@@ -54,7 +54,7 @@ def quarantine(
 
 def _counts(published: list[Published], reason: str | None) -> list[tuple[str, str, int]]:
     """Store, stage/reason and number of the refused records that were asked for."""
-    every = [(label(each), which, count) for each in published for which, count in each.manifest.counts.get("refused", {}).items()]
+    every = [(each.manifest.label, which, count) for each in published for which, count in each.manifest.counts.get("refused", {}).items()]
     chosen = [entry for entry in every if _fits(reason, entry[1])]
     if every and not chosen:
         known = list(dict.fromkeys(which for _, which, _ in every))
@@ -74,7 +74,9 @@ def _refusals(published: list[Published], reason: str | None) -> Iterator[tuple[
         if each.quarantine is None:
             continue
         if not each.quarantine.is_file():
-            raise StoreError(f"{label(each)}: {each.quarantine} is gone, but the manifest counts refused records. Build the store again")
+            raise StoreError(
+                f"{each.manifest.label}: {each.quarantine} is gone, but the manifest counts refused records. Build the store again"
+            )
         for refusal in read_quarantine(each.quarantine):
             if _fits(reason, f"{refusal.stage}/{refusal.reason}"):
                 yield each, refusal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from prep_assets.cli.console import err, near, size
-from prep_assets.cli.find import Partition, asset_and_partitions, built, every_store, reading, stores_of
+from prep_assets.cli.find import Partition, built, every_store, reading, stores_of
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.reports.address import HOST, PORT
 
@@ -64,12 +64,14 @@ def report(
     with reading(stores[0]):
         write_page(path, page(workspace, stores, rows=rows, candidate=candidate))
     for name in missing:
-        err().print(f"not built, and not on the page: {name}", style="yellow", soft_wrap=True)
+        err().print(f"not built, and not on the page: {name}", style="yellow")
     _print_place(path)
     typer.echo(near(path.absolute()))
 
 
 def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tuple[list[Published], list[str]]:
+    from prep_assets.assets.graph import asset_and_partitions
+
     found, partitions = asset_and_partitions(workspace, asset, partition)
     places = [workspace.place(found.name, each) for each in partitions]
     stores = [store for store in (place.candidate() for place in places) if store is not None]
@@ -79,7 +81,7 @@ def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tupl
 
 
 def _print_place(path: Path) -> None:
-    err().print(f"✓ {path} ({size(path.stat().st_size)})", style="dim", soft_wrap=True)
+    err().print(f"✓ {path} ({size(path.stat().st_size)})", style="dim")
 
 
 def view(
@@ -118,6 +120,6 @@ def _trace(workspace: Workspace, asset: str, partition: str, query: Mapping[str,
     if any(value and not value.isdecimal() for value in numbers.values()):
         raise ConfigError(f"a row and a token are numbers, counted from 0: {numbers}")
     found = trace(workspace, asset, int(numbers["row"]), partition=partition or None, stream=query.get("stream") or None)
-    console = Console(file=io.StringIO(), record=True, width=COLUMNS)
+    console = Console(file=io.StringIO(), record=True, width=COLUMNS, soft_wrap=True)
     show_trace(console, found, int(numbers["token"]) if numbers["token"] else None)
     return console.export_text()

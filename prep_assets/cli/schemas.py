@@ -57,8 +57,8 @@ def _show_one(console: Console, found: Schema) -> None:
     from rich.text import Text
 
     also = f" (also called {', '.join(found.aliases)})" if found.aliases else ""
-    console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"), soft_wrap=True)
-    console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"), soft_wrap=True)
+    console.print(Text.assemble((found.name, "bold"), f"{also} gives {gives(found.gives)}"))
+    console.print(Text("\n" + (inspect.getdoc(found.factory) or "") + "\n"))
     if found.options:
         shown = table("option", "type", "default", title="options")
         for name, parameter in found.options.items():
@@ -118,11 +118,11 @@ def sniff(
     if lacking := len(others) - len(near):
         console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
     for detail in unreadable[:1]:
-        console.print(f"{counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow", soft_wrap=True)
+        console.print(f"{counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow")
     if not fitting:
         console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
         raise typer.Exit(1)
-    console.print(f"in the configuration:\n  a_name: {_entry(file, format, fitting[0])}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"in the configuration:\n  a_name: {_entry(file, format, fitting[0])}")
 
 
 def _entry(file: str, format: str | None, fit: Fit) -> str:
@@ -186,9 +186,9 @@ def dataset_info(
     found = {name: domain_of(name, entries) for name in names or entries}
     console = out()
     for family in sorted({each.family for each in found.values()}):
-        console.print(f"# {family}.yaml, files relative to it\ndomains:", highlight=False, markup=False)
+        console.print(f"# {family}.yaml, files relative to it\ndomains:")
         for name, each in found.items():
             if each.family == family:
                 for remark in each.remarks:
-                    console.print(f"  # {remark}", soft_wrap=True, highlight=False, markup=False)
-                console.print(f"  {name}: {in_one_line(each.domain)}", soft_wrap=True, highlight=False, markup=False)
+                    console.print(f"  # {remark}")
+                console.print(f"  {name}: {in_one_line(each.domain)}")

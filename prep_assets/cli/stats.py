@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import near_url, number, out, size, table
-from prep_assets.cli.find import AssetName, Partition, label, stores_of
+from prep_assets.cli.console import near_url, number, out, print_json, size, table
+from prep_assets.cli.find import AssetName, Partition, stores_of
 from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
@@ -30,20 +30,18 @@ def stats(
     published, missing = stores_of(workspace, asset, partition)
     stores = [_facts(each) for each in published]
     if as_json:
-        typer.echo(
-            json.dumps({"asset": asset, "stores": stores, "total": _total(stores), "not_built": missing}, indent=1, ensure_ascii=False)
-        )
+        print_json({"asset": asset, "stores": stores, "total": _total(stores), "not_built": missing})
         return
     console = out()
     _show_numbers(console, asset, stores)
     _show_refused(console, stores)
     if len(published) == 1:
-        _show_lineage(console, label(published[0]), stores[0])
+        _show_lineage(console, published[0].manifest.label, stores[0])
         _show_files(console, published[0])
     else:
         _show_places(console, asset, published)
     for name in missing:
-        console.print(f"not built: {name}", style="dim", soft_wrap=True)
+        console.print(f"not built: {name}", style="dim")
 
 
 def _facts(published: Published) -> dict[str, Any]:
@@ -120,7 +118,7 @@ def _show_places(console: Console, asset: str, published: list[Published]) -> No
         total = size(sum(entry["bytes"] for entry in files.values()))
         shown.add_row(each.manifest.partition, number(len(files)), total, each.manifest.content_hash[:16], near_url(each.where))
     console.print(shown)
-    console.print(f"lineage and files of one: prep-assets stats {asset} -p {published[0].manifest.partition}", style="dim", soft_wrap=True)
+    console.print(f"lineage and files of one: prep-assets stats {asset} -p {published[0].manifest.partition}", style="dim")
 
 
 def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
@@ -132,7 +130,7 @@ def _show_lineage(console: Console, name: str, facts: dict[str, Any]) -> None:
 
 def _show_files(console: Console, published: Published) -> None:
     files = published.manifest.files
-    shown = table("file", "size", "sha256", numbers=("size",), title=f"{label(published)}: files in {near_url(published.where)}")
+    shown = table("file", "size", "sha256", numbers=("size",), title=f"{published.manifest.label}: files in {near_url(published.where)}")
     for name, entry in files.items():
         shown.add_row(visible(name), size(entry["bytes"]), entry["sha256"][:16])
     shown.add_section()

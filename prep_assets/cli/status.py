@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import near, near_url, number, out, size, table
+from prep_assets.cli.console import near, near_url, number, out, print_json, size, table
 from prep_assets.cli.find import configured
 from prep_assets.errors import PrepAssetsError
 
@@ -35,19 +34,19 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print the store
     faults: list[str] = []
     found = list(_look(workspace, faults))
     if as_json:
-        typer.echo(json.dumps([_as_json(*each) for each in found], indent=1))
+        print_json([_as_json(*each) for each in found])
     else:
         console = out()
         _show(console, workspace, found)
         absent = [f"{name}.yaml" for name in FAMILIES if not workspace.has(name)]
         if absent:
-            console.print(f"no configuration in {near(workspace.configs)}: {', '.join(absent)}", style="dim", soft_wrap=True)
+            console.print(f"no configuration in {near(workspace.configs)}: {', '.join(absent)}", style="dim")
         for fault in faults:
-            console.print(fault, style="bold red", soft_wrap=True)
+            console.print(fault, style="bold red")
         _show_left(console, workspace, found)
         states = [standing.state for _, _, standing in found]
         counts = ", ".join(f"{states.count(state):,} {state}" for state in STYLES if state in states)
-        console.print(f"{counts or 'no stores'} in {near_url(workspace.where)}", soft_wrap=True)
+        console.print(f"{counts or 'no stores'} in {near_url(workspace.where)}")
     if faults or any(standing.state in ("broken", "failed") or standing.refused for _, _, standing in found):
         raise typer.Exit(1)
 
@@ -97,10 +96,10 @@ def _show(console: Console, workspace: Workspace, found: list[Found]) -> None:
     for state in ("missing", "stale", "failed", "unchecked"):
         commands = [build_command(asset, partition) for asset, partition, standing in found if standing.state == state]
         if commands:
-            console.print(f"to build what is {state}:", *commands, sep="\n  ", soft_wrap=True)
+            console.print(f"to build what is {state}:", *commands, sep="\n  ")
     for asset, partition, standing in found:
         for text, style in _remarks(standing):
-            console.print(Text(f"{workspace.place(asset, partition).label}: {text}", style), soft_wrap=True)
+            console.print(Text(f"{workspace.place(asset, partition).label}: {text}", style))
 
 
 def _state(standing: Standing) -> str:
@@ -131,11 +130,11 @@ def _show_left(console: Console, workspace: Workspace, found: list[Found]) -> No
 
     removed = forgotten(workspace)
     for place in removed:
-        console.print(f"{place.label}: not in the configuration any more, {size(place.size)}", style="yellow", soft_wrap=True)
+        console.print(f"{place.label}: not in the configuration any more, {size(place.size)}", style="yellow")
     for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in found)):
         for name in place.leftovers():
             bytes_ = size(place.shelf.size(name))
             text = f"{place.label}: left by a build that was killed, or is under way: {near(place.shelf.versions / name)}, {bytes_}"
-            console.print(text, style="yellow", soft_wrap=True)
+            console.print(text, style="yellow")
     if removed:
-        console.print("to delete what is not in the configuration any more:\n  prep-assets prune --removed", soft_wrap=True)
+        console.print("to delete what is not in the configuration any more:\n  prep-assets prune --removed")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prep_assets.cli.console import counted, out, table
+from prep_assets.cli.console import counted, out, print_json, table
 from prep_assets.cli.find import AssetName, Partition
 from prep_assets.cli.tokens import visible
 
@@ -55,10 +55,10 @@ def trace(
     if not as_json:
         show_trace(out(), found, token)
     elif token is None:
-        _print_json(trace_as_json(found))
+        print_json(trace_as_json(found))
     else:
         shown = {key: value for key, value in trace_as_json(found).items() if key != "pieces"}
-        _print_json({**shown, "token": token_as_json(*token_of(found, token))})
+        print_json({**shown, "token": token_as_json(*token_of(found, token))})
     if found.differs:
         raise typer.Exit(1)
 
@@ -71,10 +71,6 @@ def show_trace(console: Console, trace: Trace, token: int | None) -> None:
         _show_row(console, trace)
     else:
         _show_token(console, trace, *token_of(trace, token))
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 
 def _show_row(console: Console, trace: Trace) -> None:
@@ -173,8 +169,8 @@ def _show_source(console: Console, traced: Traced) -> None:
         return
     source = traced.source
     payload = source.payload if isinstance(source.payload, str) else json.dumps(source.payload, indent=1, ensure_ascii=False, default=str)
-    console.print(f"row {source.row:,} of {near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold", soft_wrap=True)
-    console.print(visible(payload[:SHOWN]).replace("⏎\n", "\n"), soft_wrap=True)
+    console.print(f"row {source.row:,} of {near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold")
+    console.print(visible(payload[:SHOWN]).replace("⏎\n", "\n"))
     if len(payload) > SHOWN:
         console.print(f"… and {len(payload) - SHOWN:,} characters more; --json has all", style="dim")
 
@@ -182,7 +178,7 @@ def _show_source(console: Console, traced: Traced) -> None:
 def _show_stores(console: Console, trace: Trace, traced: Traced | None = None) -> None:
     for label, hashes in (trace.hashes if traced is None else trace.hashes_of(traced)).items():
         text = ", ".join(f"{name} {_short(value)}" for name, value in hashes.items())
-        console.print(f"{label}: {text}", style="dim", soft_wrap=True)
+        console.print(f"{label}: {text}", style="dim")
 
 
 def _short(value: Any) -> str:
@@ -196,9 +192,7 @@ def _show_difference(console: Console, trace: Trace) -> None:
     if trace.differs:
         shown = ", ".join(f"{place:,}" for place in trace.differs[:10])
         more = f" and {len(trace.differs) - 10:,} more" if len(trace.differs) > 10 else ""
-        console.print(
-            f"the store is not what its sources give, at token {shown}{more}: look at it with --token", style="bold red", soft_wrap=True
-        )
+        console.print(f"the store is not what its sources give, at token {shown}{more}: look at it with --token", style="bold red")
 
 
 def where(
@@ -213,7 +207,7 @@ def where(
     workspace = Workspace.open()
     found = found_at(workspace, record, drafts=draft)
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=1, ensure_ascii=False, default=str))
+        print_json([asdict(each) for each in found])
         return
     console = out()
     for each in found:
@@ -231,11 +225,11 @@ def _show_places(console: Console, whereabouts: Whereabouts) -> None:
     if whereabouts.found:
         console.print(shown)
     for gone in whereabouts.not_here:
-        console.print(f"  {_named_store(gone)}: {gone.reason}: {visible(gone.detail)}", style="yellow", soft_wrap=True)
+        console.print(f"  {_named_store(gone)}: {gone.reason}: {visible(gone.detail)}", style="yellow")
         if gone.winner:
-            console.print(f"    the one that came first: prep-assets where '{whereabouts.domain}#{visible(gone.winner)}'", soft_wrap=True)
+            console.print(f"    the one that came first: prep-assets where '{whereabouts.domain}#{visible(gone.winner)}'")
     for label, why in whereabouts.unknown:
-        console.print(f"  {label} cannot say: {why}", style="dim", soft_wrap=True)
+        console.print(f"  {label} cannot say: {why}", style="dim")
 
 
 def _named_store(each: Found | NotHere) -> str:

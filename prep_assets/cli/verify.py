@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prep_assets.cli.console import Live, counted, err, has_colour, out, size, table
-from prep_assets.cli.find import Partition, asset_and_partitions, build_commands, configured
+from prep_assets.cli.console import Live, bar, counted, err, has_colour, out, size, table
+from prep_assets.cli.find import Partition, build_commands, named_stores
 from prep_assets.cli.tokens import flowing, texts_of, visible
 from prep_assets.errors import ConfigError, StoreError
 
@@ -53,7 +53,7 @@ def verify(
     console = out()
     _show(console, outcomes)
     for name in missing:
-        console.print(f"not built, so not checked: {name}", style="dim", soft_wrap=True)
+        console.print(f"not built, so not checked: {name}", style="dim")
     failed = [outcome for outcome in outcomes if not outcome.verdict.passed]
     for outcome in failed:
         _show_failure(console, workspace, outcome)
@@ -65,11 +65,7 @@ def verify(
 
 def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tuple[list[tuple[str, str]], list[str]]:
     """Asset and partition of each store that there is, and the labels of those that are not built."""
-    if name is None and partition is not None:
-        raise StoreError(f"--partition {partition} of which asset? prep-assets verify ASSET --partition {partition}")
-    names = [name] if name else [asset.name for asset in configured(workspace)]
-    selected = [asset_and_partitions(workspace, each, partition) for each in names]
-    every = [(asset.name, each) for asset, partitions in selected for each in partitions]
+    every = named_stores(workspace, name, partition)
     found = [(asset, each) for asset, each in every if workspace.place(asset, each).exists]
     missing = [workspace.place(*each).label for each in every if each not in found]
     if not found:
@@ -80,7 +76,7 @@ def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tu
 
 
 def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcome]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import MofNCompleteColumn
 
     from prep_assets.assets.graph import asset_named
     from prep_assets.engine.events import Checked, Refused
@@ -88,10 +84,8 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
     from prep_assets.engine.running import check as check_store
     from prep_assets.workers.pool import Pool
 
-    console = err()
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     outcomes = []
-    with Pool() as pool, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Pool() as pool, bar(MofNCompleteColumn()) as progress:
         workspace = replace(workspace, pool=pool)
         task = progress.add_task("verify", total=sum(len(asset_named(asset, workspace).checks) for asset, _ in stores))
         for asset, partition in stores:
@@ -130,12 +124,12 @@ def _show_failure(console: Console, workspace: Workspace, outcome: Outcome) -> N
     from rich.text import Text
 
     name = workspace.place(outcome.asset, outcome.partition).label
-    console.print(Text.assemble(("✗ ", "bold red"), (f"{name} {outcome.check}", "bold")), soft_wrap=True)
+    console.print(Text.assemble(("✗ ", "bold red"), (f"{name} {outcome.check}", "bold")))
     for line in _paragraphs(outcome.verdict):
-        console.print(Text("  " + visible(line)), soft_wrap=True)
+        console.print(Text("  " + visible(line)))
     worst = outcome.verdict.worst
     if worst is not None and worst.ids:
-        console.print(_row(workspace, outcome.asset, worst, colour=has_colour(console)), soft_wrap=True)
+        console.print(_row(workspace, outcome.asset, worst, colour=has_colour(console)))
     else:
         console.print()
 
@@ -182,14 +176,14 @@ def scrub(
     workspace = Workspace.open()
     found = read_again(workspace, _bytes(budget), remote=remote)
     console = out()
-    console.print(f"read {size(found.read)} of {size(found.total)}, {counted(len(found.damaged), 'file')} damaged", soft_wrap=True)
+    console.print(f"read {size(found.read)} of {size(found.total)}, {counted(len(found.damaged), 'file')} damaged")
     for why in found.unreached:
-        console.print(f"not looked at: {why}", style="yellow", soft_wrap=True, markup=False)
+        console.print(f"not looked at: {why}", style="yellow")
     for each in found.damaged:
         label = f"{each.asset}[{each.partition}]" if each.partition else each.asset
-        console.print(f"✗ {label}: {each.what}", style="red", soft_wrap=True, markup=False)
+        console.print(f"✗ {label}: {each.what}", style="red")
         if each.built:
-            console.print(f"  made from it, to be built again: {', '.join(each.built)}", soft_wrap=True, markup=False)
+            console.print(f"  made from it, to be built again: {', '.join(each.built)}")
     stores = dict.fromkeys((each.asset, each.partition) for each in found.damaged if not each.source)
     if rebuild and stores:
         with Live(err()) as live:
@@ -224,7 +218,7 @@ def selftest(
 
     The stores themselves are only read.
     """
-    from prep_assets.assets.graph import assets_of
+    from prep_assets.assets.graph import asset_and_partitions, assets_of
     from prep_assets.assets.selftest.run import TESTED
     from prep_assets.assets.selftest.run import selftest as tried
     from prep_assets.assets.workspace import Workspace

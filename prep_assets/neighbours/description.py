@@ -124,7 +124,7 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
     description = replace(
         _alone(published),
         hashes=hashes_of(published.manifest, (each.manifest.recipe for _, stores in chain for each in stores)),
-        made_from={_label(each.manifest): each.manifest.content_hash for _, stores in chain for each in stores if each is not published},
+        made_from={each.manifest.label: each.manifest.content_hash for _, stores in chain for each in stores if each is not published},
         sources=sources,
         addresses={name: tuple(_public(family.domains[name])) for name in domains},
         licences=licences,
@@ -145,7 +145,7 @@ def _alone(published: Published) -> Description:
     promised = () if exported else tuple(Column(name, kind, text) for name, kind, text in asset.columns)
     refused = manifest.counts.get("refused", {})
     return Description(
-        name=_label(manifest),
+        name=manifest.label,
         asset=manifest.asset,
         summary=asset.description.split("\n", 1)[0] + (f" As {manifest.recipe['format']}." if exported else ""),
         where=published.where,
@@ -165,10 +165,6 @@ def _alone(published: Published) -> Description:
         proofs={manifest.asset: held} if (held := _held([published])) else {},
         command=build_command(manifest.asset, manifest.partition),
     )
-
-
-def _label(manifest: Manifest) -> str:
-    return f"{manifest.asset}[{manifest.partition}]" if manifest.partition else manifest.asset
 
 
 def _held(stores: Sequence[Published]) -> tuple[str, ...]:

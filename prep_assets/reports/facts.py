@@ -91,18 +91,12 @@ def refusals(chain: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[s
         for published in stores:
             if published.quarantine:
                 for refusal in read_quarantine(published.quarantine):
-                    yield label(published), refusal
+                    yield published.manifest.label, refusal
 
 
 def refused_by_reason(chain: Sequence[tuple[Asset, list[Published]]]) -> dict[str, int]:
     """How many records were refused on the way, by reason."""
     return _added_up(published.manifest.counts.get("refused", {}) for _, stores in chain for published in stores)
-
-
-def label(published: Published) -> str:
-    """How pages call a store."""
-    manifest = published.manifest
-    return f"{manifest.asset}[{manifest.partition}]" if manifest.partition else manifest.asset
 
 
 def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:

@@ -17,7 +17,7 @@ from prep_assets.errors import PrepAssetsError
 from prep_assets.reports import charts
 from prep_assets.reports.address import TRACES
 from prep_assets.reports.chunks import Filter, Shown, index, matching, row_chunks, vocabulary_of
-from prep_assets.reports.facts import accounting, family_of, is_export, label, lineage, made_from, measure, refusals, shares, total_counts
+from prep_assets.reports.facts import accounting, family_of, is_export, lineage, made_from, measure, refusals, shares, total_counts
 from prep_assets.reports.opened import Names, streams
 from prep_assets.reports.page import Page, render
 from prep_assets.reports.proof import proofs
@@ -76,14 +76,16 @@ def report(
             title=f"{asset}[{only}]" if only else asset,
             summary=_summary(stores),
             figures=_figures(stores, every),
-            checks=[(label(each), name, *result) for each in stores for name, result in (each.results or {}).items()],
+            checks=[(each.manifest.label, name, *result) for each in stores for name, result in (each.results or {}).items()],
             measured=measure([stream for _, stream in every]),
             pictures=list(_pictures(stores, every)),
             steps=steps,
             waterfall=charts.waterfall(steps),
             stages=lineage(chain),
             files=[(name, entry["bytes"], entry["sha256"]) for each in stores for name, entry in each.manifest.files.items()],
-            recipe=[(label(each), json.dumps(each.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for each in stores],
+            recipe=[
+                (each.manifest.label, json.dumps(each.manifest.recipe, indent=1, ensure_ascii=False, sort_keys=True)) for each in stores
+            ],
             commands=_commands(asset, only),
             shown=len(shown),
             total=sum(len(stream.lengths) for _, stream in every),

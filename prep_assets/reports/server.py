@@ -15,7 +15,6 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.reports.address import CANDIDATES, HOST, STORES, TRACES
 from prep_assets.reports.chunks import Filter
-from prep_assets.reports.facts import label
 from prep_assets.reports.page import first_page, trace_page
 from prep_assets.reports.report import ROWS, report
 from prep_assets.stores.published import Published
@@ -78,7 +77,7 @@ def _answer(
         return HTTPStatus.NOT_FOUND, f"no store at {address.path}" + (", so none fails its checks" if prefix == CANDIDATES else "")
     query = {key: values[-1].strip() for key, values in parse_qs(address.query).items()}
     if prefix == TRACES:
-        return HTTPStatus.OK, trace_page(label(chosen[0]), trace(workspace, asset, partition, query))
+        return HTTPStatus.OK, trace_page(chosen[0].manifest.label, trace(workspace, asset, partition, query))
     wanted = Filter(query.get("find", ""), "id" if query.get("in") == "id" else "text", query.get("domain", ""))
     return HTTPStatus.OK, report(workspace, chosen, rows=rows, served=wanted, candidate=prefix == CANDIDATES)
 

@@ -58,6 +58,11 @@ class Manifest:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def label(self) -> str:
+        """How messages call the store."""
+        return f"{self.asset}[{self.partition}]" if self.partition else self.asset
+
+    @property
     def content_hash(self) -> str:
         """sha256 over names and hashes of the payload files: equal exactly when the payload is."""
         return digest({name: entry["sha256"] for name, entry in self.files.items()})
