@@ -15,26 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from prep_assets.config.loading import parse
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError, nearest
 
-
-def _one_of(*allowed: Any) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        if isinstance(value, bool) or value not in allowed:
-            raise ValueError(f"{value!r} is not one of {', '.join(map(str, allowed))}{nearest(str(value), allowed)}")
-        return value
-
-    return BeforeValidator(check)
-
-
-MaskAction = Annotated[Literal["train", "mask"], _one_of("train", "mask")]
-SectionAction = Annotated[Literal["train", "mask", "$role", "value"], _one_of("train", "mask", "$role", "value")]
-DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-Dtype = Annotated[str, _one_of(*DTYPES)]
+MaskAction = Literal["train", "mask"]
+SectionAction = Literal["train", "mask", "$role", "value"]
+Dtype = Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 PositionIds = Literal["none", "doc_reset", "continuous"]
 FieldName = Annotated[str, Field(min_length=1)]
 OutputKey = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
@@ -50,7 +39,7 @@ class _Part(BaseModel):
 class TypedInput(_Part):
     """``input`` of the typed dialect: what kind of record, and where its fields are."""
 
-    type: Annotated[Literal["chat", "instruction", "text"], _one_of("chat", "instruction", "text")] = "chat"
+    type: Literal["chat", "instruction", "text"] = "chat"
     messages_key: FieldName = "messages"
     prompt_key: FieldName = "prompt"
     response_key: FieldName = "response"
@@ -147,16 +136,16 @@ class SectionsPreprocessing(_Preprocessing):
 
     max_items: int | None = Field(default=None, ge=1)
     batch_size: int = Field(default=256, ge=1)
-    packing_strategy: Annotated[Literal["simple", "bfd", "bfd_split"], _one_of("simple", "bfd", "bfd_split")] = "simple"
+    packing_strategy: Literal["simple", "bfd", "bfd_split"] = "simple"
     max_packed_len: int = Field(default=8192, ge=1)
-    truncation_mode: Annotated[Literal["keep_start", "keep_end"], _one_of("keep_start", "keep_end")] = "keep_start"
+    truncation_mode: Literal["keep_start", "keep_end"] = "keep_start"
 
 
 class TypedOutput(_Part):
     """``output`` of the typed dialect."""
 
     domain_key: FieldName | None = None
-    storage_format: Annotated[Literal["bin", "h5"], _one_of("bin", "h5")] = "bin"
+    storage_format: Literal["bin", "h5"] = "bin"
     max_tokens_per_shard: int = Field(default=100_000_000, ge=1)
 
 
@@ -164,11 +153,11 @@ class SectionsOutput(TypedOutput):
     """``output`` of the sections dialect."""
 
     dtype: dict[str, Dtype] = {}
-    position_ids_mode: Annotated[PositionIds, _one_of("none", "doc_reset", "continuous")] = "doc_reset"
+    position_ids_mode: PositionIds = "doc_reset"
 
 
 class _Pipeline(_Part):
-    version: Annotated[int, _one_of(1)] = 1
+    version: Literal[1] = 1
     mask: dict[str, MaskAction] = {}
     mask_default: MaskAction = "mask"
 

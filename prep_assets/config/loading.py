@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -141,7 +142,8 @@ def _fault(model: type[BaseModel], fault: Any) -> str:
     if not path:  # about the family as a whole: each line begins with the path of its option
         return message
     message = f"List{message.removeprefix('Tuple')}" if message.startswith("Tuple") else message
-    return f"{path}: {message} (found {fault['input']!r:.80})"
+    words = re.findall(r"'([^']+)'", fault["ctx"]["expected"]) if fault["type"] == "literal_error" else ()
+    return f"{path}: {message} (found {fault['input']!r:.80}){nearest(str(fault['input']), words)}"
 
 
 def _allowed(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
