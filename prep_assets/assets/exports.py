@@ -22,9 +22,9 @@ from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Asset, Check, Store
 from prep_assets.assets.versions import EXPORT as VERSION
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.generation import stop_ids, write_generation_config
 from prep_assets.assets.writing.tokens import vocabulary_size
-from prep_assets.config.models import FAMILIES
+from prep_assets.config.models import FAMILIES, Chat
+from prep_assets.disk.written import write_json
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.registry import check_meaning, check_options, export, export_named, refuse_lost_borders
 from prep_assets.exports.source import Pairs, Source, lost_mask, open_source
@@ -34,7 +34,34 @@ from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Draft, Published, open_published
 
+GENERATION_CONFIG = "generation_config.json"
+"""Every token at which the trained model is to stop, beside data sets for Hugging Face trainers.
+
+A chat template may end turns with another token than the tokenizer's ``eos_token``. The data teaches the one, generation waits for the other, and
+never ends. Trainers keep the base model's file, so this one is to be copied over it: ``model.generation_config`` takes the same keys.
+"""
+_WITH_CONFIG = ("hf_arrow", "hf_parquet")
+_CHAT_TOKENS = ("sft_tokens", "sft_packed", "preference_tokens", "preference_tokens_by_domain")
+"""Assets whose tokens a chat template wrote, with answers and their stop tokens in them."""
 STAGE = "export"
+
+
+def stop_ids(workspace: Workspace, source: Asset, format: str) -> list[int]:
+    """Ids of the tokens at which generation stops: the template's stops, then the tokenizer's; none where the export has no such file."""
+    from prep_assets.templates.generation_stops import generation_stops
+
+    model = workspace.family(FAMILIES[source.family])
+    if format not in _WITH_CONFIG or source.name not in _CHAT_TOKENS or not isinstance(model, Chat):
+        return []
+    vocabulary = workspace.vocabulary(model)
+    named = [vocabulary.backend.token_to_id(stop) for stop in generation_stops(workspace.template(model))]
+    return list(dict.fromkeys([*(each for each in named if each is not None), vocabulary.eos_id]))
+
+
+def write_generation_config(folder: Path, stops: list[int]) -> None:
+    """Write the file, where there is anything to say."""
+    if stops:
+        write_json(folder / GENERATION_CONFIG, {"eos_token_id": stops}, indent=2)
 
 
 @dataclass(frozen=True, slots=True)

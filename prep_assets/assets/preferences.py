@@ -15,7 +15,6 @@ from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.merged import MERGED_LINES
-from prep_assets.assets.checks.preferences import SANITY
 from prep_assets.assets.checks.selection import SELECTION, by_prompt
 from prep_assets.assets.checks.source_match import matched_pairs, source_match
 from prep_assets.assets.columns import PAIRS as COLUMNS
@@ -26,7 +25,7 @@ from prep_assets.assets.reading.examples import Given, Item, domain_recipe, held
 from prep_assets.assets.reading.reasoning import reasoning_recipe, unrendered_reasoning
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.selftest.lines import merged_line_trials, pair_trials
-from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Stream
+from prep_assets.assets.stage import Asset, Check, FromParts, FromRows, Store, Stream
 from prep_assets.assets.versions import PREFERENCE as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.merging import merge_lines, parts_of
@@ -35,6 +34,8 @@ from prep_assets.assets.writing.preference_rows import UNPAIRED, UNPAIRED_TEST, 
 from prep_assets.assets.writing.prompts import chat_digest, prompt_digest
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
+from prep_assets.proofs.pairs import check_pairs
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Pair, PlainPair, Sample
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
@@ -45,6 +46,15 @@ RAW = "preference_raw"
 TRAIN, TEST = "preferences", "preferences_test"
 BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
 """What is read of a source at a time: less where a row may show that all has to be written in another form."""
+
+
+def pairs(store: Store) -> Verdict:
+    """Pairs, and labelled answers where there are any."""
+    files = ("preferences", "preferences_test", "unpaired", "unpaired_test")
+    return check_pairs(*(open_lines(store.directory, name) if (store.directory / f"{name}.jsonl").is_file() else () for name in files))
+
+
+SANITY = Check("pair_sanity", "One prompt, two different answers, nothing empty, no prompt in both train and test.", pairs)
 
 
 def _depends(workspace: Workspace, name: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Every asset with its checks, made from the graph."""
+"""Every asset with its checks, made from the graph, and the pages of a family as an asset."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,13 +17,55 @@ from prep_assets.defs.domains import Partitions, domains, found_domains
 from prep_assets.defs.materialize import check_only, materialize
 from prep_assets.defs.options import Nothing, options
 from prep_assets.defs.provenance import code_version
-from prep_assets.defs.report import report_asset
 from prep_assets.defs.site import Site
 from prep_assets.errors import PrepAssetsError
+from prep_assets.stores.published import Published
 
+ABOUT_PAGES = """Pages about the family's stores: what they hold, rows with masks and both derivations of them, refused records, lineage.
+
+Each page is one file that holds its data and needs no network. `prep-assets report` writes the same."""
+PAGES = ".reports"
+"""Folder of pages among the stores."""
 SINGLE_RUN = dg.BackfillPolicy.single_run()
 POOL = "prep_assets"
 """The pool of every step that builds: each may use all cores and gigabytes of memory, so that a limit on it keeps runs from piling up."""
+
+
+def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsDefinition:
+    """The asset ``<family>_report``. Nothing is built for it: it shows the stores that are current."""
+
+    @dg.asset(
+        key=site.key(f"{family}_report"),
+        deps=[site.key(asset.name) for asset in assets],
+        group_name=site.group or family,
+        kinds={"python", "html"},
+        owners=list(site.owners),
+        tags={"prep_assets/family": family, **site.tags},
+        description=ABOUT_PAGES,
+        required_resource_keys={site.resource},
+    )
+    def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        from prep_assets.reports.server import INDEX, write_site
+
+        workspace: Workspace = getattr(context.resources, site.resource).open()
+        stores = {asset.name: _stores(workspace, asset) for asset in assets}
+        pages: list[Path] = []
+        folder = workspace.stores / PAGES / family
+        write_site(workspace, {name: each for name, each in stores.items() if each}, folder, written=pages.append)
+        return dg.MaterializeResult(
+            metadata={
+                "report": dg.MetadataValue.url((folder / INDEX).resolve().as_uri()),
+                **{page.stem: dg.MetadataValue.path(str(page)) for page in pages},
+                "pages": len(pages),
+            }
+        )
+
+    return body
+
+
+def _stores(workspace: Workspace, asset: Asset) -> list[Published]:
+    found = (workspace.published(asset.name, each) for each in asset.partitions(workspace))
+    return [each for each in found if each is not None]
 
 
 def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:

@@ -24,8 +24,7 @@ from prep_assets.assets.graph import EVERY
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.check_metadata import check_metadata
-from prep_assets.defs.metadata import data_version
+from prep_assets.defs.metadata import check_metadata, data_version
 from prep_assets.defs.site import Site
 from prep_assets.engine.planning import Step
 from prep_assets.proofs.verdict import Verdict

@@ -9,9 +9,8 @@ import dagster as dg
 from prep_assets.assets.graph import family_assets
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.domains import register
-from prep_assets.defs.jobs import SECONDS
+from prep_assets.defs.jobs import SECONDS, OutsideRun
 from prep_assets.defs.metadata import data_version, store_metadata
-from prep_assets.defs.outside_runs import OutsideRun
 from prep_assets.defs.provenance import evaluations, latest, materialization, recorded_version
 from prep_assets.defs.site import Site
 from prep_assets.engine.planning import Step

@@ -13,8 +13,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES, Domain, Family
 from prep_assets.defs.domains import domains, register
 from prep_assets.defs.gone import close_gone, lost_stores
-from prep_assets.defs.jobs import SECONDS, refresh_job
-from prep_assets.defs.outside_runs import OutsideRun
+from prep_assets.defs.jobs import SECONDS, OutsideRun, refresh_job
 from prep_assets.defs.site import Site
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records.files import SourceFile, fingerprint

@@ -16,8 +16,13 @@ from prep_assets.defs.assets import families, family_definitions  # noqa: E402
 from prep_assets.defs.domains import register_at_load  # noqa: E402
 from prep_assets.defs.failures import failures  # noqa: E402
 from prep_assets.defs.recorded import recorder  # noqa: E402
-from prep_assets.defs.refresh import automation, schedules, sensors, sound  # noqa: E402
-from prep_assets.defs.scrub import scrubber  # noqa: E402
+from prep_assets.defs.refresh import (  # noqa: E402
+    automation,
+    schedules,
+    scrubber,
+    sensors,
+    sound,
+)
 from prep_assets.defs.site import Site  # noqa: E402
 
 

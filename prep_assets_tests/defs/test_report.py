@@ -12,9 +12,8 @@ import pytest
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.check_metadata import check_metadata
-from prep_assets.defs.metadata import report_link, store_metadata
-from prep_assets.defs.report import report_asset
+from prep_assets.defs.assets import report_asset
+from prep_assets.defs.metadata import check_metadata, report_link, store_metadata
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.published import Published

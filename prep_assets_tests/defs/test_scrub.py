@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.defs.scrub import scrubber
+from prep_assets.defs.refresh import scrubber
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.engine import build
 from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
