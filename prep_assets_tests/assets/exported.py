@@ -8,16 +8,18 @@ from typing import Any
 
 from prep_assets.assets.graph import asset_named
 from prep_assets.assets.workspace import Workspace
+from prep_assets.exports import exports
 from prep_assets.stores.published import Published
-from prep_assets_tests.assets.workspaces import copy_of, make, shipped, workspace_in
+from prep_assets_tests.assets.workspaces import SHIPPED_ASSETS, copy_of, make, shipped, workspace_in
 
 
 def entry(source: str, to: str, **options: Any) -> dict[str, Any]:
     return {"from": source, "to": to, "options": options}
 
 
-# every format, and every kind of source that it takes
-EXPORTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
+OF_CONTRASTS = {"flag_embedding", "sentence_transformers"}
+"""Formats of contrastive rows, which `test_contrastive.py` tries."""
+TRIED: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "pretrain": {
         "text": entry("pretrain_tokens", "megatron"),
         "nano": entry("pretrain_tokens", "nanotron"),
@@ -56,6 +58,22 @@ EXPORTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
     },
     "rl": {"verl": entry("rl_prompts", "verl", data_source="openai/gsm8k"), "rollouts": entry("rl_tokens", "mds")},
 }
+
+
+def _others(family: str) -> dict[str, dict[str, Any]]:
+    """Formats that are not listed, each from the first stream that it takes."""
+    listed = {each["to"] for found in TRIED.values() for each in found.values()} | OF_CONTRASTS
+    streams = [(asset, stream.kind) for asset in SHIPPED_ASSETS.values() for stream in asset.streams.values()]
+    first = {
+        name: next(asset for asset, kind in streams if issubclass(kind, each.takes))
+        for name, each in exports().items()
+        if name not in listed
+    }
+    return {name: entry(asset.name, name) for name, asset in first.items() if asset.family == family}
+
+
+EXPORTS = {family: {**found, **_others(family)} for family, found in TRIED.items()}
+"""Every format, and every kind of source that it takes."""
 NAMES = [f"{family}_export_{name}" for family, found in EXPORTS.items() for name in found]
 
 

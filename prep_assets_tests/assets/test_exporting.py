@@ -16,7 +16,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine import state
 from prep_assets.errors import CheckFailed, ConfigError, StoreError
-from prep_assets.exports import export, exports
+from prep_assets.exports import export
 from prep_assets.exports.source import Pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import Lines
@@ -56,11 +56,6 @@ def configure(workspace: Workspace, family: str, found: Mapping[str, Any]) -> Wo
 
 
 # -- the graph --------------------------------------------------------------------------------------------------------------------------
-
-
-def test_every_format_is_tried_here() -> None:
-    of_contrasts = {"flag_embedding", "sentence_transformers"}  # in test_contrastive.py
-    assert {each["to"] for found in EXPORTS.values() for each in found.values()} == set(exports()) - of_contrasts
 
 
 def test_without_exports_the_graph_is_the_fixed_one(tmp_path: Path) -> None:

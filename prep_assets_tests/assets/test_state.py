@@ -65,7 +65,7 @@ def reopened(workspace: Workspace) -> Workspace:
 
 def states(workspace: Workspace) -> dict[str, str]:
     fresh = reopened(workspace)
-    chosen = [asset for asset in ASSETS.values() if asset.family in ("pretrain", "sft")]
+    chosen = [ASSETS[name] for name in ("pretrain_raw", "pretrain_tokens", "sft_raw", "sft_template", "sft_tokens", "sft_packed")]
     return {f"{a.name}[{p}]" if p else a.name: state(fresh, a, p) for a in chosen for p in a.partitions(fresh)}
 
 

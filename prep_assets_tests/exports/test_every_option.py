@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -26,56 +26,51 @@ NEEDED: dict[str, dict[str, Any]] = {
     "verl": {"data_source": "openai/gsm8k"},
 }
 OTHER: dict[tuple[str, str], list[dict[str, Any]]] = {
-    ("astrai", "pad_id"): [{"pad_id": 7}],
     ("astrai", "max_tokens_per_shard"): [{"max_tokens_per_shard": 300}],
     ("cerebras", "max_seq_length"): [{"max_seq_length": 70}],
-    ("cerebras", "pad_id"): [{"pad_id": 7}],
     ("cerebras", "samples_per_file"): [{"samples_per_file": 20}],
     ("cerebras", "max_num_img"): [{"max_num_img": 3}],
-    ("hf_parquet", "split"): [{"split": "held"}],
     ("hf_parquet", "rows_per_file"): [{"rows_per_file": 4}],
-    ("hf_arrow", "layout"): [{"layout": name} for name in ("axolotl", "llama_factory", "open_instruct")],
-    ("hf_arrow", "split"): [{"split": "held"}],
     ("hf_arrow", "pad_id"): [{"pad_id": 7}, {"pad_id": 7, "layout": "llama_factory"}],
     ("hf_arrow", "image_dir"): [{"image_dir": "d"}, {"image_dir": "d", "layout": "llama_factory"}],
     ("litdata", "block_size"): [{"block_size": 6}],
     ("litdata", "chunk_bytes"): [{"chunk_bytes": 200}],
     ("mds", "size_limit"): [{"size_limit": 2000}],
-    ("megatron", "layout"): [{"layout": "instruction"}, {"layout": "text"}],
-    ("megatron", "name"): [{"name": "held"}],
     ("megatron", "vocab_size"): [{"vocab_size": 1000}, {"vocab_size": 1000, "layout": "instruction"}],
-    ("megatron", "pad_id"): [{"pad_id": 7}],
-    ("megatron", "neat"): [{"neat": False}],
-    ("nanotron", "vocab_size"): [{"vocab_size": 1000}],
-    ("nanotron", "tokenizer"): [{"tokenizer": "t"}],
-    ("nanotron", "name"): [{"name": "n"}],
-    ("olmo", "vocab_size"): [{"vocab_size": 1000}],
     ("olmo", "part_bytes"): [{"part_bytes": 500}],
-    ("flag_embedding", "split"): [{"split": "held"}],
     ("sentence_transformers", "negatives"): [{"negatives": 1, "leave_out": ["instruction"]}],
     ("sentence_transformers", "leave_out"): [{"leave_out": ["instruction"]}],
     ("sentence_transformers", "split"): [{"split": "held", "leave_out": ["instruction"]}],
-    ("packed_parquet", "split"): [{"split": "held"}],
     ("packed_parquet", "rows_per_file"): [{"rows_per_file": 20}],
-    ("tlfs", "name"): [{"name": "n"}],
-    ("tlfs", "pad_id"): [{"pad_id": 7}],
-    ("verl", "data_source"): [{"data_source": "other"}],
-    ("verl", "ability"): [{"ability": "code"}],
-    ("verl", "split"): [{"split": "held"}],
 }
-"""Other values of each option than its default, with options beside them that may give it a meaning."""
+"""Other values of options than their defaults, where their types do not tell any, or they mean something beside other options only."""
+
+
+def others(name: str, option: str) -> list[dict[str, Any]]:
+    """Other values of an option than its default, with the options beside it that may give it a meaning."""
+    if (name, option) in OTHER or option in ("pad_id", "vocab_size"):
+        return OTHER.get((name, option)) or [{option: 7 if option == "pad_id" else 1000}]
+    hint, default = exports()[name].types[option], exports()[name].options[option].default
+    kinds = {hint, *get_args(hint), *(each for part in get_args(hint) for each in get_args(part))}
+    if words := [word for part in (hint, *get_args(hint)) if get_origin(part) is Literal for word in get_args(part)]:
+        return [{option: word} for word in words if word != default]
+    assert kinds & {bool, str}, f"which values has {option!r} of {name}? It needs an entry in OTHER"
+    return [{option: not default}] if bool in kinds else [{option: "held"}]
+
+
 CASES = [
     pytest.param(name, kind, option, other, id=f"{name}-{kind.__name__}-{'-'.join(map(str, itertools.chain(*other.items())))}")
-    for (name, option), others in OTHER.items()
-    for kind in exports()[name].takes
-    for other in others
+    for name, each in exports().items()
+    for option in each.options
+    for other in others(name, option)
+    for kind in each.takes
 ]
 RESTATED = {("megatron", PackedStore), ("megatron", Pairs), ("megatron", TokenStore)}
 """Where a layout may say what is the default."""
 
 
-def test_every_option_of_every_format_has_an_entry() -> None:
-    assert set(OTHER) == {(name, option) for name, each in exports().items() for option in each.options}
+def test_the_options_of_the_table_are_there() -> None:
+    assert set(OTHER) <= {(name, option) for name, each in exports().items() for option in each.options}
 
 
 @pytest.fixture(scope="module")

@@ -128,7 +128,7 @@ WITH_BOOKS = {
 }
 
 
-ON_GROUPS = [
+SPOILED = [
     Mutation("a duplicate that is none, in the books alone", "sft_tokens", "selection", duplicate_in_the_books, "chats"),
     Mutation("a field that no row has", "sft_tokens", "selection", field_in_the_books, "chats"),
     *(

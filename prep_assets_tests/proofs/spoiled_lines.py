@@ -78,7 +78,7 @@ NO_NUMBER: dict[str, Any] = {"gold": "many"}
 GOLDS = {"sign": NEGATED, "digit": OFF_BY_ONE, "decimal": DECIMAL, "magnitude": TENFOLD, "no number": NO_NUMBER}
 
 
-ON_LINES = [
+SPOILED = [
     Mutation("equal answers", "preferences_by_domain", "pair_sanity", on_row("preferences", 4, chosen=lambda row: row["rejected"])),
     *(
         Mutation(f"empty {f}", "preferences_by_domain", "pair_sanity", on_row("preferences", 0, **{f: " \n"}))

@@ -175,7 +175,7 @@ def document_as_padding(published: Published) -> None:
     corruption.counts(published, **{key: lambda value, step=step: value + step for key, step in by.items()})
 
 
-ON_PACKED = [
+SPOILED = [
     Mutation("token replaced", "sft_packed", "mask_alignment", on_packed("sequence", assign(0, 7, 300))),
     Mutation("tokens swapped", "sft_packed", "mask_alignment", on_packed("sequence", swap_two)),
     Mutation("rows swapped", "sft_packed", "mask_alignment", on_packed("sequence", swap_rows)),

@@ -208,7 +208,7 @@ def foreign_row(stream: str) -> Spoil:
     return spoil
 
 
-ON_TOKENS = [
+SPOILED = [
     *(Mutation(f"{n} ({s})", "sft_tokens", "mask_alignment", on_mask(s, c), "chats") for n, c in MASKS.items() for s in ("train", "dev")),
     *(
         Mutation(f"{n} ({s})", "preference_tokens_by_domain", "mask_alignment", on_mask(s, c))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.graph import CHECKS, run_check
+from prep_assets.assets.graph import EVERY, run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import (
@@ -30,33 +30,6 @@ from prep_assets_tests.assets.workspaces import (
 )
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import quarantine_file
-
-STORES = {
-    "pretrain_raw": "docs",
-    "sft_raw": "chats",
-    "preference_raw": "hh",
-    "rl_raw": "gsm8k",
-    "pretrain_tokens": "docs",
-    "sft_tokens": "chats",
-    **dict.fromkeys(("preferences_by_domain", "preference_tokens_by_domain"), "hh"),
-    **dict.fromkeys(("rl_prompts_by_domain", "rl_tokens_by_domain"), "gsm8k"),
-    "rl_groups_by_domain": "scored",
-    **dict.fromkeys(("contrastive_raw", "contrastive"), "questions"),
-    **dict.fromkeys(
-        (
-            "sft_template",
-            "sft_packed",
-            "preferences",
-            "preference_tokens",
-            "rl_prompts",
-            "arithmetic_prompts",
-            "arithmetic_tokens",
-            "rl_tokens",
-            "rl_groups",
-        ),
-        "",
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +58,13 @@ def few(small: Workspace, tmp_path: Path, asset: str) -> Workspace:
     return spoilable(small, tmp_path, asset)
 
 
+def store_of(workspace: Workspace, asset: str) -> Published:
+    """The store of an asset; of several, the last."""
+    published = workspace.published(asset, EVERY[asset].partitions(workspace)[-1])
+    assert published is not None
+    return published
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -100,14 +80,9 @@ HARM: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_the_table_names_every_asset() -> None:
-    assert list(STORES) and set(STORES) == set(CHECKS)
-
-
-@pytest.mark.parametrize("asset", STORES)
+@pytest.mark.parametrize("asset", EVERY)
 def test_harm_to_any_file_is_seen_and_named(few: Workspace, asset: str) -> None:
-    published = few.published(asset, STORES[asset])
-    assert published is not None
+    published = store_of(few, asset)
     for name in published.manifest.files:
         path = published.directory / name
         whole = path.read_bytes()
@@ -120,21 +95,19 @@ def test_harm_to_any_file_is_seen_and_named(few: Workspace, asset: str) -> None:
     assert failing(few, published) == []
 
 
-@pytest.mark.parametrize("asset", STORES)
+@pytest.mark.parametrize("asset", EVERY)
 def test_a_foreign_file_is_seen_and_named(few: Workspace, asset: str) -> None:
-    published = few.published(asset, STORES[asset])
-    assert published is not None
+    published = store_of(few, asset)
     (published.directory / "notes.txt").write_text("mine")
     verdict = verdicts(few, published)["file_hashes"]
     assert not verdict.passed and "notes.txt: not in the manifest" in verdict.summary
 
 
 @pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.soak) for turn in range(1, len(HARM)))])
-@pytest.mark.parametrize("asset", STORES)
+@pytest.mark.parametrize("asset", EVERY)
 def test_no_harm_makes_a_check_crash(few: Workspace, asset: str, turn: int) -> None:
     """Even where the manifest says that the harmed file is right. Each file is harmed in one way, its neighbour in the next; in `make soak` in all."""
-    published = few.published(asset, STORES[asset])
-    assert published is not None
+    published = store_of(few, asset)
     for number, name in enumerate(list(published.manifest.files)):
         path = published.directory / name
         whole = path.read_bytes()

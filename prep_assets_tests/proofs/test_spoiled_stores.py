@@ -1,10 +1,12 @@
 """The mutation kit: every check passes on a clean store, and every corruption that it claims to see makes it fail.
 
-Manifests are rewritten to fit each corruption, so that `file_hashes` holds and only the named check can tell. What spoils which store: `spoiled_*.py`.
+Manifests are rewritten to fit each corruption, so that `file_hashes` holds and only the named check can tell. What spoils
+which store: `SPOILED` of each `spoiled_*.py`.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,12 +19,12 @@ from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import resealed, verdicts
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
-from prep_assets_tests.proofs.spoiled_groups import ON_GROUPS
-from prep_assets_tests.proofs.spoiled_lines import ON_LINES
-from prep_assets_tests.proofs.spoiled_packed import ON_PACKED
-from prep_assets_tests.proofs.spoiled_tokens import ON_TOKENS
 
-MUTATIONS = [*ON_TOKENS, *ON_PACKED, *ON_LINES, *ON_GROUPS]
+MUTATIONS: list[Mutation] = [
+    mutation
+    for path in sorted(Path(__file__).parent.glob("spoiled_*.py"))
+    for mutation in import_module(f"prep_assets_tests.proofs.{path.stem}").SPOILED
+]
 
 
 def spoiled(pristine: Workspace, folder: Path, mutation: Mutation) -> tuple[Workspace, Published]:
