@@ -64,7 +64,8 @@ def load_family(name: str, folder: Path, over: Mapping[str, Any] | None = None) 
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError as error:
-        raise ConfigError(f"no configuration {path}") from error
+        there = ", ".join(each for each in FAMILIES if (folder / f"{each}.yaml").is_file())
+        raise ConfigError(f"no configuration {path}. Write one (docs/configuration.md); the folder has {there or 'none'}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except UnicodeDecodeError as error:
@@ -74,6 +75,15 @@ def load_family(name: str, folder: Path, over: Mapping[str, Any] | None = None) 
         return loaded
     found: Family = parse(FAMILIES[name], _merged(loaded.model_dump(by_alias=True), over), f"{path} with this run's options")
     return found
+
+
+def _in_words(error: Exception, text: str) -> str:
+    """What a parser found, and where."""
+    if (mark := getattr(error, "problem_mark", None)) is None:
+        return str(error)
+    tab = "\t" in "".join(text.splitlines()[mark.line : mark.line + 1])
+    remedy = "Indent with spaces: YAML takes no tabs" if tab else "Look at the indentation, brackets and quotes there and above"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', error)}. {remedy}"
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +100,7 @@ def _family(name: str, text: str, path: Path) -> Family:
     try:
         values = yaml.load(text, Loader=_UniqueKeys)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # the others: a date that does not exist, an anchor that holds itself
-        raise ConfigError(f"{path} is not YAML: {error}") from error
+        raise ConfigError(f"{path} is not YAML: {_in_words(error, text)}") from error
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path}: needs keys such as tokenizer and domains, found {type(values).__name__}")
     family: Family = parse(FAMILIES[name], values, str(path))
@@ -135,6 +145,8 @@ def _fault(model: type[BaseModel], fault: Any) -> str:
         return f"{path}: unknown key{elsewhere or nearest(key, allowed) or '; allowed here: ' + ', '.join(allowed)}"
     if fault["type"] == "missing":
         return f"{path}: missing"
+    if fault["type"] == "model_type":
+        return f"{path}: needs keys below it (found {fault['input']!r:.80})"
     if fault["type"] == "tuple_type":
         example = f": [{fault['input']}]" if isinstance(fault["input"], str) else ""
         return f"{path}: needs a list{example} (found {fault['input']!r:.80})"

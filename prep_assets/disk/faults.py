@@ -14,6 +14,7 @@ from prep_assets.errors import PrepAssetsError, StoreError
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _REMEDIES = {
     errno.EIO: "the disk reports a fault. Look at dmesg and smartctl; move the stores to a sound disk, then build again",
+    errno.ENOTDIR: "a part of this path is a file. Move it, or choose another folder with PREP_ASSETS_STORE_DIR",
     errno.EROFS: "the file system is mounted read-only. Mount it for writing, or choose another folder with PREP_ASSETS_STORE_DIR",
     errno.EACCES: "this user may not write there. Change the rights of the folder, or choose another one with PREP_ASSETS_STORE_DIR",
     errno.EPERM: "the system does not allow it. Change the rights of the folder, or choose another one with PREP_ASSETS_STORE_DIR",
@@ -38,7 +39,7 @@ def in_words(error: OSError, folder: Path, *, written: int = 0, before: int = 0)
     if error.errno is None:  # a library's
         return StoreError(f"{type(error).__name__}: {error}. It happened while this was written or read: {folder}")
     said = (error.strerror or os.strerror(error.errno)).lower()
-    remedy = _REMEDIES.get(error.errno, "see what the message says about the file, then try again")
+    remedy = _REMEDIES.get(error.errno, "look at this file, then try again")
     return StoreError(f"{where}: {said}: {remedy}")
 
 

@@ -33,7 +33,7 @@ def backwards(storage_format: str) -> dict[str, dict[str, object]]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
     """By storage format what another process built, in another folder and of another hash seed."""
     root = tmp_path_factory.mktemp("some") / "other folder"

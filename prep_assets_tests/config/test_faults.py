@@ -159,6 +159,18 @@ def test_a_file_that_is_no_yaml(fault: Fault, text: str) -> None:
     assert "is not YAML" in fault(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a:\n  b: 1\n c: 2\n", "line 3, column 2: did not find expected key. Look at the indentation"),
+        ("a: 1\n\tb: 2\n", "line 2, column 1: found a tab character that violates indentation. Indent with spaces"),
+    ],
+)
+def test_where_a_file_stops_to_be_yaml(fault: Fault, text: str, said: str) -> None:
+    """It named a place in "<unicode string>"."""
+    assert said in fault(text)
+
+
 def test_a_file_that_is_no_utf8(tmp_path: Path) -> None:
     (tmp_path / "sft.yaml").write_bytes(b"tokenizer: caf\xe9\n")
     with pytest.raises(ConfigError, match=r"sft\.yaml: byte 14 is not UTF-8"):
@@ -166,7 +178,7 @@ def test_a_file_that_is_no_utf8(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_and_one_that_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no configuration .*rl\.yaml"):
+    with pytest.raises(ConfigError, match=r"no configuration .*rl\.yaml\. Write one .*; the folder has none"):
         load_family("rl", tmp_path)
     (tmp_path / "rl.yaml").mkdir()
     with pytest.raises(ConfigError, match=r"rl\.yaml cannot be read"):
