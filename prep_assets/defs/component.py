@@ -99,6 +99,8 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
                 return path.parent
             values: Mapping[str, Any] = yaml.safe_load(path.read_text("utf-8"))
             base = path.parent
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"config: {path} needs keys such as tokenizer and domains, found {type(values).__name__}")
         else:
             values, base = self.config, folder.resolve()
         return _written(values, base, self.family, stores)
@@ -106,11 +108,12 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
 
 def _written(values: Mapping[str, Any], base: Path, family: str, stores: Path) -> Path:
     """Inline keys as a file of their own; its relative paths are made absolute, for the file stands beside the stores."""
-    absolute = dict(values)
-    for key in ("tokenizer", "template"):
-        if isinstance(values.get(key), str) and (base / values[key]).exists():
-            absolute[key] = str((base / values[key]).resolve())
-    absolute["domains"] = {name: _absolute(domain, base) for name, domain in dict(values.get("domains", {})).items()}
+    domains, benchmarks = values.get("domains"), values.get("decontaminate")
+    absolute = _absolute(values, base, "tokenizer", "template", "training_template")
+    if isinstance(domains, Mapping):
+        absolute["domains"] = {name: _absolute(domain, base, "tokenized_by") for name, domain in domains.items()}
+    if isinstance(benchmarks, Mapping):
+        absolute["decontaminate"] = _absolute(benchmarks, base)
     folder = stores / ".configs" / digest(json.loads(json.dumps(absolute, default=str)))[:10]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{family}.yaml"
@@ -120,16 +123,15 @@ def _written(values: Mapping[str, Any], base: Path, family: str, stores: Path) -
     return folder
 
 
-def _absolute(domain: Any, base: Path) -> Any:
-    if not isinstance(domain, Mapping):
-        return domain
-    found = dict(domain)
-    for key in ("files", "test_files"):
-        if isinstance(found.get(key), list | tuple):
-            found[key] = [each if "://" in str(each) else str(base / str(each)) for each in found[key]]
-    if isinstance(found.get("image_dir"), str):
-        found["image_dir"] = str(base / found["image_dir"])
-    return found
+def _absolute(values: Any, base: Path, *keys: str) -> Any:
+    """Keys of a configuration with absolute paths: its files and folder of images, and what `keys` name where that is there."""
+    if not isinstance(values, Mapping):
+        return values
+    paths = {key: base / values[key] for key in ("image_dir", *keys) if isinstance(values.get(key), str)}
+    there = {key: str(path.resolve()) for key, path in paths.items() if key == "image_dir" or path.exists()}
+    lists = {key: values[key] for key in ("files", "test_files") if isinstance(values.get(key), list | tuple)}
+    files = {key: [each if "://" in str(each) else str(base / str(each)) for each in listed] for key, listed in lists.items()}
+    return {**values, **there, **files}
 
 
 def _shipped() -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from prep_assets.defs.component import _written
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.wheel import build_wheel
 
@@ -74,6 +75,30 @@ def project(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "utf-8",
     )
     return root
+
+
+def test_paths_of_keys_that_stand_in_the_component_are_those_beside_it(tmp_path: Path) -> None:
+    """Benchmarks, a training template and the tokenizer of stored ids were looked for beside the stores."""
+    for name in ("tokenizer", "training.jinja"):
+        (tmp_path / name).touch()
+    values = {
+        "tokenizer": "tokenizer",
+        "template": "chatml",
+        "training_template": "training.jinja",
+        "decontaminate": {"files": ["bench.jsonl", "https://host/b.jsonl"]},
+        "domains": {"a": {"files": ["a.jsonl"], "image_dir": "images", "tokenized_by": "tokenizer"}, "b": 5},
+    }
+    written = yaml.safe_load((_written(values, tmp_path, "sft", tmp_path / "stores") / "sft.yaml").read_text("utf-8"))
+    assert written == {
+        "tokenizer": str(tmp_path / "tokenizer"),
+        "template": "chatml",
+        "training_template": str(tmp_path / "training.jinja"),
+        "decontaminate": {"files": [str(tmp_path / "bench.jsonl"), "https://host/b.jsonl"]},
+        "domains": {
+            "a": {"files": [str(tmp_path / "a.jsonl")], "image_dir": str(tmp_path / "images"), "tokenized_by": str(tmp_path / "tokenizer")},
+            "b": 5,
+        },
+    }
 
 
 COMMANDS = """
