@@ -70,7 +70,8 @@ def add_tombstones(folder: Path, tombstones: Iterable[Tombstone]) -> tuple[Tombs
     existing = {(each.family, each.domain, each.digest) for each in there}
     new = tuple(each for each in tombstones if (each.family, each.domain, each.digest) not in existing)
     if new:
-        path, work = folder / FILE, folder / f".{FILE}-new"
+        path = (folder / FILE).resolve()  # the configurations of a component share one
+        work = path.with_name(f".{FILE}-new")
         work.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in (*there, *new)))
         work.replace(path)
     return new

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, sc
 from pydantic import Field
 
 from prep_assets.config.loading import PACKAGE, located
+from prep_assets.config.tombstones import FILE as TOMBSTONES
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets.errors import ConfigError
@@ -116,6 +118,8 @@ def _written(values: Mapping[str, Any], base: Path, family: str, stores: Path) -
         absolute["decontaminate"] = _absolute(benchmarks, base)
     folder = stores / ".configs" / digest(json.loads(json.dumps(absolute, default=str)))[:10]
     folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # what is forgotten stays so when the keys change, and with them the folder
+        (folder / TOMBSTONES).symlink_to(f"../{TOMBSTONES}")
     path = folder / f"{family}.yaml"
     text = yaml.safe_dump(absolute, sort_keys=False, allow_unicode=True)
     if not path.is_file() or path.read_text("utf-8") != text:

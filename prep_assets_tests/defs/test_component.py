@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from prep_assets.config.tombstones import Tombstone, add_tombstones, read_tombstones
 from prep_assets.defs.component import _written
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.wheel import build_wheel
@@ -99,6 +100,12 @@ def test_paths_of_keys_that_stand_in_the_component_are_those_beside_it(tmp_path:
             "b": 5,
         },
     }
+
+
+def test_what_is_forgotten_stays_so_when_keys_in_the_component_change(tmp_path: Path) -> None:
+    stone = Tombstone("sft", "a", "a.jsonl:1", "0" * 64)
+    add_tombstones(_written({"seed": 1}, tmp_path, "sft", tmp_path / "stores"), [stone])
+    assert read_tombstones(_written({"seed": 2}, tmp_path, "sft", tmp_path / "stores")) == (stone,)
 
 
 COMMANDS = """
