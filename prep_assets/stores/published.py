@@ -120,9 +120,9 @@ class Place:
         """
         shelf = self.shelf
         with shelf.building() as notes:
-            drop_shards(shelf.versions, going_on="" if again else build_key)
             there = _sound(shelf, build_key)
             found = None if again else there
+            drop_shards(shelf.versions, going_on="" if again or found else build_key)
             if found is None:
                 manifest = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
                 version = build_version(shelf, manifest, write, audit, before=self._size())

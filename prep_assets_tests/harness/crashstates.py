@@ -9,18 +9,18 @@ the bytes of an undisturbed one. And each fsync proves its worth: without it, at
 from __future__ import annotations
 
 import argparse
-import copy
 import os
 import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from prep_assets.stores.published import Place
-from prep_assets_tests.harness.ground import Figures, tree
-from prep_assets_tests.harness.model import Disk, Operation, recorded, unsure
-from prep_assets_tests.harness.workloads import FORMATS, NEW, OLD, publish
+from prep_assets_tests.harness.ground import Figures
+from prep_assets_tests.harness.model import Operation, recorded, unsure
+from prep_assets_tests.harness.workloads import FORMATS, NEW, OLD, in_shards, publish
 
 Steps = Sequence[Callable[[Place], object]]
 SCENES: dict[str, Steps] = {
@@ -35,6 +35,12 @@ SCENES: dict[str, Steps] = {
         lambda place: publish(place, NEW, FORMATS["lines"], seed=2),
         lambda place: publish(place, OLD, FORMATS["lines"]),
     ),
+    "check": (
+        lambda place: publish(place, OLD, FORMATS["lines"]),
+        lambda place: publish(place, NEW, FORMATS["lines"], accept=False),
+        lambda place: publish(place, NEW, FORMATS["lines"]),
+    ),
+    "in shards": (lambda place: publish(place, OLD, in_shards), lambda place: publish(place, NEW, in_shards, seed=9)),
     "prune": (
         lambda place: publish(place, OLD, FORMATS["lines"]),
         lambda place: publish(place, NEW, FORMATS["lines"]),
@@ -44,7 +50,11 @@ SCENES: dict[str, Steps] = {
 
 
 class Scene:
-    """A recorded sequence of steps: its operations, after which of them each step was acknowledged, and what is current then."""
+    """A recorded sequence of steps: its operations, after which of them each step was acknowledged, and what is current then.
+
+    Attributes:
+        found: what did not hold in each state that was looked at, by the steps that were acknowledged, whether one more had begun, and the disk.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self._folder, self._steps = name, folder, SCENES[name]
@@ -59,34 +69,39 @@ class Scene:
                 current = place.current()
                 assert current is not None
                 self.acknowledged.append((len(recorder.operations), current.directory.name))
-        self.operations, self._start, self.end = recorder.operations, recorder.start, tree(root)
+        self.operations, self._start = recorder.operations, recorder.start
+        self.found: dict[tuple[int, bool, str], list[str]] = {}
 
-    def faults(self, upto: int, lost: frozenset[int], torn: int | None, operations: Sequence[Operation] | None = None) -> Iterator[str]:
+    def faults(self, upto: int, lost: frozenset[int], torn: int | None, operations: Sequence[Operation] | None = None) -> Sequence[str]:
         """What does not hold after a crash behind operation `upto`, of which those `lost` never reached the disk."""
-        disk: Disk = copy.deepcopy(self._start)
+        disk, done = self._start.copy(), sum(at <= upto for at, _ in self.acknowledged)
         for number, operation in enumerate((operations or self.operations)[:upto]):
             if number not in lost:
                 disk.apply(operation, torn=number == torn)
-        state = self._folder / "state"
-        shutil.rmtree(state, ignore_errors=True)
-        disk.materialize(state)
-        yield from self._look(Place(state, "asset", "part"), upto)
+        begun = upto > self.acknowledged[done - 1][0]
+        if (key := (done, begun, disk.contents())) not in self.found:
+            state = self._folder / "state"
+            shutil.rmtree(state, ignore_errors=True)
+            disk.materialize(state)
+            self.found[key] = [
+                f"{self.name}, crash after {upto}: {fault}" for fault in self._look(Place(state, "asset", "part"), done, begun)
+            ]
+        return self.found[key]
 
-    def _look(self, place: Place, upto: int) -> Iterator[str]:
-        done = [name for at, name in self.acknowledged if at <= upto]
-        coming = [name for at, name in self.acknowledged if at > upto][:1]
+    def _look(self, place: Place, done: int, begun: bool) -> Iterator[str]:
+        """What does not hold where so many steps were acknowledged, and perhaps the next one had begun."""
+        names = [name for _, name in self.acknowledged]
         try:
             current = place.current()
             found = current.directory.name if current else ""
             if current:
                 current.verify()
-            begun = upto > max(at for at, _ in self.acknowledged if at <= upto)
-            if found not in (done[-1], *(coming if begun else ())):
-                yield f"current is {found or 'nothing'}, {done[-1]} was acknowledged"
-            for step in self._steps[len(done) - 1 if coming else len(done) - 2 :]:
+            if found not in names[done - 1 : done + begun]:
+                yield f"current is {found or 'nothing'}, {names[done - 1] or 'nothing'} was acknowledged"
+            for step in self._steps[min(done, len(self._steps)) - 1 :]:
                 step(place)
             now = place.current()
-            if now is None or now.directory.name != self.acknowledged[-1][1]:
+            if now is None or now.directory.name != names[-1]:
                 yield "the next run ends with another store"
             else:
                 now.verify()
@@ -114,23 +129,23 @@ class Scene:
 
 
 def harness(folder: Path, *, states: int, seed: int) -> Figures:
-    """At least so many distinct states over all scenes."""
-    figures, chance = Figures(), random.Random(seed)
+    """So many distinct states over all scenes, or as many as are found."""
+    chance = random.Random(seed)
     scenes = [Scene(folder / str(number), name) for number, name in enumerate(SCENES)]
     points = [(scene, upto) for scene in scenes for upto in range(len(scene.operations) + 1)]
-    seen: set[tuple[str, int, frozenset[int], int | None]] = set()
-    more = 0
-    while figures.points < states and more < 64:
+
+    def tried(more: int) -> Iterator[None]:
         chance.shuffle(points)
         for scene, upto in points:
             for lost, torn in scene.states(scene.operations, upto, chance, more):
-                if (key := (scene.name, upto, lost, torn)) in seen or figures.points >= states:
-                    continue
-                seen.add(key)
-                figures.points += 1
-                figures.violations += [f"{scene.name}, crash after {upto}: {fault}" for fault in scene.faults(upto, lost, torn)]
-        more = more * 2 or 2
-    return figures
+                scene.faults(upto, lost, torn)
+                yield
+
+    for _ in chain.from_iterable(tried(more) for more in (0, 2, 4, 8, 16, 32, 64, 128)):
+        if sum(len(scene.found) for scene in scenes) == states:
+            break
+    found = [faults for scene in scenes for faults in scene.found.values()]
+    return Figures(len(found), [fault for faults in found for fault in faults])
 
 
 def needless(folder: Path, name: str, chance: random.Random) -> tuple[int, list[str]]:
@@ -142,9 +157,7 @@ def needless(folder: Path, name: str, chance: random.Random) -> tuple[int, list[
         without = [Operation("nothing", -1) if number == sync else operation for number, operation in enumerate(scene.operations)]
         acknowledged = [at for at, _ in scene.acknowledged if at > sync]
         crashes = dict.fromkeys([*acknowledged, *range(sync + 1, len(without) + 1)])
-        if not any(
-            next(scene.faults(upto, lost, torn, without), None) for upto in crashes for lost, torn in scene.states(without, upto, chance, 0)
-        ):
+        if not any(scene.faults(upto, lost, torn, without) for upto in crashes for lost, torn in scene.states(without, upto, chance, 0)):
             found.append(f"{name}: operation {sync}, {scene.operations[sync]}")
     return len(syncs), found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Generator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -16,10 +15,8 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.disk import arrays, columns
 from prep_assets.records import cuts
 from prep_assets.stores.published import Place
-from prep_assets.workers.shards import Effort, Plan, ShardResult, Work
-from prep_assets.workers.staging import carry_out
 from prep_assets_tests.assets.workspaces import SAMPLES, build_all, domain, make, minimal, with_contrasts, with_groups, workspace_in
-from prep_assets_tests.harness.workloads import Workload
+from prep_assets_tests.harness.workloads import InTurn, Workload
 
 ROWS = 12
 SHARD = 100
@@ -32,20 +29,9 @@ EXPORTS = {
 }
 
 
-class InTurn:
-    """A pool whose shards are carried out one after the other in this process, so that a call's number says where it is struck."""
-
-    elsewhere, size = False, 2
-
-    def __init__(self) -> None:
-        self.effort = Effort()
-
+class _Pool(InTurn):
     def runner(self, *_: Any, **__: Any) -> InTurn:
         return self
-
-    def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
-        for shard in plan.shards:
-            yield carry_out(shard, work, plan)
 
 
 def _configured(folder: Path) -> Workspace:
@@ -90,7 +76,7 @@ def _fed(place: Place, family: str) -> None:
 
 
 def _build(place: Place, sharded: bool) -> None:
-    workspace = replace(_workspace(), stores=place.root, pool=InTurn() if sharded else None)  # type: ignore[arg-type]
+    workspace = replace(_workspace(), stores=place.root, pool=_Pool() if sharded else None)  # type: ignore[arg-type]
     with (
         mock.patch.object(cuts, "SHARD_BYTES", SHARD),
         mock.patch.object(columns, "BLOCK", 64),  # columns and spools of any size wait on disk

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from xxhash import xxh3_128_hexdigest
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,26 @@ class Disk:
             file = self.files.setdefault(of, bytearray())
             del file[data[0] :]
             file.extend(bytes(data[0] - len(file)))
+
+    def copy(self) -> Disk:
+        """Another one that holds the same."""
+        return Disk(
+            {number: dict(names) for number, names in self.folders.items()},
+            {number: bytearray(data) for number, data in self.files.items()},
+            dict(self.links),
+        )
+
+    def contents(self, number: int = 0) -> str:
+        """A hash of what a program finds: equal for equal folders, however they came about."""
+        found = []
+        for name, entry in sorted(self.folders.get(number, {}).items()):
+            if entry in self.links:
+                found.append((name, "link", self.links[entry]))
+            elif entry in self.folders:
+                found.append((name, "folder", self.contents(entry)))
+            else:
+                found.append((name, "file", xxh3_128_hexdigest(bytes(self.files.get(entry, b"")))))
+        return xxh3_128_hexdigest(repr(found).encode())
 
     def materialize(self, folder: Path, number: int = 0) -> None:
         """Make the folder that a program finds."""
@@ -165,11 +188,18 @@ CALLS = ("open", "close", "pwrite", "ftruncate", "fsync", "mkdir", "symlink", "r
 @contextmanager
 def recorded(root: Path) -> Iterator[Recorder]:
     """Note what is done below `root` meanwhile."""
+
+    def write_text(path: Path, text: str, encoding: str) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.pwrite(handle, text.encode(encoding), 0)
+        os.close(handle)
+
     recorder = Recorder(root)
     for name in CALLS:
         setattr(os, name, lambda *args, _name=name, **options: recorder.call(_name, *args, **options))
     try:
-        yield recorder
+        with mock.patch.object(Path, "write_text", write_text):
+            yield recorder
     finally:
         for name, real in recorder._real.items():
             setattr(os, name, real)

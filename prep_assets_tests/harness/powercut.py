@@ -25,7 +25,7 @@ from pathlib import Path
 
 from prep_assets.stores.published import Place
 from prep_assets_tests.harness.ground import Figures
-from prep_assets_tests.harness.workloads import FORMATS, publish
+from prep_assets_tests.harness.workloads import PAYLOADS, publish
 
 GOING_DOWN = 0x8004587D  # _IOR('X', 125, __u32)
 NO_LOG_FLUSH = (2).to_bytes(4, "little")
@@ -34,7 +34,7 @@ MAKE = {"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q", "-f")}
 
 def publish_on(mount: Path, first: int, told: int) -> None:
     """Publish versions from one number on, and say each when it is acknowledged, until somebody ends this."""
-    place, payloads = Place(mount, "asset", "part"), list(FORMATS.values())
+    place, payloads = Place(mount, "asset", "part"), list(PAYLOADS.values())
     for number in range(first, 1 << 30):
         publish(place, f"{number:064x}", payloads[number % len(payloads)], seed=number)
         os.write(told, f"{number}\n".encode())

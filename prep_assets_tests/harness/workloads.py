@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,16 @@ from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.checked import Result
 from prep_assets.stores.folders import whole_folder
 from prep_assets.stores.groups import GroupWriter, Scored
+from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, write_documents
 from prep_assets.stores.published import Draft, Place, Published
 from prep_assets.stores.shards import write_h5_shard
 from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.version_folders import staging
+from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work
+from prep_assets.workers.staging import carried_out, carry_out, key_of
 
 OLD, NEW = "a" * 64, "b" * 64
 Payload = Callable[[Path, int], None]
@@ -79,6 +83,35 @@ FORMATS: Mapping[str, Payload] = {
 }
 
 
+class InTurn:
+    """A runner whose shards are carried out one after the other in this process, so that a call's number says where it is struck."""
+
+    elsewhere, size = False, 2
+
+    def __init__(self) -> None:
+        self.effort = Effort()
+
+    def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
+        for shard in plan.shards:
+            yield carry_out(shard, work, plan)
+
+
+def _part(task: int, folder: Path) -> dict[str, int]:
+    write_bytes(folder / "rows", f"{task} ".encode() * 2000)
+    return {"rows": 2000}
+
+
+def in_shards(payload: Path, seed: int) -> None:
+    """A store that is joined of shards."""
+    plan = Plan([Shard(number, f"part {number}", 1, seed + number) for number in range(3)], staging(payload) / key_of(_part))
+    for result in carried_out(InTurn(), plan, _part):
+        with Guards.of_work(result.folder, result.files).open(result.folder / "rows") as rows:
+            write_bytes(payload / f"part_{result.shard.number}", rows.read())
+
+
+PAYLOADS: Mapping[str, Payload] = {**FORMATS, "in shards": in_shards}
+
+
 def publish(
     place: Place, key: str, payload: Payload, *, seed: int = 1, accept: bool = True, again: bool = False, draft: bool = False
 ) -> Published:
@@ -134,7 +167,7 @@ def workloads() -> list[Workload]:
     """All of them, in a fixed order."""
     found = [
         Workload(f"first: {name}", lambda place: None, lambda place, each=payload: publish(place, NEW, each) and None)
-        for name, payload in FORMATS.items()
+        for name, payload in PAYLOADS.items()
     ]
     plain = FORMATS["lines"]
 
@@ -155,7 +188,7 @@ def workloads() -> list[Workload]:
 
     found += [
         Workload(f"replace: {name}", old, lambda place, each=payload: publish(place, NEW, each, seed=2) and None)
-        for name, payload in FORMATS.items()
+        for name, payload in PAYLOADS.items()
     ]
     found += [
         Workload("candidate", old, lambda place: publish(place, NEW, plain, accept=False) and None),

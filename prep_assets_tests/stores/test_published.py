@@ -58,6 +58,14 @@ def test_shards_are_deleted_though_somebody_still_writes_one(place: Place, publi
     assert [path.name for path in (place.directory / "versions").iterdir() if path.is_dir()] == [published.directory.name]
 
 
+def test_shards_of_a_store_that_is_there_are_deleted(place: Place, publish: Publish) -> None:
+    """A build was killed after its store had its name and before its shards were deleted."""
+    publish(OLD)
+    (place.directory / "versions" / f".shards-{OLD[:20]}" / "work").mkdir(parents=True)
+    assert publish(OLD).reused
+    assert place.leftovers() == ()
+
+
 def test_a_build_that_cannot_delete_its_shards_says_what_stopped_it_and_names_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = place.directory / "versions" / f".shards-{NEW[:20]}"
 
