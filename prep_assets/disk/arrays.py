@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.disk.blocks import BLOCK
 from prep_assets.disk.faults import named
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import StoreError
@@ -61,8 +60,12 @@ class ArrayFile:
         self._file.path.unlink(missing_ok=True)
 
 
+RECENT = 1 << 17
+"""Bytes of a growing column that wait in memory until they are written."""
+
+
 class Spool:
-    """A column that grows: its last MiB in memory, what came before in a file that has no name and is gone with the process.
+    """A column that grows: its last elements in memory, what came before in a file that has no name and is gone with the process.
 
     What comes back from disk is compared with what was written.
 
@@ -82,7 +85,7 @@ class Spool:
     def append(self, values: npt.ArrayLike) -> None:
         """Further elements."""
         self._recent += np.ascontiguousarray(values, self._dtype).reshape(-1).view(np.uint8).data
-        if len(self._recent) >= BLOCK:
+        if len(self._recent) >= RECENT:
             self._write()
 
     def _write(self) -> None:
@@ -110,8 +113,8 @@ class Spool:
             self._write()
         found = np.memmap(self._file, np.uint8, "r+", shape=(self._written,))
         hashed = xxhash.xxh3_64()
-        for at in range(0, self._written, BLOCK):
-            hashed.update(found[at : at + BLOCK].data)
+        for at in range(0, self._written, RECENT):
+            hashed.update(found[at : at + RECENT].data)
         if hashed.digest() != self._hash.digest():
             raise StoreError(
                 "a temporary file does not hold what was written to it. Look for faults of the disk or the memory, then build again"

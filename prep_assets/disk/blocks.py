@@ -92,7 +92,9 @@ def _each(blocks: str) -> list[str]:
     return [blocks[at : at + 16] for at in range(0, len(blocks), 16)]
 
 
-Compare = Callable[[int, bytes], None]
+PIECE = 1 << 18
+"""Bytes that are read at a time."""
+Compare = Callable[[int, memoryview], None]
 """Is given the number of a block and what was read of it, and raises where that is wrong."""
 
 
@@ -101,7 +103,8 @@ class _Proven(io.RawIOBase):
 
     def __init__(self, raw: BinaryIO, size: int, compare: Compare) -> None:
         self._raw, self._size, self._compare = raw, size, compare
-        self._at, self._raw_at, self._number, self._block = 0, 0, -1, b""
+        self._at, self._raw_at, self._number, self._held = 0, 0, -1, 0
+        self._memory = memoryview(bytearray(min(BLOCK, size)))
 
     def readable(self) -> bool:
         return True
@@ -118,22 +121,23 @@ class _Proven(io.RawIOBase):
             return 0
         number, within = divmod(self._at, BLOCK)
         if number != self._number:
-            self._block, self._number = self._load(number), number
-        part = self._block[within : within + len(memory)]
+            self._load(number)
+        part = self._memory[within : min(within + len(memory), self._held)]
         memory[: len(part)] = part
         self._at += len(part)
         return len(part)
 
-    def _load(self, number: int) -> bytes:
+    def _load(self, number: int) -> None:
         begin = number * BLOCK
-        found, size = bytearray(), min(BLOCK, self._size - begin)
+        held, size, self._number = 0, min(BLOCK, self._size - begin), -1
         if begin != self._raw_at:
             self._raw.seek(begin)
-        while len(found) < size and (part := self._raw.read(size - len(found))):
-            found += part
-        self._raw_at = begin + len(found)
-        self._compare(number, bytes(found))
-        return bytes(found)
+        while held < size and (part := self._raw.read(min(size - held, PIECE))):
+            self._memory[held : held + len(part)] = part
+            held += len(part)
+        self._raw_at, self._held = begin + held, held
+        self._compare(number, self._memory[:held])
+        self._number = number
 
     def close(self) -> None:
         self._raw.close()

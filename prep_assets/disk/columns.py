@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.blocks import BLOCK
 from prep_assets.disk.faults import named
 
 Ints = npt.NDArray[np.int64]
-STRETCH = 1 << 16
+IN_MEMORY = 1 << 16
+"""Bytes of the largest column that is no file."""
+STRETCH = 1 << 13
 """Elements that are worked on at a time."""
-DIGIT = 16
+DIGIT = 12
 """Bits by which a column is ordered in one pass."""
 
 
@@ -36,7 +37,7 @@ def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
         OSError: the disk of temporary files has no room for it.
     """
     kind = np.dtype(dtype)
-    if count * kind.itemsize <= BLOCK:
+    if count * kind.itemsize <= IN_MEMORY:
         return np.zeros(count, kind)
     with tempfile.TemporaryFile() as file:
         try:
@@ -150,6 +151,8 @@ def _by_digit(keys: npt.NDArray[np.integer[Any]], ordered: Ints, shift: int) -> 
     counts = np.zeros(1 << DIGIT, np.int64)
     for part in stretches(len(keys)):
         counts += np.bincount(digit(part), minlength=len(counts))
+    if counts.max() == len(keys):
+        return ordered
     begins, moved = np.cumsum(counts) - counts, zeros(len(keys))
     for part in stretches(len(keys)):
         digits = digit(part)

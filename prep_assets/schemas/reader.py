@@ -166,6 +166,12 @@ class Reader:
 
     def __call__(self, payload: Mapping[str, Any]) -> Example | None:
         row = self.account.view(payload)
+        try:
+            return self._read(payload, row)
+        finally:
+            row.book.views.clear()  # a book and its views hold each other, and nobody searches for such garbage while rows are read
+
+    def _read(self, payload: Mapping[str, Any], row: View) -> Example | None:
         example = self.convert(row)
         if example is not None:
             _refuse_hidden(example)  # before anything of the row is counted

@@ -211,6 +211,15 @@ class GuardedArray:
             begin, end = 0, len(self)
         self._guard.check(self._offset + begin * self._step, self._offset + end * self._step)
 
+    def bare(self) -> npt.NDArray[Any]:
+        """The array without its guard."""
+        return self._array
+
+
+def bare(array: Any) -> Any:
+    """An array whose reads are compared with nothing, however it is put together."""
+    return array.bare() if hasattr(array, "bare") else array
+
 
 def guarded(array: npt.NDArray[Any], guard: Guard | None, offset: int = 0) -> Any:
     """The array under its guard, if it has one."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.guards import Guard, GuardedArray, guarded
+from prep_assets.stores.guards import Guard, GuardedArray, bare, guarded
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
@@ -77,6 +77,10 @@ class ChunkedArray:
     def __init__(self, elements: npt.NDArray[Any] | GuardedArray, firsts: Int64s, chunk: int, size: int) -> None:
         self._elements, self._chunk, self._size = elements, chunk, size
         self._firsts: list[int] = firsts.tolist()
+
+    def bare(self) -> ChunkedArray:
+        """The same without its guard."""
+        return ChunkedArray(bare(self._elements), np.array(self._firsts), self._chunk, self._size)
 
     @property
     def firsts(self) -> list[int]:

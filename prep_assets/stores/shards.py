@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.h5 import FixedH5
 from prep_assets.disk.written import WrittenFile, write_text
+from prep_assets.stores.guards import bare
 
 Borders = Mapping[str, Mapping[str, list[int]]]
 """``offsets`` of records, and ``element_offsets`` of the elements of lists in them, by key; both begin with 0."""
@@ -93,6 +94,10 @@ class Segmented:
 
     def __len__(self) -> int:
         return self._bounds[-1]
+
+    def bare(self) -> Segmented:
+        """The same without guards."""
+        return Segmented([bare(array) for array in self._arrays])
 
     def __getitem__(self, part: slice) -> npt.NDArray[Any]:
         start, stop, step = part.indices(len(self))

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.open import Store
 from prep_assets.stores.windows import Keys
+from prep_assets.training.compared import Compared
 
 BLOCK = 1 << 16
 
@@ -35,7 +36,8 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
             )
         self.store, self.windows = store, store.windows(window_size, stride, offset)
         self._count, self._stride, self._offset, self._more = len(self.windows), self.windows.stride, offset, window_size + 1
-        self._arrays = tuple(store.array(key) for key in self.required)
+        self._read = Compared([store.array(key) for key in self.required])
+        self._arrays = self._read.bare
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.store, self.windows.window_size, self.windows.stride, self.windows.offset)
@@ -45,6 +47,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         begin = self._begin(i)
+        self._read.check(begin, begin + self._more)
         tokens = self._arrays[0][begin : begin + self._more].astype(np.int64)
         return {"input_ids": from_numpy(tokens[:-1]), "target_ids": from_numpy(tokens[1:])}
 
@@ -91,7 +94,7 @@ class SftDataset(SequenceDataset):
 
     def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
         super().__init__(store, window_size, stride, offset)
-        positions = self._arrays[2]
+        positions = store.array("position_ids")
         # the first block has another position than 0 wherever positions mean anything
         if len(positions) > 1 and not any(np.any(positions[at : at + BLOCK]) for at in range(0, len(positions), BLOCK)):
             raise StoreError(
@@ -102,6 +105,7 @@ class SftDataset(SequenceDataset):
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         begin = self._begin(i)
         end = begin + self._more
+        self._read.check(begin, end)
         sequence, loss_mask, position_ids = self._arrays
         tokens, positions = sequence[begin:end].astype(np.int64), position_ids[begin:end]
         return {

@@ -45,7 +45,7 @@ def test_an_array_is_written_without_a_second_copy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [64, 1 << 20])
 def test_a_column_comes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, block: int) -> None:
-    monkeypatch.setattr(arrays, "BLOCK", block)
+    monkeypatch.setattr(arrays, "RECENT", block)
     parts = [np.arange(n, dtype=np.int64) * 3 for n in (0, 5, 100, 1, 7)]
     spool = Spool("int64", tmp_path)
     for part in parts:
@@ -75,7 +75,7 @@ def test_a_column_takes_a_megabyte_of_memory_however_long_it_is(tmp_path: Path) 
 
 
 def test_a_column_that_the_disk_altered_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(arrays, "BLOCK", 64)
+    monkeypatch.setattr(arrays, "RECENT", 64)
     spool = Spool("int64", tmp_path)
     spool.append(np.arange(100))
     spool._file.seek(8)

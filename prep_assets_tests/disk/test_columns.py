@@ -17,7 +17,7 @@ from prep_assets_tests.peak import peak
 def on_disk(short_stretches: None) -> Iterator[None]:
     """Every column is on disk that has two elements."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "BLOCK", 8)
+        patch.setattr(columns, "IN_MEMORY", 8)
         yield
 
 
@@ -48,7 +48,7 @@ def test_columns_are_what_numpy_makes_at_once(values: list[int]) -> None:
 
 def test_an_order_takes_no_more_memory_for_more_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "STRETCH", 1 << 14)
-    monkeypatch.setattr(columns, "BLOCK", 1 << 16)
+    monkeypatch.setattr(columns, "IN_MEMORY", 1 << 16)
     few, many = (np.random.PCG64(0).random_raw(count) for count in (1 << 15, 1 << 18))
     assert peak(lambda: columns.order(many)) < 1.1 * peak(lambda: columns.order(few))
 

@@ -318,7 +318,7 @@ def test_the_tail_of_a_concatenation(row_len: int, last: int | None) -> None:
 
 
 def test_plan_and_check_take_little_more_memory_for_more_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"STRETCH": 1 << 10, "BLOCK": 1 << 12, "DIGIT": 8}.items():
+    for name, value in {"STRETCH": 1 << 10, "IN_MEMORY": 1 << 12, "DIGIT": 8}.items():
         monkeypatch.setattr(columns, name, value)
 
     def packed(records: int) -> int:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.errors import Refused
+from prep_assets.samples import Sample
+from prep_assets.schemas.reader import Account, Reader, apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets.schemas.view import View, unread, view_of, whole
 
 ROW: dict[str, Any] = {
@@ -130,3 +136,28 @@ def test_no_field_with_content_is_missed(value: dict[str, Any], data: st.DataObj
         elif said(value[key]):
             expected.add(key)
     assert set(dict(unread(row))) == expected
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "id": 1},
+        {"messages": [{"role": "user", "content": 1}]},
+    ],
+)
+def test_a_converted_row_leaves_no_garbage(row: dict[str, Any]) -> None:
+    """Rows are read with few searches for garbage: a text of each row in 64 stayed in memory as long as its check lasted."""
+    reader = Reader(convert_with("messages", {}, gives=Sample), Account())
+
+    def read() -> None:
+        with suppress(Refused):
+            apply(reader, row)
+
+    read()
+    gc.collect()
+    gc.disable()
+    try:
+        read()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -28,11 +28,11 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path, "asset", "part")
 
 
-def tokens(place: Place, storage: StorageFormat) -> Published:
+def tokens(place: Place, storage: StorageFormat, shard: int = COUNT) -> Published:
     """A stream of 2.4 MB, in three blocks and a bit."""
 
     def write(payload: Path, quarantine: Path) -> Draft:
-        with record_writer(storage, payload, "train", {"tokens": "int32"}) as out:
+        with record_writer(storage, payload, "train", {"tokens": "int32"}, max_tokens_per_shard=shard) as out:
             out.append({"tokens": np.arange(COUNT, dtype=np.int32)}, np.full(6, COUNT // 6), [0] * 6, range(6))
         return Draft({"read": 1, "kept": 1}, {}, ())
 
@@ -68,6 +68,35 @@ def test_full_sees_it_at_once_and_off_never(place: Place, storage: StorageFormat
     with pytest.raises(StoreError, match=r"(?s)content altered in bytes 1,048,576 to 2,097,152.*" + REMEDY):
         open_store(place.directory, verify="full")
     assert len(open_store(place.directory, verify="off").fetch(0, COUNT, "sequence")) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("storage", "shard", "byte", "damaged"), [("bin", COUNT, 2_000_000, 499), ("h5", COUNT, 2_000_000, 499), ("bin", 400_000, 9, 0)]
+)
+def test_windows_are_compared_in_all_arrays_at_once(place: Place, storage: StorageFormat, shard: int, byte: int, damaged: int) -> None:
+    """And again in a process that a data set is sent to."""
+    from prep_assets.training import DatasetFactory
+
+    flip(tokens(place, storage, shard), byte)
+    windows = DatasetFactory.load("seq", place.directory, 1000)
+    sound = 598 - damaged
+    for each in (windows, pickle.loads(pickle.dumps(windows))):
+        for _ in range(2):
+            assert each[sound]["input_ids"].tolist() == list(range(sound * 1000, (sound + 1) * 1000))
+            with pytest.raises(StoreError, match=r"bytes [\d,]+ to [\d,]+ are not what the manifest says"):
+                each[damaged]
+    assert len(DatasetFactory.load("seq", place.directory, 1000, verify="off")[damaged]["input_ids"]) == 1000
+
+
+def test_a_window_is_compared_between_stretches_that_were(place: Place) -> None:
+    from prep_assets.training.compared import Compared
+
+    flip(tokens(place, "bin"), 2_000_000)
+    compared = Compared([open_store(place.directory).array("sequence")])
+    compared.check(0, 10)
+    compared.check(COUNT - 10, COUNT)
+    with pytest.raises(StoreError, match="are not what the manifest says"):
+        compared.check(5, COUNT - 5)
 
 
 def test_another_word_is_refused(place: Place) -> None:

@@ -100,7 +100,7 @@ def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None
 @pytest.mark.parametrize("seed", [None, 5])
 def test_memory_does_not_grow_with_the_number_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None) -> None:
     """Five numbers and a place in the order were held for each line: 50 bytes, and as many again at the end."""
-    monkeypatch.setattr(arrays, "BLOCK", 1 << 14)
+    monkeypatch.setattr(arrays, "RECENT", 1 << 14)
     monkeypatch.setattr(lines_of, "_AT_ONCE", 256)
 
     def lines(name: str, count: int) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
-import numpy as np
 import xxhash
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Domain, Family
+from prep_assets.disk.digests import Digests
 from prep_assets.errors import Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine
@@ -22,25 +22,16 @@ from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import convert_with
 from prep_assets.schemas.weighing import weighed_by
 
-KEY = 11
-"""Bytes of a digest that are kept: 88 bits. Among 10⁹ digests two are equal by chance once in 600 million such sets."""
-PLACE = 5
-_ENTRY = KEY + PLACE
-_FULL = 96
-"""Entries of a bucket, on average, at which there come to be twice as many buckets."""
 
-
-@dataclass(slots=True)
 class Seen:
-    """Digests in buckets, each one piece of memory of entries end to end: a part of a digest, and a number for where it was seen first.
+    """Digests, and where each was seen first.
 
     Places are numbered as they come, so that a stretch of a file is one run: its first number, what to add to a row, and the file.
     """
 
-    _buckets: list[bytearray] = field(default_factory=lambda: [bytearray()])
-    _count: int = 0
-    _runs: list[tuple[int, int, str]] = field(default_factory=list)
-    _next: int = 0
+    def __init__(self) -> None:
+        self._digests, self._next = Digests(numbered=True), 0
+        self._runs: list[tuple[int, int, str]] = []
 
     def firsts(self, digests: Sequence[bytes], name: str, rows: Sequence[int]) -> dict[int, str]:
         """Which of some rows of a file had their digest before, by row, and the identity of the record that had it first. All others are noted.
@@ -48,20 +39,10 @@ class Seen:
         Args:
             rows: their numbers, ascending.
         """
-        while self._count + len(rows) > _FULL * len(self._buckets):
-            self._split()
-        found, shift, mask = dict[int, str](), self._shift(name, rows), len(self._buckets) - 1
-        numbers = (np.frombuffer(b"".join(digests), "<u4")[::4] & np.uint32(mask)).tolist()
-        for digest, number, row in zip(digests, numbers, rows, strict=True):
-            key, bucket = digest[:KEY], self._buckets[number]
-            at = bucket.find(key)
-            while at % _ENTRY and at >= 0:
-                at = bucket.find(key, at + 1)
-            if at >= 0:
-                found[row] = self._identity(int.from_bytes(bucket[at + KEY : at + _ENTRY], "little"))
-            else:
-                bucket += key + (row + shift).to_bytes(PLACE, "little")
-        self._count += len(rows) - len(found)
+        first, shift, found = self._digests.first, self._shift(name, rows), dict[int, str]()
+        for digest, row in zip(digests, rows, strict=True):
+            if (place := first(digest, row + shift)) is not None:
+                found[row] = self._identity(place)
         return found
 
     def _shift(self, name: str, rows: Sequence[int]) -> int:
@@ -75,20 +56,6 @@ class Seen:
     def _identity(self, place: int) -> str:
         _, shift, name = self._runs[bisect_right(self._runs, place, key=lambda run: run[0]) - 1]
         return f"{name}:{place - shift}"
-
-    def _split(self) -> None:
-        half = len(self._buckets)
-        self._buckets += [bytearray()] * half
-        for number in range(half):
-            low, high = bytearray(), bytearray()
-            bucket = self._buckets[number]
-            for at in range(0, len(bucket), _ENTRY):
-                entry = bucket[at : at + _ENTRY]
-                if int.from_bytes(entry[:4], "little") & half:
-                    high += entry
-                else:
-                    low += entry
-            self._buckets[number], self._buckets[number + half] = low, high
 
 
 _SORTED = msgspec.json.Encoder(order="sorted")
@@ -157,7 +124,7 @@ class Duplicates(Protocol):
 
 @dataclass(slots=True)
 class Deduplicator:
-    """Finds records that equal an earlier one in every field. It keeps 20 bytes of each record, see `Seen`.
+    """Finds records that equal an earlier one in every field. What it keeps of each record is on disk, see `Digests`.
 
     Attributes:
         digests: equal for records that are duplicates of each other.
