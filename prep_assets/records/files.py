@@ -131,7 +131,7 @@ def open_stored(file: SourceFile) -> BinaryIO:
     """
     known = hashes(file.blocks)
 
-    def compare(number: int, block: bytes) -> None:
+    def compare(number: int, block: memoryview) -> None:
         if xxh3_64_intdigest(block) != known[number]:
             raise SourceError(_altered(file, number))
 
