@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
+from prep_assets.stores.tokens import TokenStore
 from prep_assets_tests.assets.workspaces import TOKENIZER
 
 TOKEN = "<image>"
@@ -64,3 +67,15 @@ def png(width: int, height: int, *, orientation: int = 1) -> bytes:
 def chat(text: str, *images: str, answer: str = "I see it.") -> dict[str, Any]:
     """A row for the schema ``messages``, whose text has a mark for each image."""
     return {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": answer}], "images": list(images)}
+
+
+def digest(name: str) -> str:
+    """The hash of a picture that `pictures_in` makes."""
+    return hashlib.sha256(f"content of {name}".encode()).hexdigest()
+
+
+def listed(store: TokenStore) -> list[tuple[int, int, int, str, str | None]]:
+    """Record, start, length, path and digest of each image of a store."""
+    columns = (store.images.record.tolist(), store.images.start.tolist(), store.images.length.tolist())
+    images = store.images.references(np.arange(len(store.images)))
+    return [(*place, image.path, image.sha256) for *place, image in zip(*columns, images, strict=True)]

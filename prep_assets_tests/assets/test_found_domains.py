@@ -23,7 +23,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.lineage.impact import impact
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.assets.workspaces import build_all, jsonl, make, minimal, tree, verdicts, workspace_in
-from prep_assets_tests.records.test_remote import Quiet, serve
+from prep_assets_tests.records.servers import Quiet, serve
 
 Row = dict[str, Any]
 MISSING = object()

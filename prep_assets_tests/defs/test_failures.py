@@ -18,7 +18,7 @@ from prep_assets.defs import failures as telling
 from prep_assets.defs.assets import family_definitions
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
-from prep_assets_tests.records.test_remote import serve
+from prep_assets_tests.records.servers import serve
 
 
 @dg.op
