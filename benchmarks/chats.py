@@ -1,6 +1,6 @@
 """One way to make a packed table of chats, timed; `run.py` calls it.
 
-    python benchmarks/chats.py {ours,workers,checks,tlfs,trl} FILE.jsonl TOKENIZER [TEMPLATE]
+    python benchmarks/chats.py {ours,workers,checks,tlfs,datasets,trl} FILE.jsonl TOKENIZER [TEMPLATE]
 
 FILE has rows ``{"messages": [{"role", "content"}, …]}``. Prints seconds, processor seconds and tokens as JSON. Ours is `sft_raw`, `sft_tokens` and
 `sft_packed` with their audits; `workers` is the same by two workers, their start included; `checks` are all checks of the three.
@@ -175,7 +175,47 @@ def trl(source: Path, tokenizer: Path, template: str) -> Row:
     return timed(work)
 
 
-WAYS = {"ours": ours, "workers": workers, "checks": checks, "tlfs": tlfs, "trl": trl}
+def datasets_map(source: Path, tokenizer: Path, template: str) -> Row:
+    """The way of LLaMA-Factory: `datasets.map` over batches, each turn encoded by itself, questions given the label that is ignored, and chats that fit
+    put into rows together."""
+    from datasets import Dataset, disable_progress_bars
+    from transformers import AutoTokenizer
+
+    disable_progress_bars()
+    opened = AutoTokenizer.from_pretrained(str(tokenizer))
+
+    def prepare(batch: dict[str, list[list[dict[str, str]]]]) -> dict[str, list[list[int]]]:
+        made: list[tuple[list[int], list[int]]] = []
+        for chat in batch["messages"]:
+            ids: list[int] = []
+            labels: list[int] = []
+            for message in chat:
+                own = opened.encode(f"<|{message['role']}|>\n{message['content']}{opened.eos_token}", add_special_tokens=False)
+                ids += own
+                labels += own if message["role"] == "assistant" else [-100] * len(own)
+            made.append((ids[:ROW_LEN], labels[:ROW_LEN]))
+        rows: list[tuple[list[int], list[int]]] = []
+        spaces: list[int] = []
+        for ids, labels in sorted(made, key=lambda pair: -len(pair[0])):
+            at = next((at for at, space in enumerate(spaces) if space >= len(ids)), None)
+            if at is None:
+                rows.append(([], []))
+                spaces.append(ROW_LEN)
+                at = -1
+            rows[at][0].extend(ids)
+            rows[at][1].extend(labels)
+            spaces[at] -= len(ids)
+        return {"input_ids": [ids for ids, _ in rows], "labels": [labels for _, labels in rows]}
+
+    def work() -> int:
+        chats = Dataset.from_list([json.loads(line) for line in source.open(encoding="utf-8")])
+        made = chats.map(prepare, batched=True, batch_size=1000, remove_columns=chats.column_names)
+        return sum(map(len, made["input_ids"]))
+
+    return timed(work)
+
+
+WAYS = {"datasets": datasets_map, "ours": ours, "workers": workers, "checks": checks, "tlfs": tlfs, "trl": trl}
 
 if __name__ == "__main__":
     way, file, directory, *rest = sys.argv[1:]

@@ -15,6 +15,7 @@ import sysconfig
 from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 ROOTS = (
     "/usr/share/doc",
@@ -102,6 +103,28 @@ def pairs_file(path: Path, pairs: int, given: Path | None = None) -> Path:
             before = chosen["content"]
     fresh.replace(path)
     return path
+
+
+_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LIKE: dict[str, dict[str, Any]] = {
+    "qwen-like": {"pattern": _PATTERN % "", "normalizer": {"type": "NFC"}},
+    "llama3-like": {"pattern": _PATTERN % "{1,3}", "normalizer": None},
+}
+"""Tokenizers that may not be passed on: what decides their speed, their pattern and normalizer, can be had with another vocabulary."""
+
+
+def like(folder: Path, name: str, base: Path) -> Path:
+    """A tokenizer with the vocabulary of a byte-level one and the pattern and normalizer of another; made once."""
+    made = folder / name
+    if not made.exists():
+        spec = json.loads((base / "tokenizer.json").read_text("utf-8"))
+        split = {"type": "Split", "pattern": {"Regex": LIKE[name]["pattern"]}, "behavior": "Isolated", "invert": False}
+        to_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+        spec |= {"normalizer": LIKE[name]["normalizer"], "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, to_bytes]}}
+        made.mkdir(parents=True)
+        (made / "tokenizer.json").write_text(json.dumps(spec), "utf-8")
+        (made / "tokenizer_config.json").write_bytes((base / "tokenizer_config.json").read_bytes())
+    return made
 
 
 def _chats() -> Iterator[list[dict[str, str]]]:

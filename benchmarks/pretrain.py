@@ -1,6 +1,6 @@
 """One way to make a token stream of ``.jsonl.zst``, timed; `run.py` calls it.
 
-    python benchmarks/pretrain.py {ours,checks,engine,plain,datatrove,megatron} FILE.jsonl.zst TOKENIZER [WORKERS [CHECKOUT]]
+    python benchmarks/pretrain.py {ours,checks,engine,equal,plain,datatrove,megatron} FILE.jsonl.zst TOKENIZER [WORKERS [CHECKOUT]]
 
 Prints seconds, MB of text and tokens as JSON. Imports are not timed; opening the tokenizer and choosing the engine is, but for `checks`. The plain
 way reads with `json`, encodes batches of 1,000 documents with `tokenizers.encode_batch_fast`, appends the end-of-text token and writes raw
@@ -77,6 +77,26 @@ def engine(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str
     return {"seconds": time.perf_counter() - clock, "tokens": count + len(texts), "engine": chosen.name}
 
 
+def equal(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
+    """The reference on the same documents; stops where any id differs from the engine's."""
+    import numpy as np
+
+    from prep_assets.tokenization.engines import choose_engine
+    from prep_assets.tokenization.load import load_vocabulary
+
+    texts = [json.loads(line)["text"] for line in lines(source)]
+    engines, seconds, count = choose_engine(load_vocabulary(tokenizer)), 0.0, 0
+    for at in range(0, len(texts), 200):
+        clock = time.perf_counter()
+        expected = engines.reference.encode(texts[at : at + 200])
+        seconds += time.perf_counter() - clock
+        found = engines.first.encode(texts[at : at + 200])
+        if not (np.array_equal(found.ids, expected.ids) and np.array_equal(found.offsets, expected.offsets)):
+            raise SystemExit(f"documents {at} to {at + 200} have other ids than the reference gives them")
+        count += len(expected.ids)
+    return {"seconds": seconds, "tokens": count, "engine": engines.verdict}
+
+
 def plain(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
     """The plain way."""
     import numpy as np
@@ -135,7 +155,7 @@ def megatron(source: Path, tokenizer: str, workers: int, folder: Path, checkout:
     return {"seconds": time.perf_counter() - clock}
 
 
-WAYS = {"ours": ours, "checks": checks, "engine": engine, "plain": plain, "datatrove": datatrove, "megatron": megatron}
+WAYS = {"ours": ours, "checks": checks, "engine": engine, "equal": equal, "plain": plain, "datatrove": datatrove, "megatron": megatron}
 
 if __name__ == "__main__":
     way, file, directory, *rest = sys.argv[1:]

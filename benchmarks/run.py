@@ -4,21 +4,23 @@
         [--megatron CHECKOUT] [--write]
 
 ``PYTHON`` is the interpreter of an environment with datatrove and TRL; without them, their lines say so. What was measured is kept in `results.jsonl` of the
-work folder as each round ends, and corpora are made once, so that a run that was broken off loses only its last round. A benchmark is a
-function of the options that gives tables; another one is added to `BENCHMARKS`.
+work folder as each round ends, and corpora are made once, so that a run that was broken off loses only its last round. What has become slower than on the page
+is said. A benchmark is a function of the options that gives tables; another one is added to `BENCHMARKS`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpora import chats_file, pairs_file, pretraining_file
+from corpora import LIKE, chats_file, like, pairs_file, pretraining_file
 from frame import Case, Table, measure, rows_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,6 +83,7 @@ def chats(options: Options) -> Iterator[Table]:
                 Case("train-llm-from-scratch's way", [sys.executable, script, "tlfs", *common]),
             ]
             if size == options.sizes[0]:
+                cases.append(Case("`datasets.map` as LLaMA-Factory uses it", [options.peers, script, "datasets", *common]))
                 cases.append(Case("TRL", [options.peers, script, "trl", *common]))
             yield Table(f"Chats, {tokenizer.name}, {size}×", cases, options.rounds)
 
@@ -100,17 +103,35 @@ def pairs(options: Options) -> Iterator[Table]:
             yield Table(f"Preference pairs, {tokenizer.name}, {size}×", cases, options.rounds)
 
 
-BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {"chats": chats, "pairs": pairs, "pretrain": pretrain}
+def tokenizers(options: Options) -> Iterator[Table]:
+    """Pretraining with each tokenizer, on the same text, and whether the ids of all documents are those of the reference."""
+    script, size = str(Path(__file__).with_name("pretrain.py")), options.sizes[0]
+    source = str(pretraining_file(options.folder / f"text-{size}.jsonl.zst", BASE_MB * size, options.text))
+    base = options.tokenizers[0]
+    every = (*options.tokenizers, *(like(options.folder, name, base) for name in LIKE))
+    cases = [Case(f"prep-assets, {each.name}", [sys.executable, script, "ours", source, str(each)]) for each in every]
+    cases += [Case(f"`tokenizers`, {each.name}, ids equal", [sys.executable, script, "equal", source, str(each)]) for each in every]
+    yield Table(f"Tokenizers, {size}×", cases, options.rounds)
+
+
+BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {
+    "chats": chats,
+    "pairs": pairs,
+    "pretrain": pretrain,
+    "tokenizers": tokenizers,
+}
+SCRIPTS = {"long chats": "long_chats.py", "packing": "packing.py", "reading": "read_windows.py"}
+"""Those that print tables of their own."""
 
 
 def main() -> None:
     """Measure, print, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=sorted(BENCHMARKS))
+    parser.add_argument("--only", choices=sorted({*BENCHMARKS, *SCRIPTS}))
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[1, 4, 16], help=f"multiples of {BASE_MB} MB, of {CHATS:,} chats and of {PAIRS:,} pairs"
     )
-    parser.add_argument("--tokenizers", type=Path, nargs="+", default=[ROOT / "configs" / "tokenizer"])
+    parser.add_argument("--tokenizers", type=Path, nargs="+", default=_there())
     parser.add_argument("--text", type=Path)
     parser.add_argument("--chats", type=Path, help="JSON lines with messages")
     parser.add_argument("--peers", default=sys.executable)
@@ -120,21 +141,50 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.relative_to(ROOT)}")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    tokenizers = tuple(path.resolve() for path in given.tokenizers)
-    options = Options(given.folder, tuple(given.sizes), tokenizers, given.text, given.chats, given.peers, given.megatron, given.rounds)
-    for name in [given.only] if given.only else sorted(BENCHMARKS):
-        for table in BENCHMARKS[name](options):
-            lines = [f"### {table.title}", "", *rows_of(table, measure(table, options.folder / "results.jsonl"))]
-            print("\n".join([*lines, ""]), flush=True)
-            if given.write:
-                _write(table.title, "\n".join(lines))
+    opened = tuple(path.resolve() for path in given.tokenizers)
+    options = Options(given.folder, tuple(given.sizes), opened, given.text, given.chats, given.peers, given.megatron, given.rounds)
+    chosen = [given.only] if given.only else sorted({*BENCHMARKS, *SCRIPTS})
+    for table in (table for name in chosen if name in BENCHMARKS for table in BENCHMARKS[name](options)):
+        lines = [f"### {table.title}", "", *rows_of(table, measure(table, options.folder / "results.jsonl"))]
+        print("\n".join([*lines, "", *_slower(table.title, lines), ""]), flush=True)
+        if given.write:
+            _write(table.title, "\n".join(lines))
+    for name in chosen:
+        if name in SCRIPTS:
+            more = ["--tokenizer", str(opened[0])] if name == "long chats" else []
+            print(f"### {name.capitalize()}\n", flush=True)
+            subprocess.run([sys.executable, Path(__file__).with_name(SCRIPTS[name]), *more], check=True)
+
+
+def _there() -> list[Path]:
+    """The tokenizers of the data that tests use, GPT-2's first; the shipped one where there are none."""
+    data = os.environ.get("PREP_ASSETS_TEST_DATA")
+    found = sorted(path.parent for path in Path(data or ROOT, "tokenizers").glob("*/tokenizer.json"))
+    return sorted(found, key=lambda path: path.name != "gpt2") or [ROOT / "configs" / "tokenizer"]
+
+
+def _slower(title: str, lines: Sequence[str]) -> Iterator[str]:
+    """What is slower than on the page: a peer that has come nearer to ours, or ours that has gone further from its first line."""
+    found = _section(title).search(PAGE.read_text("utf-8"))
+    before, now = (dict(_ROW.findall(text)) for text in (found.group() if found else "", "\n".join(lines)))
+    for case in before.keys() & now.keys():
+        old, new = float(before[case]), float(now[case])
+        ours = case.startswith(("prep-assets", "its "))
+        if (new > 1.1 * old) if ours else (new < 0.9 * old):
+            yield f"SLOWER than on the page: {case}: {old} times the first line there, {new} now"
+
+
+_ROW = re.compile(r"^\| (.+?) \| ([\d.]+) \(", re.MULTILINE)
+
+
+def _section(title: str) -> re.Pattern[str]:
+    return re.compile(rf"^### {re.escape(title)}\n.*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def _write(title: str, section: str) -> None:
     """Put a table in the place of the one of the same title, or at the end of the page."""
     page = PAGE.read_text("utf-8") if PAGE.exists() else "# Performance\n"
-    old = re.compile(rf"^### {re.escape(title)}\n.*?(?=^#|\Z)", re.MULTILINE | re.DOTALL)
-    found = old.search(page)
+    found = _section(title).search(page)
     new = section + "\n\n"
     page = page[: found.start()] + new + page[found.end() :] if found else page.rstrip("\n") + "\n\n" + new
     PAGE.write_text(page.rstrip("\n") + "\n", "utf-8")
