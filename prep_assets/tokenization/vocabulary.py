@@ -91,7 +91,10 @@ class Vocabulary:
     @cached_property
     def size(self) -> int:
         """One more than the largest id."""
-        return 1 + int(max(self.backend.get_vocab(with_added_tokens=True).values()))
+        own = self.spec["model"].get("vocab")
+        if not isinstance(own, dict):  # of Unigram pieces the place is the id
+            own = self.backend.get_vocab(with_added_tokens=True)
+        return 1 + max((*own.values(), *(token["id"] for token in self.spec["added_tokens"])))
 
     @cached_property
     def control(self) -> dict[str, int]:
