@@ -94,7 +94,7 @@ class Vocabulary:
         own = self.spec["model"].get("vocab")
         if not isinstance(own, dict):  # of Unigram pieces the place is the id
             own = self.backend.get_vocab(with_added_tokens=True)
-        return 1 + max((*own.values(), *(token["id"] for token in self.spec["added_tokens"])))
+        return 1 + int(max((*own.values(), *(token["id"] for token in self.spec["added_tokens"]))))
 
     @cached_property
     def control(self) -> dict[str, int]:
