@@ -109,3 +109,23 @@ def test_alone_in_an_empty_environment(extra: str, wheel: Path, base: Path, tmp_
         text=True,
     )
     assert said.returncode == 0, said.stdout + said.stderr
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("limits", [(), ("--constraint", "constraints.txt")], ids=["newest", "constraints"])
+def test_every_version_of_python_has_wheels_of_all_that_is_needed(version: str, limits: tuple[str, ...], resolver: Path) -> None:
+    """uv reads markers as that version does; pip's ``--python-version`` reads them as the one that runs."""
+    asked = ("--python-version", version, "--python-platform", "linux", "--only-binary", ":all:")
+    command = [resolver, "pip", "compile", "pyproject.toml", "--extra", "all", "--quiet", *asked, *limits]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert ("backports-zstd" in said.stdout) == (version != "3.14") and "\ntransformers==5." in said.stdout
+
+
+@pytest.fixture(scope="module")
+def resolver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """uv, in an environment of its own."""
+    folder = tmp_path_factory.mktemp("uv") / "environment"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip(folder, "uv")
+    return folder / "bin" / "uv"
