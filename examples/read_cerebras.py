@@ -24,7 +24,7 @@ def main(folder: str) -> None:
     torch.manual_seed(0)
     logits = torch.nn.Sequential(torch.nn.Embedding(VOCABULARY, WIDTH), torch.nn.Linear(WIDTH, VOCABULARY))(inputs)
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-    print(f"labels shifted already, {int(mask.sum()):,} trained, loss {float((losses * mask.flatten()).sum() / mask.sum()):.3f}")
+    print(f"labels shifted already, {int(mask.sum()):,} trained, loss {((losses * mask.flatten()).sum() / mask.sum()).item():.3f}")
 
 
 if __name__ == "__main__":

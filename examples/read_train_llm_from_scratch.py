@@ -23,7 +23,7 @@ def main(path: str) -> None:
     logits = torch.nn.Sequential(torch.nn.Embedding(VOCABULARY, WIDTH), torch.nn.Linear(WIDTH, VOCABULARY))(tokens[:, :-1])
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
     print(
-        f"labels {tuple(tokens[:, 1:].shape)}, {int(mask.sum()):,} trained, loss {float((losses * mask.flatten()).sum() / mask.sum()):.3f}"
+        f"labels {tuple(tokens[:, 1:].shape)}, {int(mask.sum()):,} trained, loss {((losses * mask.flatten()).sum() / mask.sum()).item():.3f}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +55,10 @@ class DiskShelf:
         return Pointers(**{name: self._pointed(name) for name in pointers.POINTERS})
 
     def _pointed(self, name: str) -> str:
+        with suppress(OSError):  # where it is no link, or is not there
+            link = (self.directory / name).readlink()
+            if link.parent == Path("versions"):
+                return link.name if (self.versions / link.name).exists() else ""
         target = pointers.target(self.directory, name)
         if target is None:
             return ""
