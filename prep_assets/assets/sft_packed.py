@@ -212,7 +212,7 @@ def _write_rows(
             ids = gather_rows(tokens, starts, plan, rows, fill=pad)
             positions = {"position_ids": position_ids(plan, rows, "doc_reset")} if output.storage_format == "bin" else {}
             writer.append({"tokens": ids, "loss_mask": mask, **positions})
-            trained += int((mask != 0).sum())
+            trained += int(np.count_nonzero(mask != 0))
             workspace.progress(f"pack {table}", rows.stop, plan.rows)
     return trained
 

@@ -139,7 +139,7 @@ def encode_chats(
     images = examples = cut_away = 0
     for items, in_test in reading.examples("tokenize", quarantine, plain=True):
         kept, encoded = conversations.encode(items)
-        trained = int(np.count_nonzero(encoded.loss))
+        trained = int(np.count_nonzero(encoded.loss != 0))
         if loss_dtype != "float32" and trained != np.count_nonzero(encoded.loss == 1):
             raise _FractionalWeights
         to_dev = np.full(len(kept), in_test)
@@ -148,8 +148,8 @@ def encode_chats(
         for split, writer in enumerate(writers):
             arrays = {"tokens": encoded.ids, "loss_mask": encoded.loss}
             write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files)
-        first = firsts(kept)
-        counts["kept"] += int(first.sum())
+        first = firsts(kept) if family.expand == "turns" else np.ones(len(kept), bool)
+        counts["kept"] += int(np.count_nonzero(first))
         counts["kept_dev"] += int((to_dev & first).sum())
         examples += len(kept)
         counts["tokens"] += len(encoded.ids)

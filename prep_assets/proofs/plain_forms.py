@@ -65,6 +65,13 @@ class PlainForm:
         """The texts of a chat as its render shows them, in its order."""
         return [_stripped(texts[turn], *strips) for turn, strips in zip(self.turns, self.strips, strict=True)]
 
+    def all_shown(self, texts: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The same of several chats: each text of all of them."""
+        return [
+            [_stripped(each[turn], *strips) for each in texts] if any(strips) else [each[turn] for each in texts]
+            for turn, strips in zip(self.turns, self.strips, strict=True)
+        ]
+
 
 def _stripped(text: str, lead: bool, trail: bool) -> str:
     text = text.lstrip() if lead else text

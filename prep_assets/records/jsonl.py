@@ -43,6 +43,10 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
         keep, too_long, first = records.append, lines.too_long, len(records)
+        if (payloads := None if too_long else _all_objects(lines.lines)) is not None:
+            rows = [Record(index, row, payload) for row, payload in enumerate(payloads, lines.start)]
+            records += fit(index, rows, lines.lines, unreadable)
+            return
         for row, line in enumerate(lines.lines, lines.start):
             if too_long and (length := too_long.get(row - lines.start)):
                 unreadable.append(refuse_long(index, row, line, length, max_record_bytes))
@@ -58,10 +62,18 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
             else:
                 keep(Record(index, row, payload))
         fresh = records[first:]
-        texts = lines.lines if len(fresh) == len(lines.lines) else [lines.lines[each.row - lines.start] for each in fresh]
-        records[first:] = fit(index, fresh, texts, unreadable)
+        records[first:] = fit(index, fresh, [lines.lines[each.row - lines.start] for each in fresh], unreadable)
 
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
+
+
+def _all_objects(lines: list[bytes]) -> list[dict[str, Any]] | None:
+    """What lines hold; `None` where one of them holds no object."""
+    try:
+        found = list(map(decode, lines))
+    except UNDECODABLE:
+        return None
+    return found if {*map(type, found)} <= {dict} else None
 
 
 def fit(file: int, rows: list[Record], texts: list[bytes], unreadable: list[Unreadable]) -> list[Record]:

@@ -99,8 +99,10 @@ def _segments(cuts: Cuts, engines: Engines) -> Flat:
 def _by_lengths(cuts: Cuts, ids: npt.NDArray[np.uint32], table: Ints, counts: Ints, per_item: Ints, vocabulary: Vocabulary) -> Tokens:
     """Counted from each item's start, so that one lossy item does not shift the next."""
     # a long text has many tokens, so that types are narrow where they can be
-    lengths: npt.NDArray[np.integer[Any]] = table.astype(np.min_scalar_type(int(table.max(initial=0))))[ids]
-    running: Any = np.cumsum(lengths, dtype=np.int32 if int(lengths.sum(dtype=np.int64)) < 1 << 31 else np.int64)
+    longest = int(table.max(initial=0))
+    lengths: npt.NDArray[np.integer[Any]] = table.astype(np.min_scalar_type(longest))[ids]
+    is_short = len(ids) * longest < 1 << 31 or int(lengths.sum(dtype=np.int64)) < 1 << 31
+    running: Any = np.cumsum(lengths, dtype=np.int32 if is_short else np.int64)
     before = np.where(per_item[:-1] > 0, running[per_item[:-1] - 1], 0) if len(running) else np.zeros(len(counts), np.int64)
     item_starts = _item_starts(cuts)
     shift = item_starts - before - _prefix_bytes(cuts, vocabulary)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import plain_forms
 from prep_assets.proofs.mask import Row, prove_masks
-from prep_assets.proofs.plain_forms import PlainDerivation, PlainForms, answers_derivation, derived_of
+from prep_assets.proofs.plain_forms import PlainDerivation, PlainForm, PlainForms, answers_derivation, derived_of
 from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
 from prep_assets.samples import ASSISTANT, USER, Sample, Turn, turn
 from prep_assets_tests.effort import examples
@@ -50,6 +50,14 @@ def test_a_text_that_the_template_changes_unseen_fails(monkeypatch: pytest.Monke
     derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
     with pytest.raises(CheckFailed):
         derivation(Sample((turn(USER, "Hello"), turn(ASSISTANT, "Well"))))
+
+
+def test_texts_of_many_chats_are_shown_as_those_of_each() -> None:
+    form = PlainForm(("", "-", ""), (1, 0), ((True, False), (False, False)), True, (), (), ())
+    chats = [(" a ", " b "), ("c", "\nd\n"), (" ", "e")]
+    assert form.all_shown(chats) == [["b ", "d\n", "e"], [" a ", "c", " "]]
+    assert form.all_shown(chats) == list(map(list, zip(*map(form.shown, chats), strict=True)))
+    assert form.all_shown([]) == [[], []]
 
 
 def test_two_derivations_that_differ_are_both_shown(monkeypatch: pytest.MonkeyPatch) -> None:

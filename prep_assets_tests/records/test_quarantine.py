@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
-from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine
+from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal
 
 
 def test_lines_are_the_refusals_as_they_came(tmp_path: Path) -> None:
@@ -31,6 +33,24 @@ def test_lines_are_the_refusals_as_they_came(tmp_path: Path) -> None:
     refusals = list(read_quarantine(path))
     assert [refusal.id for refusal in refusals] == ["a.jsonl:3", "a.jsonl:1", "b.jsonl:0"]
     assert refusals[1] == Refusal("a.jsonl:1", "schema", "missing_field", "needs 'text'", r"half \ud83d pair", 11)
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text()
+        | st.sampled_from(['\x00\x1f\x7f\u2028"\\/', "\udc80", date(2024, 1, 2)]),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+    )
+)
+def test_payloads_are_written_as_the_standard_library_writes_them(payload: Any) -> None:
+    expected = json.dumps(payload, ensure_ascii=False, default=str) if not isinstance(payload, str) else payload
+    found = refusal("a:0", "schema", "wrong_type", "", payload)
+    assert found.payload_length == len(expected)
+    assert found.payload == expected[:2000].encode(errors="backslashreplace").decode()
 
 
 def test_a_long_payload_is_cut_and_its_length_stated(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 import xxhash
 
@@ -101,25 +102,26 @@ class PlainChats:
         return search_for(frozenset((*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written)))
 
     def _cut(self, form: Form, derived: PlainForm, chats: Sequence[PlainChat]) -> FormCuts:
-        found = form.cut([chat.texts for chat in chats])
-        shown = list(zip(*found.columns, strict=True))
-        wrong = derived.frames != form.layout.frames
-        for number, chat in enumerate(chats):
-            if wrong or tuple(derived.shown(chat.texts)) != shown[number]:
-                raise TemplateError(
-                    f"the layout of template {self.template.name} gives {found.text(number)[:300]!r}, which its second derivation does not. "
-                    "This is a fault of prep-assets; please report it"
-                )
+        texts = [chat.texts for chat in chats]
+        found, shown = form.cut(texts), derived.all_shown(texts)
+        if derived.frames != form.layout.frames or shown != list(map(list, found.columns)):
+            both = zip(zip(*found.columns, strict=True), zip(*shown, strict=True), strict=True)
+            wrong = next((at for at, (one, other) in enumerate(both) if one != other), 0)
+            raise TemplateError(
+                f"the layout of template {self.template.name} gives {found.text(wrong)[:300]!r}, which its second derivation does not. "
+                "This is a fault of prep-assets; please report it"
+            )
         self._compare(form, chats)
         self.by_layout += len(chats)
         return found
 
     def _compare(self, form: Form, chats: Sequence[PlainChat]) -> None:
         """Stop where the template itself renders one of a sample of the chats otherwise."""
-        for chat in chats:
-            if xxhash.xxh3_64_intdigest(chat.texts[-1].encode()) % ONE_IN and chat.roles in self._compared:
-                continue
-            self._compared.add(chat.roles)
+        hashes = [xxhash.xxh3_64_intdigest(chat.texts[-1].encode()) % ONE_IN for chat in chats]
+        if chats[0].roles not in self._compared:
+            self._compared.add(chats[0].roles)
+            hashes[0] = 0
+        for chat in [chat for chat, sampled in zip(chats, hashes, strict=True) if not sampled]:
             self.compared += 1
             found = form.layout.render(chat)
             try:
@@ -138,7 +140,9 @@ class PlainChats:
 def _unsuspicious(known: _Known, chats: Sequence[PlainChat | None], numbers: list[int]) -> list[int]:
     """Of the chats of a form those whose texts are not blank, and end in no white space of which nobody knows what becomes."""
     form, derived = known
-    keeps, good = form.layout.keeps_edges and derived.keeps_edges, []
+    keeps, good = form.layout.keeps_edges and derived.keeps_edges, list[int]()
+    if keeps and all(map(str.strip, chain.from_iterable([chat.texts for number in numbers if (chat := chats[number])]))):
+        return numbers
     for number in numbers:
         chat = chats[number]
         for text in chat.texts if chat else ():
