@@ -57,11 +57,13 @@ def ours(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, 
 
 def checks(source: Path, tokenizer: str, workers: int, folder: Path) -> dict[str, Any]:
     """All checks of the store."""
-    from prep_assets.assets.graph import CHECKS, run_check
+    from prep_assets.assets.graph import ASSETS, CHECKS
+    from prep_assets.engine.checking import verdicts
 
     workspace, published = built(source, tokenizer, workers, folder)
     clock = time.perf_counter()
-    failed = [check.name for check in CHECKS["pretrain_tokens"] if not run_check(check, workspace, published).passed]
+    said = verdicts(workspace, ASSETS["pretrain_tokens"], published, CHECKS["pretrain_tokens"])
+    failed = [name for name, verdict in said if not verdict.passed]
     return {"seconds": time.perf_counter() - clock, "failed": failed}
 
 

@@ -242,7 +242,6 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
     checks=(
         INTEGRITY,
         ACCOUNTING,
-        SELECTION,
         Check(
             "row_integrity",
             "Ids are inside the vocabulary; each document begins and ends with the tokens that `bos` and `append_eod` say, and has no other of them.",
@@ -258,6 +257,7 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
             "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.",
             pretrain_texts,
         ),
+        SELECTION,  # after the checks that read the same rows
     ),
     preview=record_preview,
     selftest=document_trials,

@@ -195,7 +195,6 @@ Each conversation is rendered once by the chat template and tokenized once; the 
     checks=(
         INTEGRITY,
         ACCOUNTING,
-        SELECTION,
         Check(
             "row_integrity",
             "Ids are inside the vocabulary, mask and tokens are equally long, every record trains something.",
@@ -203,6 +202,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         ),
         Check("mask_alignment", MASKED, sft_mask, shares=CONVERSATIONS),
         Check("tokenization_identity", IDENTITY, sft_identity, shares=CONVERSATIONS),
+        SELECTION,  # after the checks that read the same rows
     ),
     preview=record_preview,
     selftest=sft_trials,

@@ -44,6 +44,10 @@ class Stream:
     masked: bool = False
 
 
+ASKED = "asked"
+"""Under this name `Published.evidence` has the names of the checks that are carried out in one run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A check of one asset.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.assets.graph import EVERY, run_check
-from prep_assets.assets.stage import Asset, Check
+from prep_assets.assets.stage import ASKED, Asset, Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -23,7 +23,7 @@ LARGE = 16 << 20
 
 def verdicts(workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]) -> Iterator[tuple[str, Verdict]]:
     """What each of some checks of an asset says, in order."""
-    runner, fresh = workspace.runner(workspace.family(FAMILIES[asset.family])), replace(published, evidence={})
+    runner, fresh = workspace.runner(workspace.family(FAMILIES[asset.family])), _asked(published, [check.name for check in checks])
     size = sum(entry["bytes"] for entry in published.manifest.files.values())
     if runner is None or len(checks) < 2 or size < LARGE or EVERY.get(asset.name) is not asset:
         for check in checks:
@@ -41,9 +41,13 @@ def verdicts(workspace: Workspace, asset: Asset, published: Published, checks: S
 def _check(names: Sequence[str], folder: Path, *, workspace: Workspace, asset: str, published: Published) -> dict[str, Any]:
     if published.keeper is not None:  # the folder that it is fetched to is another one here
         published = workspace.place(asset, published.manifest.partition).shelf.published(published.version)
-        published = replace(published, evidence={})
+    published = _asked(published, names)
     listed = [check for check in EVERY[asset].checks if check.name in names]
     return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in listed}}
+
+
+def _asked(published: Published, names: Sequence[str]) -> Published:
+    return replace(published, evidence={ASKED: names})
 
 
 def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -133,7 +134,20 @@ class Ledger:
         again: Again,
         seen: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
-        """Go through one domain.
+        """Go through one domain; see `judged`."""
+        deque(self.judged(blocks, stored, names, held_out_files, content, again, seen), 0)
+
+    def judged(
+        self,
+        blocks: Iterable[Selected],
+        stored: Stored,
+        names: Sequence[str],
+        held_out_files: Sequence[bool],
+        content: Callable[[Mapping[str, Any]], bytes],
+        again: Again,
+        seen: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> Iterator[Selected]:
+        """The rows of one domain for others to look at as well, each block once it has been judged.
 
         Args:
             names, held_out_files: of its files; the second whether all of a file is held out.
@@ -162,6 +176,7 @@ class Ledger:
             if seen is not None:
                 for payload in _read(block, reasons):
                     seen(payload)
+            yield block
         if matched != len(stored.place) - len(twice):
             self._fault(
                 "the store", f"holds {len(stored.place) - matched:,} records that its sources do not offer, or that are beyond a limit"

@@ -27,7 +27,7 @@ SAYS = {
     DUPLICATE: "equals an earlier row in every field",
     CONTAMINATED: "holds a passage of a benchmark",
 }
-BLOCK = 1024
+BLOCK = 512
 
 Again = Callable[[int, Sequence[int], Sequence[Mapping[str, Any]]], Sequence[str]]
 """File, numbers and fields of rows that were refused → ``stage/reason`` that each is refused for when it is looked at alone; ``""`` for none."""

@@ -88,7 +88,7 @@ def test_a_held_out_file_takes_nothing_of_the_limit() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_rows_come_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    assert selection.BLOCK == 1024
+    assert selection.BLOCK == 512
     monkeypatch.setattr(selection, "BLOCK", size)
     files = (7, False, rows(*({"n": n} for n in range(5)))), (8, False, rows(*({"n": n} for n in range(5, 8))))
     blocks = chosen(Rules(limit=7), *files)

@@ -10,13 +10,14 @@ import numpy.typing as npt
 from prep_assets.assets.checks.every_store import cuts_counted, together
 from prep_assets.assets.checks.expected import Example, Rules, sft_examples, sft_rules
 from prep_assets.assets.checks.expected_pairs import pair_examples, pair_rules
+from prep_assets.assets.checks.selection import largest_beside_selection
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.identity import Conversation, IdentityProof
 from prep_assets.proofs.mask import MaskProof, Row
 from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
 from prep_assets.proofs.plain_samples import roles_and_texts
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import PlainChat, Sample
+from prep_assets.samples import PlainChat, Record, Sample
 from prep_assets.stores.tokens import TokenStore
 
 CONVERSATIONS = "conversations"
@@ -61,8 +62,11 @@ def _verdicts(store: Store, prove: Callable[[Store], Iterator[Proofs]]) -> tuple
 
 def _sft(store: Store) -> Iterator[Proofs]:
     rules, tags = sft_rules(store), store.recipe["reasoning_tags"]
-    for stream in store.streams().values():
-        yield _proven(stream, sft_examples(store, stream), rules, tags)
+
+    def prove(stream: TokenStore, given: Iterator[Record] | None) -> Proofs:
+        return _proven(stream, sft_examples(store, stream, given=given), rules, tags)
+
+    return largest_beside_selection(store, prove)
 
 
 def _sides(store: Store) -> Iterator[Proofs]:

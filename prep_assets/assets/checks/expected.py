@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.stage import Store
 from prep_assets.config.models import Domain, Pretrain, Sft
 from prep_assets.disk.arrays import numbers
+from prep_assets.disk.columns import stretches
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
@@ -30,7 +31,7 @@ from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.proofs.truncated import Left, Truncation, left_of
-from prep_assets.records.files import record_id
+from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import DOCUMENT, IMAGE, PlainChat, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
@@ -44,37 +45,43 @@ Example = tuple[int, str, Sample | PlainChat]
 """Number in the stream, id, and source of a record: as it is rendered, or in columns as its row has it, which is yet to be read."""
 
 
-def source_records(store: Store, name: str, stream: TokenStore, *, several: bool = False) -> Iterator[tuple[int, str, Record]]:
+def source_records(
+    store: Store, name: str, stream: TokenStore, *, several: bool = False, given: Iterator[Record] | None = None
+) -> Iterator[tuple[int, str, Record]]:
     """Each record of a stream of the domain `name`, read from its source again: its number in the stream, its id, and the raw row.
 
     Args:
         several: whether neighbours in the store may come from one row.
+        given: the rows of the domain, where somebody reads them already.
 
     Raises:
         StoreError: a record of the store is not in its source, or not in the order of the source.
         SourceError: a source changed since it was pinned.
     """
     family = store.family
-    domain, sources = domain_of(family, name), pinned(store.workspace, type(family), store.raw, name)
+    sources = pinned(store.workspace, type(family), store.raw, name)
     files = (*sources.files, *sources.test_files)
-    at = 0
-    for index, file in enumerate(files):
-        others = stream.file[at:] != index
-        wanted = numbers(stream.row[at : at + int(others.argmax()) if others.any() else None])
-        row = next(wanted, None)
-        if row is None:
-            continue
-        with closing(ahead(read_blocks(file, index, block_bytes=1 << 20, txt=domain.txt))) as blocks:
-            for record in (record for block in blocks for record in block.records):
-                while record.row == row:
-                    yield at, record_id(file, record.row), record
-                    at, row = at + 1, next(wanted, None)
-                    if not several:
-                        break
+    places = zip(numbers(stream.file), numbers(stream.row), strict=True)
+    at, wanted = 0, next(places, None)
+    for record in _records(files, domain_of(family, name).txt, stream) if given is None else given:
+        while (record.file, record.row) == wanted:
+            yield at, record_id(files[record.file], record.row), record
+            at, wanted = at + 1, next(places, None)
+            if not several:
+                break
     if at != len(stream):
         raise StoreError(
             f"record {at:,} of the store is row {int(stream.row[at])} of file {int(stream.file[at])}, which is not in the source"
         )
+
+
+def _records(files: Sequence[SourceFile], txt: Literal["line", "file"], stream: TokenStore) -> Iterator[Record]:
+    """The rows of the files that a stream has records of."""
+    for index, file in enumerate(files):
+        if any((stream.file[part] == index).any() for part in stretches(len(stream))):
+            with closing(ahead(read_blocks(file, index, block_bytes=1 << 20, txt=txt))) as blocks:
+                for block in blocks:
+                    yield from block.records
 
 
 def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
@@ -131,7 +138,7 @@ class Rules:
 # -- documents with images --------------------------------------------------------------------------------------------------------------
 
 
-def document_conversations(store: Store, stream: TokenStore) -> Iterator[Conversation]:
+def document_conversations(store: Store, stream: TokenStore, given: Iterator[Record] | None = None) -> Iterator[Conversation]:
     """Each document of a pretraining stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
     token, which `row_integrity` checks, is left out."""
     family = store.workspace.family(Pretrain)
@@ -141,7 +148,7 @@ def document_conversations(store: Store, stream: TokenStore) -> Iterator[Convers
     again, image = images_again(store), store.workspace.image_placeholder(family)
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image)
     begin = int(documents_begin_with(vocabulary, family.bos) is not None)
-    for number, identity, record in source_records(store, store.partition, stream):
+    for number, identity, record in source_records(store, store.partition, stream, given=given):
         turns = again(sample_of(convert, record, identity)).turns
         document = Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
         yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
@@ -163,8 +170,10 @@ def sft_reading(store: Store) -> Callable[[Sample | PlainChat], Sample]:
     return read
 
 
-def sft_examples(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Example]:
-    """Each record of an SFT stream."""
+def sft_examples(
+    store: Store, stream: TokenStore, only: Sequence[int] | None = None, given: Iterator[Record] | None = None
+) -> Iterator[Example]:
+    """Each record of an SFT stream; `given` as in `source_records`."""
     recipe, template = store.recipe, store.workspace.template(store.workspace.family(Sft))
     domain = domain_of(store.family, store.partition)
     convert, read = converter(domain, Sample), sft_reading(store)
@@ -174,7 +183,7 @@ def sft_examples(store: Store, stream: TokenStore, only: Sequence[int] | None = 
     if only is not None:
         chosen = _with_siblings(stream, only)
         wanted = replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
-    rows = source_records(store, store.partition, wanted, several=expanded)
+    rows = source_records(store, store.partition, wanted, several=expanded, given=given)
     for identity, listed in groupby(rows, key=itemgetter(1)):
         records = [(int(chosen[number]), each, record) for number, each, record in listed]
         found = chat_of(convert, records[0][2], identity)

@@ -15,6 +15,7 @@ from prep_assets.assets.checks.expected import (
     sample_of,
     source_records,
 )
+from prep_assets.assets.checks.selection import largest_beside_selection
 from prep_assets.assets.checks.token_rows import image_verdicts
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
@@ -31,7 +32,7 @@ from prep_assets.proofs.sentences import CutDocument, check_sentences
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.samples import Sample
+from prep_assets.samples import Record, Sample
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.fill_in_the_middle import cut_of
@@ -95,15 +96,16 @@ def _all_trained(store: Store) -> Verdict:
 def pretrain_texts(store: Store) -> Verdict:
     """The tokens of every document against its text."""
 
-    def prove(stream: TokenStore) -> Verdict:
+    engines = store.workspace.engines(store.workspace.family(Pretrain))
+
+    def prove(stream: TokenStore, given: Iterator[Record] | None) -> Verdict:
         if len(stream.images):
-            return prove_identity(document_conversations(store, stream), store.vocabulary)
-        return prove_texts(document_texts(store, stream), store.vocabulary, store.workspace.engines(store.workspace.family(Pretrain)))
+            return prove_identity(document_conversations(store, stream, given), store.vocabulary)
+        return prove_texts(document_texts(store, stream, given), store.vocabulary, engines)
 
     cut = [stream for stream in store.streams().values() if STARTS in stream.arrays]
-    return together(
-        chain(map(prove, store.streams().values()), (check_sentences(cut_documents(store, each), store.vocabulary) for each in cut))
-    )
+    sentences = (check_sentences(cut_documents(store, each), store.vocabulary) for each in cut)
+    return together(chain(largest_beside_selection(store, prove), sentences))
 
 
 def cut_documents(store: Store, stream: TokenStore) -> Iterator[CutDocument]:
@@ -113,13 +115,13 @@ def cut_documents(store: Store, stream: TokenStore) -> Iterator[CutDocument]:
         yield CutDocument(text.id, text.parts, text.ids, stream.record(number, STARTS), begin)
 
 
-def document_texts(store: Store, stream: TokenStore) -> Iterator[Text]:
-    """Each document of a stream with the text of its source."""
+def document_texts(store: Store, stream: TokenStore, given: Iterator[Record] | None = None) -> Iterator[Text]:
+    """Each document of a stream with the text of its source; `given` as in `source_records`."""
     name, family, vocabulary = store.partition, store.workspace.family(Pretrain), store.vocabulary
     convert, fim = converter(domain_of(family, name), Sample), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     begin, sentences = int(documents_begin_with(vocabulary, family.bos) is not None), sentences_of(family.split_sentences)
-    for number, identity, record in source_records(store, name, stream):
+    for number, identity, record in source_records(store, name, stream, given=given):
         text = as_it_is.plain(record.payload) if as_it_is is not None else None
         if text is None:
             text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import closing, suppress
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,9 @@ from prep_assets.assets.checks.alone import alone
 from prep_assets.assets.checks.expected import shown_text
 from prep_assets.assets.checks.images_again import images_again
 from prep_assets.assets.checks.second_source import Second
+from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.examples import converter
-from prep_assets.assets.stage import Check, FromLines, FromRows, Store
+from prep_assets.assets.stage import ASKED, Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
 from prep_assets.config.domain import Domain
 from prep_assets.disk.columns import at, equals, joined, made, where, zeros
@@ -25,22 +27,61 @@ from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.accounting import Fields, books
 from prep_assets.proofs.held_out import canonical_json, is_held_out
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
-from prep_assets.proofs.selection import GOOD, Rules, select
+from prep_assets.proofs.selection import GOOD, Rules, Selected, select
 from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets.samples import Group, Pair, Prompt, Sample
+from prep_assets.samples import Group, Pair, Prompt, Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.tokens import TokenStore
 
 Column = npt.NDArray[Any]
+Proven = TypeVar("Proven")
 Part = tuple[bool, Any, Any, Any, Any]
 """A part of a store: whether it is held out; domain number, file and row of its records, and what `Stored.belongs` is (or `None`)."""
 
 
 def selection(store: Store) -> Verdict:
     """Go through every domain of a store that is made from sources."""
+    known: Verdict | None = (store.published.evidence or {}).get(SELECTION.name)
+    if known is not None:
+        return known
+    found = list[Verdict]()
+    deque(_selected(store, found.append), 0)
+    return found[0]
+
+
+def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator[Record] | None], Proven]) -> Iterator[Proven]:
+    """What `prove` finds of each stream of a domain. Where `selection` is asked for as well, it is given the rows for the largest of them as that check
+    reads them, so that both come of one reading; else nothing, and reads for itself."""
+    streams, shared = store.streams().values(), store.published.evidence or {}
+    together = SELECTION.name not in shared and SELECTION.name in shared.get(ASKED, ())
+    largest = max(streams, key=len, default=None) if together else None
+    for stream in streams:
+        if stream is not largest:
+            yield prove(stream, None)
+            continue
+        with closing(ahead(_selected(store, partial(shared.__setitem__, SELECTION.name)))) as blocks:
+            try:
+                found = prove(stream, _records(blocks))
+            except Exception:
+                deque(blocks, 0)  # the verdict needs all rows, whatever `prove` has looked at
+                raise
+            deque(blocks, 0)
+        yield found
+
+
+def _records(blocks: Iterable[Selected]) -> Iterator[Record]:
+    for block in blocks:
+        for row, payload in zip(block.rows, block.payloads, strict=True):
+            if payload is not None:
+                yield Record(block.file, row, dict(payload))
+
+
+def _selected(store: Store, said: Callable[[Verdict], None]) -> Iterator[Selected]:
+    """The rows of every domain, read a second time and judged; `said` is told the verdict after the last."""
     source, family, listed = rows_of(store), store.family, list(_parts(store))
     ledger, fields, counts = Ledger(refusals_of(store), getattr(family, "test_fraction", 0.0)), list[Fields](), store.manifest.counts
     rows: list[Callable[[], Iterator[Mapping[str, Any]]]] = []
@@ -51,11 +92,11 @@ def selection(store: Store) -> Verdict:
         claimed = counts.get("fields_passed_over", {}).get(name, {})
         fields.append(Fields(name, claimed, second.domain.ignore, _passed_over(second.domain, source.gives)))
         rows.append(partial(_good, second, rules))
-        ledger.domain(blocks, _stored(listed, number), second.names, second.held_out, content, again, fields[-1].add)
+        yield from ledger.judged(blocks, _stored(listed, number), second.names, second.held_out, content, again, fields[-1].add)
     verdict = ledger.verdict()
     wrong = (fault for each, good in zip(fields, rows, strict=True) for fault in each.faults(good))
     faults = [*books(counts, ledger.numbers), *wrong] if verdict.passed else []
-    return Verdict(False, "; ".join(faults), verdict.numbers, Worst("manifest", faults[0])) if faults else verdict
+    said(Verdict(False, "; ".join(faults), verdict.numbers, Worst("manifest", faults[0])) if faults else verdict)
 
 
 def _passed_over(domain: Domain, gives: type) -> Callable[[Mapping[str, Any]], Set[str]]:
