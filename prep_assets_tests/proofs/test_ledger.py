@@ -272,6 +272,8 @@ def test_rows_whose_fields_were_read_are_shown() -> None:
     reasons = {1: "schema/x", 3: "render/y"}
     ledger.domain(blocks, held, NAMES, (False, False), content, lambda file, rows, payloads: [reasons[row] for row in rows], shown.append)
     assert shown == [{"row": 0}, {"row": 3}, {"row": 2}]
-    ledger.domain([block(0, [5])], stored((0, 5, False, 0)), NAMES, (False, False), content, NOTHING, shown.append)
-    assert shown[3:] == [{"row": 5}]
-    assert (ledger.numbers["rows_refused"], ledger.numbers["duplicates"], ledger.numbers["rows_stored"]) == (3, 1, 3)
+    more = [block(0, [5]), block(0, [6])]
+    judged = ledger.judged(more, stored((0, 5, False, 0), (0, 6, False, 0)), NAMES, (False, False), content, NOTHING, shown.append)
+    assert next(judged) is more[0] and shown[3:] == [{"row": 5}], "a block is given on once it has been judged, before the next is read"
+    assert list(judged) == more[1:] and shown[4:] == [{"row": 6}]
+    assert (ledger.numbers["rows_refused"], ledger.numbers["duplicates"], ledger.numbers["rows_stored"]) == (3, 1, 4)
