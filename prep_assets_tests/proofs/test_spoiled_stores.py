@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prep_assets.assets.graph import CHECKS, run_check
+from prep_assets.assets.graph import ASSETS, CHECKS, run_check
 from prep_assets.assets.workspace import Workspace
+from prep_assets.engine.checking import verdicts as in_one_run
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.published import Published
 from prep_assets_tests.assets.workspaces import resealed, verdicts
@@ -42,6 +43,9 @@ def test_a_corruption_is_seen(pristine: Workspace, tmp_path: Path, mutation: Mut
     found = {check.name: check for check in CHECKS[mutation.asset]}
     assert run_check(found["file_hashes"], workspace, published).passed, "hashes alone must not explain it"
     verdict = run_check(found[mutation.check], workspace, published)
+    if mutation.asset in ("sft_tokens", "pretrain_tokens"):  # as the engine carries them out, what reads the same sources reads them once
+        beside = [check for name, check in found.items() if name in (mutation.check, "tokenization_identity", "selection")]
+        assert dict(in_one_run(workspace, ASSETS[mutation.asset], published, beside))[mutation.check] == verdict
     assert not verdict.passed
     assert verdict.summary and verdict.worst is not None and verdict.worst.note
 
