@@ -57,6 +57,8 @@ class Ground:
         self._start.mkdir(parents=True)
         self.workload.before(replace(self.place, root=self._start))
         self.reset()
+        self.workload.work(self.place)  # imports what forked processes would import each for itself
+        self.reset()
         outcome = self.run()
         assert outcome.status == 0, f"{self.workload.name}: {outcome.said}\n{outcome.trace}"
         return outcome.calls, tree(self.place.root)
