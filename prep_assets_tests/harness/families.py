@@ -1,4 +1,4 @@
-"""Workloads that build each asset of each family, and exports of them, as `prep-assets build` does: sources, checks and all; two of them in shards."""
+"""Workloads that build each asset of each family, and exports of them, as `prep-assets build` does: sources, checks and all; some in shards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unittest import mock
 
 from prep_assets.assets.graph import EVERY, asset_named, assets_of
 from prep_assets.assets.workspace import Workspace
-from prep_assets.disk import arrays, columns
+from prep_assets.disk import arrays, columns, digests
 from prep_assets.records import cuts
 from prep_assets.stores.published import Place
 from prep_assets_tests.assets.workspaces import SAMPLES, build_all, domain, make, minimal, with_contrasts, with_groups, workspace_in
@@ -79,8 +79,9 @@ def _build(place: Place, sharded: bool) -> None:
     workspace = replace(_workspace(), stores=place.root, pool=_Pool() if sharded else None)  # type: ignore[arg-type]
     with (
         mock.patch.object(cuts, "SHARD_BYTES", SHARD),
-        mock.patch.object(columns, "BLOCK", 64),  # columns and spools of any size wait on disk
-        mock.patch.object(arrays, "BLOCK", 64),
+        mock.patch.object(columns, "IN_MEMORY", 64),  # columns, digests and spools of any size wait on disk
+        mock.patch.object(digests, "IN_MEMORY", 64),
+        mock.patch.object(arrays, "RECENT", 64),
     ):
         make(workspace, asset_named(place.asset, workspace), place.partition)
 
