@@ -25,9 +25,19 @@ PROGRAMS = {
 DAGSTER_CHART = {
     "dagster-user-deployments": {"enabled", "deployments", "enableSubchart", "imagePullSecrets"},
     "dagsterWebserver": {"image", "enableReadOnly", "replicaCount", "service", "workspace", "env", "envSecrets", "resources"},
-    "dagsterDaemon": {"image", "runCoordinator", "runMonitoring", "runRetries", "sensors", "schedules", "env", "envSecrets", "resources"},
+    "dagsterDaemon": {"image", "runMonitoring", "runRetries", "sensors", "schedules", "env", "envSecrets", "resources"},
     "runLauncher": {"type", "config"},
-    "postgresql": {"enabled", "postgresqlHost", "postgresqlUsername", "postgresqlPassword", "postgresqlDatabase", "service", "image"},
+    "concurrency": {"enabled", "runs", "pools"},
+    "postgresql": {
+        "enabled",
+        "postgresqlScheme",
+        "postgresqlHost",
+        "postgresqlUsername",
+        "postgresqlPassword",
+        "postgresqlDatabase",
+        "service",
+        "image",
+    },
 }
 RAY_CHART = {
     "image": {"repository", "tag", "pullPolicy"},
@@ -191,6 +201,17 @@ def test_pods_of_both_charts_share_image_claim_and_secret() -> None:
     assert secrets == {"prep-assets"}
     ours = {each["name"]: each["value"] for each in code["env"]}
     assert {each["name"]: each["value"] for each in ray["common"]["containerEnv"]}.items() <= ours.items()
+
+
+def test_instances_of_compose_and_kubernetes_are_the_same() -> None:
+    chart, own = read("kubernetes/dagster.yaml"), read("dagster.yaml")
+    assert chart["postgresql"]["postgresqlScheme"] == own["storage"]["postgres"]["postgres_db"]["scheme"]
+    assert chart["concurrency"]["runs"]["maxConcurrentRuns"] == own["concurrency"]["runs"]["max_concurrent_runs"]
+    pools = chart["concurrency"]["pools"]
+    assert {"default_limit": pools["defaultLimit"], "granularity": pools["granularity"]} == own["concurrency"]["pools"]
+    retries = chart["dagsterDaemon"]["runRetries"]
+    again = {"max_retries": retries["maxRetries"], "retry_on_asset_or_op_failure": retries["retryOnAssetOrOpFailure"]}
+    assert {"enabled": retries["enabled"], **again} == own["run_retries"]
 
 
 def test_launchers_of_compose_and_kubernetes_are_the_same() -> None:
