@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from prep_assets.errors import ConfigError, StoreError, without_secrets
 from prep_assets.stores.objects import Entry, Held, Unanswered
@@ -78,7 +78,7 @@ class Bucket:
         def got() -> Held:
             found = obstore.get(self._store, self._key(key))
             data = bytes(found.bytes())
-            return Held(data, found.meta["e_tag"] or "", found.meta["last_modified"].timestamp())
+            return Held(data, found.meta[self._tag] or "", found.meta["last_modified"].timestamp())
 
         try:
             return self._read(got, key)
@@ -115,7 +115,7 @@ class Bucket:
         return self._put(key, data, "create")
 
     def put_if(self, key: str, data: bytes, tag: str) -> bool:
-        return self._put(key, data, {"e_tag": tag})
+        return self._put(key, data, {self._tag: tag})
 
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
         import obstore
@@ -196,6 +196,11 @@ class Bucket:
     def _key(self, key: str) -> str:
         prefix = self.url.partition("://")[2].partition("/")[2]
         return f"{prefix}/{key}" if prefix else key
+
+    @property
+    def _tag(self) -> Literal["version", "e_tag"]:
+        """What a conditional write names: Google Cloud compares generations, all others compare ETags."""
+        return "version" if self.url.startswith("gs:") else "e_tag"
 
     @property
     def _store(self) -> Any:

@@ -93,8 +93,8 @@ build(Workspace(Path(sys.argv[1]), sys.argv[2], workers=int(sys.argv[4])), sys.a
 """
 
 
-def killed(workspace: Workspace, asset: str, stores: str, marks: Path, workers: int) -> int:
-    """Begin a build in a process of its own and kill that when some shards are joined; how many were."""
+def killed(workspace: Workspace, asset: str, stores: str, marks: Path, workers: int) -> tuple[int, set[str]]:
+    """Begin a build in a process of its own and kill that when some shards are joined: how many were, and the marks that there were."""
     arguments = [str(workspace.configs), stores, str(marks), str(workers), str(SHARD_BYTES), asset]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "11"}
     with subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], stdout=subprocess.PIPE, env=environ) as process:
@@ -103,7 +103,7 @@ def killed(workspace: Workspace, asset: str, stores: str, marks: Path, workers: 
         while seen < (SEEN if workers > 1 else 1) and (line := process.stdout.readline()):
             seen += 1 if workers == 1 else b" shards" in line
         process.kill()
-    return seen
+    return seen, {path.name for path in marks.iterdir()}
 
 
 @pytest.mark.parametrize(("family", "who", "count", "where", "what"), list(cells()), ids=lambda value: str(value).replace(" ", "-"))
@@ -131,7 +131,7 @@ def test_every_cell_has_the_same_bytes(
     workspace = Workspace(tmp_path / "configs", kept, workers=workers)  # type: ignore[arg-type]
     if who == "ray":
         nodes.be(count)
-    seen = killed(workspace, f"{family}_tokens", kept, marks, workers) if what == "driver killed" else 0
+    seen, before = killed(workspace, f"{family}_tokens", kept, marks, workers) if what == "driver killed" else (0, set())
     told, efforts, build_is = disturbing(what, nodes)
     how = "killed" if what == "worker killed" else "" if what == "nothing" else "slow"
     monkeypatch.setattr(in_shards, "_encode_shard", partial(disturbed.encode_shard, marks=marks, how=how, at=3))
@@ -153,7 +153,8 @@ def test_every_cell_has_the_same_bytes(
         assert "died" not in "".join(capfd.readouterr())  # Ray's own messages
     elif what == "driver killed":
         assert seen == SEEN
-        assert all(executions[number] == 1 for number in range(SEEN))
+        again = {int(path.name.partition("-")[0]) for path in marks.iterdir() if path.name not in before}
+        assert not again & set(range(SEEN)), "what the first driver had joined was begun again"
     elif what == "nothing":
         assert redone <= 0
         assert len({process for _, process, _ in begun}) <= count + 1, "workers are kept from one shard to the next"

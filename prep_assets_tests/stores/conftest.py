@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 from prep_assets.stores import bucket
 from prep_assets.stores.published import Draft, Place, Published
 from prep_assets_tests.stores.azure import serving as azure_serving
+from prep_assets_tests.stores.google import GoogleStorage
 from prep_assets_tests.stores.s3 import S3, Fault, serving
 
 FILES = {"train/shard_0000/meta.json": b"{}", "train/shard_0000/sequence.bin": bytes(range(256)) * 40, "notes.txt": b"0123456789"}
@@ -99,6 +101,18 @@ def azure(azurite: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment leads to a server of Azure's blobs."""
     for name, value in azurite.items():
         monkeypatch.setenv(name, value)
+    bucket._opened.cache_clear()
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The environment leads to a server of the protocol that clients of Google Cloud speak."""
+    with GoogleStorage() as server:
+        account = {"gcs_base_url": server.url, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+        (tmp_path / "account.json").write_text(json.dumps(account))
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
+        bucket._opened.cache_clear()
+        yield
     bucket._opened.cache_clear()
 
 

@@ -1,5 +1,5 @@
 """What holds of a store wherever it is kept: on disk, in memory, and behind a server of S3 that fails all the time,
-and behind one of Azure where there is one."""
+behind one of Google Cloud's protocol, and behind one of Azure where there is one."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     monkeypatch = request.getfixturevalue("monkeypatch")
     monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
     if request.param != "memory":
-        request.getfixturevalue("failing_s3" if request.param == "s3" else "azure")
+        request.getfixturevalue({"s3": "failing_s3", "az": "azure", "gs": "google"}[request.param])
     yield Place(local_root(f"{request.param}://bucket/{sha256(str(tmp_path).encode()).hexdigest()}"), "sft_tokens", "gsm8k")
 
 
-everywhere = pytest.mark.parametrize("place", ["disk", "memory", "s3", "az"], indirect=True)
+everywhere = pytest.mark.parametrize("place", ["disk", "memory", "s3", "az", "gs"], indirect=True)
 
 
 class Kept(Protocol):
