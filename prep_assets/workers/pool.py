@@ -193,11 +193,12 @@ class Pool:
         if self._alive is None:
             self._alive = os.pipe()
         ours, theirs = Pipe()
-        command = [sys.executable, "-m", "prep_assets.workers.process", str(theirs.fileno()), str(self._alive[0])]
+        # what this process imports, in its order: without -P a folder prep_assets where it was started would come first
+        command = [sys.executable, "-P", "-m", "prep_assets.workers.process", str(theirs.fileno()), str(self._alive[0])]
         environment = {
             **os.environ,
             **ONE_THREAD,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         }
         process = subprocess.Popen(
             command,

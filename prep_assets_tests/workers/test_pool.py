@@ -55,6 +55,15 @@ def test_workers_stay_from_one_plan_to_the_next(pool, tmp_path):
     assert os.getpid() not in one
 
 
+def test_workers_import_what_their_parent_does_wherever_it_was_started(tmp_path, monkeypatch):
+    """A checkout of another version in the folder where a build is started is none of its business."""
+    (tmp_path / "prep_assets").mkdir()
+    (tmp_path / "prep_assets" / "__init__.py").write_text("raise SystemExit('another version')")
+    monkeypatch.chdir(tmp_path)
+    with Pool(1) as pool:
+        assert squares(pool, plan(tmp_path, 1), works.square) == [0]
+
+
 def test_a_worker_that_is_killed_has_its_shard_done_by_another(tmp_path):
     with Pool(2) as pool:
         assert squares(pool, plan(tmp_path), partial(works.die_once, at=3, marks=tmp_path)) == [0, 1, 4, 9, 16, 25]
