@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -198,7 +199,7 @@ class Pool:
         environment = {
             **os.environ,
             **ONE_THREAD,
-            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
         }
         process = subprocess.Popen(
             command,
