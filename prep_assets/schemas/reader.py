@@ -110,7 +110,8 @@ class Account:
         """
         if self.unknown:
             fields = "\n".join(
-                f"  {path!r} in {count:,} rows, e.g. {shown(self.examples[path])}" for path, count in sorted(self.unknown.items())
+                f"  {path!r} in {count:,} {'row' if count == 1 else 'rows'}, e.g. {shown(self.examples[path])}"
+                for path, count in sorted(self.unknown.items())
             )
             raise ConfigError(
                 f"{where} does not read these fields, and their names do not say that they mean nothing:\n{fields}\n"

@@ -74,7 +74,7 @@ def test_a_field_that_only_a_later_block_has_stops_the_build_then(
     monkeypatch.setattr(reading, "read_blocks", lambda file, number, **more: small(file, number, **{**more, "block_bytes": 1}))
     content = rows(family, 30)
     content[25] = {**content[25], "mood": {"today": ["good"]}}
-    with pytest.raises(ConfigError, match=r"'mood' in 1 rows, e\.g\. \{'today'"):
+    with pytest.raises(ConfigError, match=r"'mood' in 1 row, e\.g\. \{'today'"):
         built(make, tmp_path, family, content)
 
 

@@ -217,7 +217,7 @@ def test_a_field_that_nothing_reads_stops_the_run(run: Run, tmp_path: Path) -> N
     """The task stands in a column of its own, which vanished without a word."""
     rows = [{**GOOD, "task": "Translate.", "id": 7}, {**chat(("user", "c"), ("assistant", "d")), "messages.note": ""}]
     rows[1]["messages"][0]["note"] = "x"
-    expected = r"'messages.note' in 1 rows, e.g. 'x'\n  'task' in 1 rows, e.g. 'Translate.'\n.*\n  --ignore messages.note --ignore task$"
+    expected = r"'messages.note' in 1 row, e.g. 'x'\n  'task' in 1 row, e.g. 'Translate.'\n.*\n  --ignore messages.note --ignore task$"
     with pytest.raises(PrepAssetsError, match=expected):
         run(rows, CHAT)
     assert not (tmp_path / "out").exists()

@@ -113,7 +113,7 @@ def test_a_record_is_rendered_or_it_is_not(tmp_path: Path, vocabulary: Vocabular
 
 
 def test_a_field_that_nothing_reads_stops_the_run(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    with pytest.raises(ConfigError, match=r"'task' in 1 rows, e.g. 'Translate.'\n.*\n  --ignore task$"):
+    with pytest.raises(ConfigError, match=r"'task' in 1 row, e.g. 'Translate.'\n.*\n  --ignore task$"):
         spans(tmp_path, [{**TALK, "task": "Translate."}], CHAT, vocabulary)
 
 
