@@ -38,6 +38,10 @@ Progress = Callable[[str, int, int], None]
 """Told about long work: what (with figures after a colon, which change), how much is done, how much there is."""
 
 
+def no_progress(what: str, done: int, total: int) -> None:
+    """Nobody is told."""
+
+
 @dataclass(frozen=True)
 class Workspace:
     """Where the configuration is and where stores go.
@@ -57,7 +61,7 @@ class Workspace:
     configs: Path
     stores: Path
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    progress: Progress = lambda what, done, total: None
+    progress: Progress = no_progress
     workers: Workers | None = None
     pool: Pool | None = field(default=None, compare=False)
     same: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from prep_assets.assets.reading.examples import Duplicates, Item
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, whole_files
-from prep_assets.assets.workspace import Progress
+from prep_assets.assets.workspace import Progress, no_progress
 from prep_assets.config.models import Domain
 from prep_assets.config.tombstones import payload_digest
 from prep_assets.errors import Refused
@@ -80,7 +80,7 @@ class Reading:
     deduplicator: Duplicates | None = None
     benchmarks: Benchmarks | None = None
     max_items: int | None = None
-    progress: Progress = lambda what, done, total: None
+    progress: Progress = no_progress
     stretches: Sequence[Stretch] | None = None
     read: int = 0
     _done: int = field(default=0, init=False)
