@@ -124,7 +124,9 @@ def _show_built(built: list[Built], *, as_json: bool) -> None:
     console = out()
     for each in built:
         if each.draft:
-            label = f"{each.asset}[{each.partition}]" if each.partition else each.asset
-            console.print(f"{label}: a draft with {', '.join(each.overrides)} in {near_url(each.published.where)}", style="yellow")
+            console.print(
+                f"{each.published.manifest.label}: a draft with {', '.join(each.overrides)} in {near_url(each.published.where)}",
+                style="yellow",
+            )
     if any(each.draft for each in built):
         console.print("current has not moved. Build again with --publish to make a draft current", style="dim")

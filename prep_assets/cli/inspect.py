@@ -123,9 +123,7 @@ def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
 
 def _show_files(console: Console, published: Published, sources: dict[str, Any]) -> None:
     manifest = published.manifest
-    shown = table(
-        "file", "used for", "records", "size", "sha256", numbers=("records", "size"), title=f"{manifest.asset}[{manifest.partition}]"
-    )
+    shown = table("file", "used for", "records", "size", "sha256", numbers=("records", "size"), title=manifest.label)
     for which, used in (("files", "training"), ("test_files", "testing")):
         for entry in sources[which]:
             shown.add_row(visible(entry["name"]), used, number(entry["rows"]), size(entry["size"]), entry["sha256"][:16])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -64,17 +65,14 @@ def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
     return {key: value for key, value in counts.items() if isinstance(value, int)}
 
 
-def _total(stores: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _total(stores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Counts and refusals added up. Metrics are ratios, which do not add up."""
-    counts: dict[str, int] = {}
-    refused: dict[str, int] = {}
-    size_of_files = 0
+    counts, refused = Counter[str](), Counter[str]()
     for facts in stores:
-        for total, part in ((counts, facts["counts"]), (refused, facts["refused"])):
-            for key, value in part.items():
-                total[key] = total.get(key, 0) + value
-        size_of_files += sum(entry["bytes"] for entry in facts["files"].values())
-    return {"counts": counts, "refused": refused, "bytes": size_of_files}
+        counts.update(facts["counts"])
+        refused.update(facts["refused"])
+    size_of_files = sum(entry["bytes"] for facts in stores for entry in facts["files"].values())
+    return {"counts": dict(counts), "refused": dict(refused), "bytes": size_of_files}
 
 
 def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]]) -> None:

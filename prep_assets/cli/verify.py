@@ -180,8 +180,7 @@ def scrub(
     for why in found.unreached:
         console.print(f"not looked at: {why}", style="yellow")
     for each in found.damaged:
-        label = f"{each.asset}[{each.partition}]" if each.partition else each.asset
-        console.print(f"✗ {label}: {each.what}", style="red")
+        console.print(f"✗ {workspace.place(each.asset, each.partition).label}: {each.what}", style="red")
         if each.built:
             console.print(f"  made from it, to be built again: {', '.join(each.built)}")
     stores = dict.fromkeys((each.asset, each.partition) for each in found.damaged if not each.source)
@@ -234,7 +233,7 @@ def selftest(
                 continue
             stores += 1
             trials = tried(workspace, published)
-            shown = table("corruption", "must be caught by", "caught", "what the check says", title=f"{name}[{key}]" if key else name)
+            shown = table("corruption", "must be caught by", "caught", "what the check says", title=published.manifest.label)
             for trial in trials:
                 missed += not trial.passed
                 done += bool(trial.mutation and trial.tried)

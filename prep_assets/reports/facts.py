@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,12 +122,10 @@ def total_counts(stores: Iterable[Published]) -> dict[str, int]:
 
 
 def _added_up(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for each in counts:
-        for key, value in each.items():
-            if isinstance(value, int):
-                total[key] = total.get(key, 0) + value
-    return total
+        total.update({key: value for key, value in each.items() if isinstance(value, int)})
+    return dict(total)
 
 
 def lineage(chain: Sequence[tuple[Asset, list[Published]]]) -> list[Stage]:
