@@ -128,7 +128,7 @@ def _batches(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
 
 def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:
     """The reference's ids of each whole row: its control tokens, and what lies between them as ordinary text."""
-    texts: list[str] = []
+    texts: list[bytes] = []
     begins: list[bool] = []
     items: list[list[int | None]] = []  # of each row: ids of control tokens, and nothing for the next of `texts`
     for row in rows:
@@ -136,14 +136,14 @@ def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: Re
         last = 0
         for start, end in (*row.controls, (len(row.text),) * 2):
             if start > last:
-                texts.append(row.text[last:start])
+                texts.append(row.text[last:start].encode())
                 begins.append(last == 0)
                 own.append(None)
             if end > start:
                 own.append(vocabulary.control[row.text[start:end]])
             last = end
         items.append(own)
-    flat = reference.encode(texts, np.fromiter(begins, bool))
+    flat = reference.encode_utf8(texts, np.fromiter(begins, bool))
     del texts
     segments = (flat.ids[start:end] for start, end in pairwise(flat.offsets.tolist()))
     for own in items:

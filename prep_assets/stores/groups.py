@@ -29,6 +29,8 @@ from prep_assets.stores.tokens import StorageFormat, TokenStore, open_tokens, re
 
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
 LOGPROBS = "logprobs"
+AT_ONCE = 1 << 20
+"""Elements that are put together to be written. A longer record is written by itself, without a copy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +117,13 @@ class GroupWriter:
 
     def _write(self, name: str, parts: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
         lengths = np.array([len(part) for part in next(iter(parts.values()))], np.int64)
-        self._writers[name].append({key: np.concatenate(arrays) for key, arrays in parts.items()}, lengths, files, rows)
+        ends, first = np.cumsum(lengths), 0
+        while first < len(lengths):
+            stop = max(first + 1, int(np.searchsorted(ends, ends[first] - lengths[first] + AT_ONCE, "right")))
+            some = slice(first, stop)
+            block = {key: arrays[first] if stop == first + 1 else np.concatenate(arrays[some]) for key, arrays in parts.items()}
+            self._writers[name].append(block, lengths[some], files[some], rows[some])
+            first = stop
 
 
 @dataclass(frozen=True)

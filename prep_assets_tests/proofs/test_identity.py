@@ -110,9 +110,9 @@ class Noting:
     def __init__(self) -> None:
         self.texts, self.begins = list[str](), list[bool]()
 
-    def encode(self, texts: Any, begins: Any) -> Flat:
+    def encode_utf8(self, texts: Any, begins: Any) -> Flat:
         first = len(self.texts)
-        self.texts += texts
+        self.texts += [text.decode() for text in texts]
         assert begins.dtype == bool
         self.begins += begins.tolist()
         return Flat(np.arange(first, first + len(texts), dtype=np.uint32), np.arange(len(texts) + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+import prep_assets
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.templates.load import load_template
 from prep_assets.tokenization import agreement as agreements
@@ -135,6 +137,17 @@ def test_code_in_the_folder_is_not_run_and_nobody_is_asked(tmp_path: Path, monke
     monkeypatch.setattr("builtins.input", asked)
     found = agreement(from_file("a", made), made)
     assert not found.fault and not (tmp_path / "ran").exists()
+
+
+def test_whatever_transformers_opens_runs_no_code_and_asks_nothing() -> None:
+    """Left out, `trust_remote_code` is a question on the terminal; only `tokenizer_loader: code` allows code to run."""
+    found = {}
+    for path in sorted(Path(prep_assets.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))) if "from_pretrained" in path.read_text("utf-8") else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
+                trusted = [each.value for each in node.keywords if each.arg == "trust_remote_code"]
+                found[f"{path.name}:{node.lineno}"] = [each.value for each in trusted if isinstance(each, ast.Constant)]
+    assert len(found) >= 2 and all(said == [False] for said in found.values()), found
 
 
 def test_a_sample_of_the_data_is_compared(tmp_path: Path) -> None:

@@ -116,12 +116,16 @@ class Tokenize:
         good = [each for each in renders if isinstance(each, Renders)]
         prompts = iter(_parts(self.prompts.encode([each.prompt for each in good if each.prompt is not None])))
         whole = iter(_parts(self.whole.encode([each for group in good for each in group.whole])))
-        for item, each in zip(items, renders, strict=True):
+        tokens = [(next(prompts) if each.prompt is not None else None, [next(whole) for _ in each.whole]) for each in good]
+        # a text may be long, and has its tokens now
+        encoded = iter([(*each, replace(group, prompt=None, whole=())) for each, group in zip(tokens, good, strict=True)])
+        reasons = [each if isinstance(each, Refused) else None for each in renders]
+        del renders, good, tokens
+        for item, reason in zip(items, reasons, strict=True):
             try:
-                if isinstance(each, Refused):
-                    raise each
-                prompt, answers = next(prompts) if each.prompt is not None else None, [next(whole) for _ in each.whole]
-                yield item, self._scored(prompt, answers, each, item.record.row)
+                if reason is not None:
+                    raise reason
+                yield item, self._scored(*next(encoded), item.record.row)
             except Refused as refusal:
                 item.refuse(quarantine, refusal)
 
@@ -165,7 +169,7 @@ _Tokens = tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]
 def _parts(encoded: Encoded) -> list[_Tokens | Refused]:
     """Ids and mask of each example of a batch, or why it was refused."""
     found: list[_Tokens | Refused | None] = [None] * (len(encoded.kept) + len(encoded.refused))
-    mask = (encoded.loss != 0).astype(np.uint8)
+    mask = (encoded.loss != 0).view(np.uint8)
     for number, position in enumerate(encoded.kept.tolist()):
         part = slice(int(encoded.offsets[number]), int(encoded.offsets[number + 1]))
         found[position] = encoded.ids[part], mask[part]
