@@ -22,7 +22,8 @@ from prep_assets.engine.events import Accepted, Progress
 from prep_assets.records import cuts
 from prep_assets.stores.bucket import Bucket
 from prep_assets.workers.shards import Effort
-from prep_assets_tests.assets import test_workers as stores
+from prep_assets_tests.assets import shard_inputs
+from prep_assets_tests.assets.test_workers import identity
 from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.cluster import disturbed
 from prep_assets_tests.cluster.conftest import ROOT, Nodes
@@ -51,11 +52,11 @@ def documents(folder: Path) -> Mapping[str, Any]:
     """Documents of very different lengths, some of them twice, some in two shards, some refused."""
     folder.mkdir()
     texts = [f"{n}: " + "A line of a document, and of no other one.\n" * (n * 37 % 41) for n in range(300)]
-    path = stores.with_bad_lines(jsonl(folder / "docs.jsonl", ({"text": text} for text in [*texts, *texts[::7], "", " "])))
+    path = shard_inputs.with_bad_lines(jsonl(folder / "docs.jsonl", ({"text": text} for text in [*texts, *texts[::7], "", " "])))
     return minimal("pretrain", {"docs": domain(path, "text")}, test_fraction=0.1, preprocessing={"deduplicate": True})
 
 
-FAMILIES = {"sft": stores.chats, "pretrain": documents}
+FAMILIES = {"sft": shard_inputs.chats, "pretrain": documents}
 Alone = Mapping[str, tuple[Workspace, tuple[Any, ...]]]
 
 
@@ -71,7 +72,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
             workspace = workspace_in(folder, data(folder / "data"))
             [made] = build(replace(workspace, workers=1), f"{family}_tokens")
             assert made.published.manifest.counts["refused"]
-            found[family] = workspace, stores.identity(made.published)
+            found[family] = workspace, identity(made.published)
         yield found
 
 
@@ -136,7 +137,7 @@ def test_every_cell_has_the_same_bytes(
     how = "killed" if what == "worker killed" else "" if what == "nothing" else "slow"
     monkeypatch.setattr(in_shards, "_encode_shard", partial(disturbed.encode_shard, marks=marks, how=how, at=3))
     [made] = build(workspace, f"{family}_tokens", tell=build_is)
-    assert stores.identity(made.published) == expected
+    assert identity(made.published) == expected
 
     begun = [path.name.split("-") for path in marks.iterdir()]
     executions = Counter(int(number) for number, *_ in begun)

@@ -21,16 +21,17 @@ from prep_assets.engine import build, checking
 from prep_assets.engine.events import Progress
 from prep_assets.errors import PrepAssetsError
 from prep_assets.records import cuts
-from prep_assets_tests.assets import test_workers as stores
+from prep_assets_tests.assets import shard_inputs
+from prep_assets_tests.assets.test_workers import identity
 from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, workspace_in
 from prep_assets_tests.cluster import disturbed
 from prep_assets_tests.cluster.conftest import ROOT, STORE, Nodes
 
 FAMILIES = {
-    "sft_tokens": stores.chats,
-    "pretrain_tokens": stores.documents,
-    "preference_tokens": stores.pairs,
-    "rl_tokens": stores.prompts,
+    "sft_tokens": shard_inputs.chats,
+    "pretrain_tokens": shard_inputs.documents,
+    "preference_tokens": shard_inputs.pairs,
+    "rl_tokens": shard_inputs.prompts,
 }
 IN_A_BUCKET = ("preference_tokens", "rl_tokens")
 """Families whose shards are stretches of lines of another store, which nodes fetch, as they do for checks."""
@@ -48,7 +49,7 @@ class Ground:
     def built(self, tell: Callable[[Progress], None] = lambda event: None) -> tuple[Any, ...]:
         """The store that the cluster makes."""
         [made] = build(self.workspace, self.asset, tell=lambda event: tell(event) if isinstance(event, Progress) else None)
-        return stores.identity(made.published)
+        return identity(made.published)
 
     @property
     def executions(self) -> Counter[int]:
@@ -73,7 +74,7 @@ def ground(tmp_path: Path, nodes: Nodes, small_shards: None) -> Callable[..., Gr
         marks = tmp_path / "marks"
         marks.mkdir()
         kept = f"s3://bucket/{tmp_path.name}" if asset in IN_A_BUCKET else tmp_path / "cluster"
-        return Ground(asset, stores.identity(one.published), Workspace(workspace.configs, kept), marks)  # type: ignore[arg-type]
+        return Ground(asset, identity(one.published), Workspace(workspace.configs, kept), marks)  # type: ignore[arg-type]
 
     return made
 
@@ -144,7 +145,7 @@ def test_the_object_store_holds_no_data(nodes: Nodes, tmp_path: Path) -> None:
             used.append(whole - free)
 
     [made] = build(Workspace(workspace.configs, tmp_path / "cluster"), "pretrain_tokens", tell=tell)
-    assert stores.identity(made.published) == stores.identity(alone.published)
+    assert identity(made.published) == identity(alone.published)
     assert max(used) < 2 << 20
 
 
