@@ -2,8 +2,9 @@
 
     python benchmarks/chats.py {ours,workers,checks,tlfs,datasets,trl} FILE.jsonl TOKENIZER [TEMPLATE]
 
-FILE has rows ``{"messages": [{"role", "content"}, …]}``. Prints seconds, processor seconds and tokens as JSON. Ours is `sft_raw`, `sft_tokens` and
-`sft_packed` with their audits; `workers` is the same by two workers, their start included; `checks` are all checks of the three.
+FILE has rows ``{"messages": [{"role", "content"}, …]}``, for TRL and us also with `tool_calls`, and with `tools` as JSON in a string. Prints seconds,
+processor seconds and tokens as JSON. Ours is `sft_raw`, `sft_tokens` and `sft_packed` with their audits; `workers` is the same by two workers, their
+start included; `checks` are all checks of the three.
 train-llm-from-scratch's way encodes each message with tiktoken, builds ids and mask as lists, and packs them in order; it has no checks. TRL renders
 and tokenizes with `apply_chat_template` in `datasets.map`, with the mask of the template's ``{% generation %}`` tags where it has them. Every run but
 `workers` is on one core, where the system can pin one; opening the tokenizer is not timed, but for workers, who open it themselves.
@@ -163,7 +164,8 @@ def trl(source: Path, tokenizer: Path, template: str) -> Row:
     options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": tagged}
 
     def prepare(chat: Row) -> Row:
-        found = opened.apply_chat_template(chat["messages"], **options)
+        tools = json.loads(chat["tools"]) if chat.get("tools") else None
+        found = opened.apply_chat_template(chat["messages"], tools=tools, **options)
         return {name: found[name] for name in ("input_ids", "assistant_masks") if name in found}
 
     def work() -> int:
