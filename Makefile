@@ -46,7 +46,7 @@ $(VENV)/.installed-readers: $(VENV)/.installed-test prep_assets_tests/readers.tx
 test-readers: $(VENV)/.installed-readers
 	@PREP_ASSETS_READERS=1 $(BIN)/python -m pytest -n 2 -m readers
 
-# a wheel in an empty environment, with each extra alone: most of ten minutes
+# a wheel in an empty environment, with each extra alone: about a minute of a processor for each of them
 test-extras: $(VENV)/.installed-test
 	@PREP_ASSETS_EXTRAS=1 $(BIN)/python -m pytest -n0 prep_assets_tests/test_extras.py
 
