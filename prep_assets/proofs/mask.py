@@ -39,6 +39,10 @@ class Row:
     tagged: bool = False
 
 
+LONG = 1 << 20
+"""Tokens of a row that is checked by itself, so that they are not copied beside others."""
+
+
 def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
     """Check every row; the verdict shows the first that fails."""
     proof = MaskProof(vocabulary)
@@ -126,8 +130,11 @@ def _ends(stops: set[str]) -> str:
 def _batches(rows: Iterable[Row], size: int) -> Iterable[list[Row]]:
     batch: list[Row] = []
     for row in rows:
+        if batch and len(row.ids) > LONG:
+            yield batch
+            batch = []
         batch.append(row)
-        if len(batch) == size:
+        if len(batch) == size or len(row.ids) > LONG:
             yield batch
             batch = []
     if batch:
