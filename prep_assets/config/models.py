@@ -179,6 +179,7 @@ class Contrasts(Preprocessing):
     max_seq_len: int | None = Field(
         default=None,
         ge=1,
+        le=LONGEST,
         description="Longest text in tokens of the embedding model, its special tokens counted; a row with a longer one is refused. null: no limit.",
     )
 

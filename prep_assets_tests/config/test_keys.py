@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import pytest
@@ -105,3 +106,20 @@ def test_what_is_dumped_is_read_back_the_same(load: Load) -> None:
     family = load(WRITTEN)
     dumped = family.model_dump(by_alias=True, mode="json")
     assert load(yaml.safe_dump(dumped)) == family
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_number_has_a_maximum(family: str) -> None:
+    def unbounded(node: Any, path: str = "") -> Iterator[str]:
+        if isinstance(node, dict):
+            if node.get("type") in ("integer", "number") and not {"maximum", "exclusiveMaximum"} & node.keys():
+                yield path
+            node = list(node.items())
+        elif isinstance(node, list):
+            node = list(enumerate(node))
+        else:
+            return
+        for name, inner in node:
+            yield from unbounded(inner, f"{path}/{name}")
+
+    assert list(unbounded(FAMILIES[family].model_json_schema())) == []
