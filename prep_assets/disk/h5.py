@@ -135,8 +135,9 @@ class FixedH5:
 
     def __init__(self, path: Path, shapes: Shapes, *, in_turn: bool = False, **how: Any) -> None:
         self._dtypes = {name: np.dtype(dtype) for name, (_, dtype) in shapes.items()}
-        with tempfile.NamedTemporaryFile(dir=_MEMORY) as plan:
-            self._places = _lay_out(plan.name, shapes, in_turn, how)
+        handle, name = tempfile.mkstemp(dir=_MEMORY)
+        with os.fdopen(handle, "rb") as plan:
+            self._places = _lay_out(name, shapes, in_turn, how)
             self._written = WrittenFile(path)
             self._write_frame(plan)
 
@@ -174,6 +175,7 @@ def _lay_out(plan: str, shapes: Shapes, in_turn: bool, how: Mapping[str, Any]) -
     import h5py
 
     with h5py.File(plan, "w", **how) as file:
+        Path(plan).unlink()  # from here on a build that is killed leaves nothing of it behind
         for name, (shape, dtype) in shapes.items():
             dataset = file.create_dataset(name, tuple(shape), dtype, track_times=False)
             if in_turn:
