@@ -6,11 +6,12 @@ import inspect
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from prep_assets.astrai.config import (
-    DTYPES,
+    Dtype,
     Section,
     SectionsInput,
     SectionsOutput,
@@ -35,7 +36,7 @@ def test_every_key_is_described(model: type) -> None:
 def test_every_option_and_dtype_is_described() -> None:
     options = [name.replace("_", "-") for name in inspect.signature(preprocess).parameters if name != "inputs"]
     assert [name for name in options if f"--{name}" not in PAGE] == []
-    assert [name for name in DTYPES if f"`{name}`" not in PAGE] == []
+    assert [name for name in get_args(Dtype) if f"`{name}`" not in PAGE] == []
 
 
 def test_the_examples_are_valid() -> None:

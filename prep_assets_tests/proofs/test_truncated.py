@@ -26,8 +26,8 @@ VOCABULARY: Any = SimpleNamespace(control=CONTROL)
 class Characters:
     """A reference tokenizer. What begins a conversation has a token of nothing in front of it."""
 
-    def encode(self, texts: Sequence[str], first: Any) -> Flat:
-        rows = [[5] * bool(begins) + self.ids(text) for text, begins in zip(texts, first, strict=True)]
+    def encode_utf8(self, texts: Sequence[bytes], first: Any) -> Flat:
+        rows = [[5] * bool(begins) + self.ids(text.decode()) for text, begins in zip(texts, first, strict=True)]
         return Flat(np.array([each for row in rows for each in row], np.uint32), np.cumsum([0, *map(len, rows)]))
 
     def ids(self, text: str) -> list[int]:
