@@ -16,11 +16,16 @@ _EXPONENT = re.compile(r"\de[+-]?\d")
 
 def fingerprint(payload: Any) -> bytes:
     """16 bytes that are equal exactly where every field is."""
-    return blake2b(_sorted_json(payload), digest_size=16).digest()
+    return digest(sorted_json(payload))
 
 
-def _sorted_json(payload: Any) -> bytes:
-    """By orjson. It writes null for what is not a number as well, and does not know every type: the standard library writes such rows."""
+def digest(data: bytes) -> bytes:
+    """16 bytes of blake2b."""
+    return blake2b(data, digest_size=16).digest()
+
+
+def sorted_json(payload: Any) -> bytes:
+    """JSON with sorted keys, by orjson. It writes null for what is not a number as well, and does not know every type: the standard library writes such rows."""
     import orjson
 
     alone = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS

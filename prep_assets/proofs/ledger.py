@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -135,7 +134,8 @@ class Ledger:
         seen: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         """Go through one domain; see `judged`."""
-        deque(self.judged(blocks, stored, names, held_out_files, content, again, seen), 0)
+        for _ in self.judged(blocks, stored, names, held_out_files, content, again, seen):
+            pass
 
     def judged(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 from prep_assets.disk.digests import Digests
 from prep_assets.proofs.conditions import belongs, matches
 from prep_assets.proofs.contamination import Passages
-from prep_assets.proofs.held_out import canonical_json, fingerprint
+from prep_assets.proofs.held_out import canonical_json, digest, sorted_json
 from prep_assets.proofs.source_rows import Rows
 
 GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
@@ -27,7 +27,8 @@ SAYS = {
     DUPLICATE: "equals an earlier row in every field",
     CONTAMINATED: "holds a passage of a benchmark",
 }
-BLOCK = 512
+BLOCK, MOST = 512, 1 << 22
+"""Rows of a block, and about how many bytes of JSON."""
 
 Again = Callable[[int, Sequence[int], Sequence[Mapping[str, Any]]], Sequence[str]]
 """File, numbers and fields of rows that were refused → ``stage/reason`` that each is refused for when it is looked at alone; ``""`` for none."""
@@ -78,18 +79,22 @@ def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules) -> Iterator[Se
 
 def _file(number: int, rows: Rows, rules: Rules, seen: Digests, left: int | None) -> Iterator[Selected]:
     found: list[tuple[int, str, Mapping[str, Any] | None]] = []
+    size = 0
     for row, payload in rows:
         if payload is not None and not belongs(payload, rules.key, rules.value):
             continue
-        fate = _fate(payload, rules, seen)
+        written = b"" if payload is None else sorted_json(payload)
+        fate = _fate(payload, written, rules, seen)
+        size += len(written)
+        del written  # it may be large
         found.append((row, fate, payload))
         if left is not None and fate != FILTERED:
             left -= 1
             if not left:
                 break
-        if len(found) == BLOCK:
+        if len(found) == BLOCK or size >= MOST:
             yield _block(number, found)
-            found = []
+            found, size = [], 0
     if found:
         yield _block(number, found)
 
@@ -99,14 +104,14 @@ def _block(number: int, found: Sequence[tuple[int, str, Mapping[str, Any] | None
     return Selected(number, rows, fates, payloads)
 
 
-def _fate(payload: Mapping[str, Any] | None, rules: Rules, seen: Digests) -> str:
+def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, seen: Digests) -> str:
     if payload is None:
         return UNREADABLE
     if rules.forgotten and sha256(canonical_json(payload)).hexdigest() in rules.forgotten:
         return FILTERED
     if rules.where and not matches(payload, rules.where):
         return FILTERED
-    if rules.deduplicate and not seen.add(fingerprint(payload)):
+    if rules.deduplicate and not seen.add(digest(written)):
         return DUPLICATE
     return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
 
