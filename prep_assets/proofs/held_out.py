@@ -25,7 +25,8 @@ def digest(data: bytes) -> bytes:
 
 
 def sorted_json(payload: Any) -> bytes:
-    """JSON with sorted keys, by orjson. It writes null for what is not a number as well, and does not know every type: the standard library writes such rows."""
+    """JSON with sorted keys, by orjson. It writes null for what is not a number as well, and does not know every type: the standard library writes
+    such rows."""
     import orjson
 
     alone = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
