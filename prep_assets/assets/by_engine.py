@@ -18,15 +18,15 @@ from prep_assets.tokenization.agreement import ComparedEngine
 from prep_assets.tokenization.routed import RoutedEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-MOST_TOKENS = 200_000_000
-"""Larger stores are not read for it."""
+MOST, AT_ONCE = 200_000_000, 10_000_000
+"""Tokens of the largest store that is read for it, and of one for which somebody waits; ten million take about half a second."""
 
 
-def by_engine(store: Store) -> dict[str, int]:
-    """Documents by the name of the engine; nothing of stores that have no token streams, or are too large."""
+def by_engine(store: Store, most: int = MOST) -> dict[str, int]:
+    """Documents by the name of the engine; nothing of stores that have no token streams, or more than so many tokens."""
     streams = list(store.streams().values())
     documents = sum(map(len, streams))
-    if not documents or sum(stream.tokens for stream in streams) > MOST_TOKENS:
+    if not documents or sum(stream.tokens for stream in streams) > most:
         return {}
     engines = store.workspace.engines(store.family)
     # text after a control token has an engine of its own where a tokenizer begins only documents with a space

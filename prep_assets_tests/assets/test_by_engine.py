@@ -38,7 +38,10 @@ def test_documents_are_counted_by_what_is_in_them(tmp_path: Path, monkeypatch: p
     given.clear()
     published = EVERY["pretrain_tokens"].build(workspace, "docs").propose()
     assert given & set(TEXTS) == FOR_REFERENCE
-    assert by_engine(store_of(workspace, published)) == {"gigatoken": 200 - len(FOR_REFERENCE), "tokenizers": len(FOR_REFERENCE)}
+    store = store_of(workspace, published)
+    assert by_engine(store) == {"gigatoken": 200 - len(FOR_REFERENCE), "tokenizers": len(FOR_REFERENCE)}
+    tokens = published.manifest.counts["tokens"]
+    assert by_engine(store, tokens) and not by_engine(store, tokens - 1)
 
 
 def test_chats_are_counted_whole(tmp_path: Path) -> None:
