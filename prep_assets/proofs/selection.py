@@ -83,7 +83,7 @@ def _file(number: int, rows: Rows, rules: Rules, seen: Digests, left: int | None
     for row, payload in rows:
         if payload is not None and not belongs(payload, rules.key, rules.value):
             continue
-        written = b"" if payload is None else sorted_json(payload)
+        written = sorted_json(payload)
         fate = _fate(payload, written, rules, seen)
         size += len(written)
         del written  # it may be large

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.assets.reading.examples import Deduplicator, content_digest, held_out
-from prep_assets.proofs.held_out import _sorted_json, canonical_json, fingerprint, is_held_out
+from prep_assets.proofs.held_out import canonical_json, fingerprint, is_held_out, sorted_json
 from prep_assets.records.files import SourceFile
 from prep_assets.samples import Record
 
@@ -67,9 +67,9 @@ def test_values_that_json_does_not_have() -> None:
 
 def test_only_rows_with_null_take_the_slower_writer() -> None:
     """Both write keys in order; the quicker one knows one null for what is not a number and for what is not there."""
-    assert _sorted_json({"b": [1, 0.5], "a": "é"}) == '{"a":"é","b":[1,0.5]}'.encode()
-    assert _sorted_json({"b": None, "a": float("nan")}) == b'{"a": NaN, "b": null}'
-    assert _sorted_json({"b": "null", "a": 1}) == b'{"a": 1, "b": "null"}'
+    assert sorted_json({"b": [1, 0.5], "a": "é"}) == '{"a":"é","b":[1,0.5]}'.encode()
+    assert sorted_json({"b": None, "a": float("nan")}) == b'{"a": NaN, "b": null}'
+    assert sorted_json({"b": "null", "a": 1}) == b'{"a": 1, "b": "null"}'
 
 
 def test_ordinary_values_are_not_left_to_the_first_readings_writer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,6 +206,8 @@ def test_a_place_sorts_as_file_and_row_do() -> None:
 def test_a_record_of_a_file_that_nobody_knows() -> None:
     held = stored((0, 0, False, 0), (2, 7, False, 0), (2, 7, False, 0))
     assert gone_through([block(0, [0])], held).worst == Worst("file 2:7", "is stored twice")
+    held = stored((0, 0, False, 0), (1, 7, False, 0), (1, 7, False, 0))
+    assert gone_through([block(0, [0])], held).worst == Worst("b.jsonl:7", "is stored twice")
 
 
 def test_domains_share_the_refusals() -> None:

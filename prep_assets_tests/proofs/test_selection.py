@@ -148,7 +148,7 @@ def test_what_a_refusal_may_say(fate: str, reason: str, fault: str | None) -> No
 def test_a_block_has_few_large_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert selection.MOST == 4 << 20
     monkeypatch.setattr(selection, "MOST", 30)
-    texts = ({"n": "a" * length} for length in (21, 3, 22, 5, 1, 4, 60, 2))  # eight bytes more each as JSON
+    texts = ({"n": "a" * length} for length in (21, 3, 22, 5, 8, 4, 60, 2))  # eight bytes more each as JSON
     assert [numbers for _, numbers, _ in chosen(Rules(), (0, False, rows(*texts)))] == [[0, 10], [20], [30, 40, 50], [60], [70]]
 
 
