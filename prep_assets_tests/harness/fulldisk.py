@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from prep_assets_tests.harness.faults import untold
@@ -27,9 +28,16 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 ROOM = "64m"
 
 
+@cache
 def missing() -> str:
     """Why there can be no small file systems here; empty where there can."""
-    return "needs root" if os.geteuid() else "" if shutil.which("mount") else "needs mount"
+    if os.geteuid() or not shutil.which("mount"):
+        return "needs root" if os.geteuid() else "needs mount"
+    try:
+        with tempfile.TemporaryDirectory() as folder, small(Path(folder) / "disk"):
+            return ""
+    except subprocess.CalledProcessError as error:
+        return f"no file systems in memory here: {error.stderr.decode().strip()}"
 
 
 @contextmanager
@@ -48,11 +56,10 @@ def resize(folder: Path, size: str) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", folder], check=True, capture_output=True)
 
 
-def filled(ground: Ground, figures: Figures, pages: int) -> None:
+def filled(disk: Path, ground: Ground, figures: Figures, pages: int) -> None:
     """One build with so many pages of room beyond what is there."""
     ground.reset()
     was = ground.place.exists
-    disk = ground.place.root.parent.parent
     used = shutil.disk_usage(disk).used
     resize(disk, str(max(used + pages * PAGE, PAGE)))  # 0 would be without a limit
     figures.points += 1
@@ -94,7 +101,7 @@ def harness(folder: Path, *, sizes: int, most: int | None = None) -> dict[str, F
             assert ground.end
             pages = max(shutil.disk_usage(disk).used // PAGE, 1) + 8
             for step in range(min(sizes, pages)):
-                filled(ground, figures, pages * step // sizes if pages > sizes else step)
+                filled(disk, ground, figures, pages * step // sizes if pages > sizes else step)
     return found
 
 
