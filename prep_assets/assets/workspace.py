@@ -66,6 +66,7 @@ class Workspace:
     pool: Pool | None = field(default=None, compare=False)
     same: Mapping[str, str] = field(default_factory=dict)
     looks: bool = True
+    _families: dict[str, Family] = field(default_factory=dict, init=False, repr=False, compare=False)
     glanced: dict[tuple[str, str], Published | None] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -119,10 +120,6 @@ class Workspace:
                 f"{what}: it is another one on {platform.node()} ({ours[:12]}…) than where the build was started "
                 f"({self.same[what][:12]}…). Share one folder between all nodes, or wait until it no longer changes, and build again"
             )
-
-    @cached_property
-    def _families(self) -> dict[str, Family]:
-        return {}
 
     def declared(self, kind: type[F]) -> F:
         """The configuration of a family as its file and the overrides say, before any source is looked at."""
@@ -286,13 +283,12 @@ class Workspace:
         """The family's chat template."""
         from prep_assets.templates.load import load_template
 
-        image = self.image_placeholder(family)
         return load_template(
             family.template,
             self._tokenizer(family).vocabulary,
             base=self.configs,
             options=family.template_options,
-            image=image,
+            image=self.image_placeholder(family),
             training=family.training_template,
         )
 

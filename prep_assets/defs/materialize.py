@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,12 +11,13 @@ from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.domains import register
 from prep_assets.defs.gone import close_gone, sign
+from prep_assets.defs.log import LogProgress, log_event
 from prep_assets.defs.metadata import data_version, store_metadata
 from prep_assets.defs.options import chosen, publishes
 from prep_assets.defs.provenance import UNRECORDED, evaluations, known_versions, materialization
 from prep_assets.defs.site import Site
 from prep_assets.engine import Look, plan, run
-from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Tally, Written
+from prep_assets.engine.events import Accepted, Event, Refused, Tally
 from prep_assets.engine.planning import Step, Store
 from prep_assets.engine.running import check
 from prep_assets.errors import PrepAssetsError, SourceUnavailable
@@ -25,8 +25,6 @@ from prep_assets.proofs.verdict import Verdict
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
-LONG, SECONDS_BETWEEN = 1 << 24, 300.0
-"""Bytes of work for which progress is logged, and the longest silence in seconds."""
 _LOOKS: dict[str, Look] = {}
 """By run: what its steps so far have seen of the stores, while they built none."""
 RETRIES, SECONDS_TO_WAIT = 2, 20
@@ -60,7 +58,7 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
             tally.add(event)
             if record.leaves(event):
                 continue
-            _log(context, event)
+            log_event(context, event)
             yield from record.events(event)
     except PrepAssetsError as error:
         yield from record.unchanged()
@@ -104,7 +102,7 @@ def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> I
     found: list[tuple[Step, dict[str, Verdict]]] = []
     for partition in every:
         for event in check(workspace, Step(asset, partition, "current", "", requested=True)):
-            _log(context, event)
+            log_event(context, event)
             if isinstance(event, Accepted | Refused):
                 verdicts = event.verdicts or {name: Verdict(False, getattr(event, "reason", "")) for name in wanted}
                 found.append((event.step, {name: verdict for name, verdict in verdicts.items() if name in wanted}))
@@ -113,7 +111,7 @@ def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> I
 
 
 def _workspace(context: dg.AssetExecutionContext, site: Site) -> Workspace:
-    workspace: Workspace = getattr(context.resources, site.resource).open(_Progress(context))
+    workspace: Workspace = getattr(context.resources, site.resource).open(LogProgress(context))
     return workspace
 
 
@@ -260,47 +258,3 @@ class _Record:
         if shards := event.effort.shards:
             metadata |= {"shards": shards, "workers_lost": event.effort.lost, "second_copies": event.effort.copies}
         return metadata
-
-
-def _log(context: dg.AssetExecutionContext, event: Event) -> None:
-    """The gist of an event, in the run's log."""
-    match event:
-        case Planned(steps):
-            first = [step for step in steps if not step.requested]
-            if first:
-                named = ", ".join(f"{step.label} ({step.why})" for step in first)
-                context.log.info(f"building first what it is made from: {named}")
-        case Started(step):
-            context.log.info(f"{step.label}: {step.why or 'checked again'}")
-        case Written(step, published):
-            what = "nothing to do, the store is there" if published.reused else "written"
-            context.log.info(f"{step.label}: {what}: {published.where}")
-            for note in published.notes:
-                context.log.warning(f"{step.label}: {note}")
-        case Checked(step, name, verdict) if not verdict.passed:
-            context.log.error(f"{step.label}: {name} does not hold: {verdict.summary}")
-        case Accepted(step, published, _, overrides, True):
-            changed = ", ".join(overrides)
-            context.log.warning(f"{step.label}: a draft with {changed}; current has not moved. The draft is in {published.where}")
-        case Accepted(step, published):
-            context.log.info(f"{step.label}: every check holds, published: {published.where}")
-        case Refused(_, reason):
-            context.log.error(reason)
-        case Skipped(step, because):
-            context.log.error(f"{step.label}: not built, because {because.label} could not be")
-
-
-class _Progress:
-    """Reports long work to the run's log, at each further tenth and every few minutes."""
-
-    def __init__(self, context: dg.AssetExecutionContext) -> None:
-        self._log, self._reported = context.log, dict[str, tuple[int, float]]()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        work, _, figures = what.partition(": ")
-        share, now = min(100, 100 * done // total) if total else 100, time.monotonic()
-        tenth, before = self._reported.get(work, (0, now))
-        if total > LONG and (share // 10 > tenth or now - before > SECONDS_BETWEEN):
-            self._log.info(f"{work}: {share} %" + (f", {figures}" if figures else ""))
-            before = now
-        self._reported[work] = share // 10, before

@@ -11,7 +11,7 @@ import pytest
 
 from prep_assets.assets.graph import ASSETS
 from prep_assets.assets.workspace import Workspace
-from prep_assets.defs import materialize
+from prep_assets.defs import log
 from prep_assets.engine import state
 from prep_assets.records import cuts
 from prep_assets.workers.pool import Pool
@@ -56,7 +56,7 @@ def test_the_work_of_workers_is_told_of(stores: Path, instance: dg.DagsterInstan
     monkeypatch.setattr(Pool, "run_shards", here)
     monkeypatch.setattr(cuts, "SHARD_BYTES", 500)
     monkeypatch.setattr(Workspace, "runner", lambda self, family, busy=1: self.pool)
-    monkeypatch.setattr(materialize, "LONG", 0)
+    monkeypatch.setattr(log, "LONG", 0)
     told: list[str] = []
     monkeypatch.setattr(dg.DagsterLogManager, "info", lambda self, said, *args, **more: told.append(said))
     assert run(instance, "sft_tokens", partition="gsm8k").success
