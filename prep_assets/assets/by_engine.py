@@ -18,11 +18,8 @@ from prep_assets.tokenization.agreement import ComparedEngine
 from prep_assets.tokenization.routed import RoutedEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-MOST, AT_ONCE = 200_000_000, 10_000_000
-"""Tokens of the largest store that is read for it, and of one for which somebody waits; ten million take about half a second."""
 
-
-def by_engine(store: Store, most: int = MOST) -> dict[str, int]:
+def by_engine(store: Store, most: int) -> dict[str, int]:
     """Documents by the name of the engine; nothing of stores that have no token streams, or more than so many tokens."""
     streams = list(store.streams().values())
     documents = sum(map(len, streams))

@@ -28,7 +28,7 @@ SHOWN_REFUSED, SHOWN_CHARACTERS = 10, 160
 SHARE = "share_"
 SHOWN_DOMAINS = 200
 MEASURED_TOKENS = 200_000_000
-"""Most tokens of a store whose lengths and trained tokens are counted by domain each time."""
+"""Most tokens of a store whose lengths and trained tokens are counted by domain, and documents by engine, each time."""
 SHOWN_TOKENS, SHOWN_BEFORE = 600, 24
 """Tokens of a row that fails, and how many of these stand before the wrong one."""
 SHOWN_STRETCHES = 12
@@ -138,7 +138,7 @@ def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:
 def _by_engine(workspace: Workspace, published: Published) -> dict[str, int]:
     """How many documents are for which engine."""
     try:
-        found = by_engine(store_of(workspace, published)) if published.manifest.asset in EVERY else {}
+        found = by_engine(store_of(workspace, published), MEASURED_TOKENS) if published.manifest.asset in EVERY else {}
     except PrepAssetsError:
         return {}
     return {f"documents_by_{name}": count for name, count in found.items()}

@@ -123,20 +123,6 @@ class Ledger:
     )
     worst: Worst | None = None
 
-    def domain(
-        self,
-        blocks: Iterable[Selected],
-        stored: Stored,
-        names: Sequence[str],
-        held_out_files: Sequence[bool],
-        content: Callable[[Mapping[str, Any]], bytes],
-        again: Again,
-        seen: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> None:
-        """Go through one domain; see `judged`."""
-        for _ in self.judged(blocks, stored, names, held_out_files, content, again, seen):
-            pass
-
     def judged(
         self,
         blocks: Iterable[Selected],

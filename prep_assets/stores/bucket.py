@@ -92,19 +92,10 @@ class Bucket:
             options: Any = {"range": {"offset": at}} if at else {}
             return iter(obstore.get(self._store, self._key(key), options=options).stream(min_chunk_size=BLOCK))
 
-        at, failed = start, 0
-        while True:
-            try:
-                stream = self._asked(some, key)
-                while (block := self._asked(lambda: next(stream, None), key)) is not None:  # noqa: B023
-                    yield (data := bytes(block))
-                    at, failed = at + len(data), 0
-                return
-            except Unanswered:
-                failed += 1
-                if failed > REPEATED:
-                    raise
-                self.pause(failed)
+        at = start
+        for block in self._going_on(some, lambda: at, key):  # noqa: B023
+            yield (data := bytes(block))
+            at += len(data)
 
     def put(self, key: str, data: bytes) -> None:
         import obstore
@@ -164,31 +155,37 @@ class Bucket:
     def entries(self, prefix: str) -> Iterator[Entry]:
         import obstore
 
-        last, failed = "", 0
+        last = ""
 
         def pages() -> Iterator[Any]:
             return iter(obstore.list(self._store, self._key(prefix).rstrip("/"), offset=last or None, chunk_size=PAGE))
 
-        while True:
-            try:
-                stream = self._asked(pages, prefix)
-                while chunk := self._asked(lambda: next(stream, None), prefix):  # noqa: B023
-                    for each in chunk:
-                        if (path := str(each["path"])) > last:  # a server may begin with the offset, or look past it
-                            yield Entry(path[len(self._key("")) :], int(each["size"]), each["last_modified"].timestamp())
-                            last, failed = path, 0
-                return
-            except Unanswered:
-                failed += 1
-                if failed > REPEATED:
-                    raise
-                self.pause(failed)
+        for page in self._going_on(pages, lambda: last, prefix):  # noqa: B023
+            for each in page:
+                if (path := str(each["path"])) > last:  # a server may begin with the offset, or look past it
+                    yield Entry(path[len(self._key("")) :], int(each["size"]), each["last_modified"].timestamp())
+                    last = path
 
     def folders(self, prefix: str) -> list[str]:
         import obstore
 
         found = self._read(lambda: obstore.list_with_delimiter(self._store, self._key(prefix).rstrip("/") or None), prefix)
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+
+    def _going_on(self, begin: Callable[[], Iterator[Any]], place: Callable[[], Any], what: str) -> Iterator[Any]:
+        """What an answer in parts gives. Where it breaks off it is asked for again, from the place that its reader has come to."""
+        before, failed = place(), 0
+        while True:
+            try:
+                stream = self._asked(begin, what)
+                while (part := self._asked(lambda: next(stream, None), what)) is not None:  # noqa: B023
+                    yield part
+                return
+            except Unanswered:
+                before, failed = place(), failed + 1 if place() == before else 1
+                if failed > REPEATED:
+                    raise
+                self.pause(failed)
 
     def pause(self, attempt: int) -> None:
         time.sleep(min(5.0, 0.05 * 2**attempt) * random.random())

@@ -39,7 +39,7 @@ def test_documents_are_counted_by_what_is_in_them(tmp_path: Path, monkeypatch: p
     published = EVERY["pretrain_tokens"].build(workspace, "docs").propose()
     assert given & set(TEXTS) == FOR_REFERENCE
     store = store_of(workspace, published)
-    assert by_engine(store) == {"gigatoken": 200 - len(FOR_REFERENCE), "tokenizers": len(FOR_REFERENCE)}
+    assert by_engine(store, 1 << 20) == {"gigatoken": 200 - len(FOR_REFERENCE), "tokenizers": len(FOR_REFERENCE)}
     tokens = published.manifest.counts["tokens"]
     assert by_engine(store, tokens) and not by_engine(store, tokens - 1)
 
@@ -56,6 +56,6 @@ def test_chats_are_counted_whole(tmp_path: Path) -> None:
     build(workspace, "sft_raw", "chats")
     published = build(workspace, "sft_tokens", "chats")
     odd = sum(any(ODD in text for _, text in chat) for chat in chats)
-    assert by_engine(store_of(workspace, published)) == {"gigatoken": 60 - odd, "tokenizers": odd}
+    assert by_engine(store_of(workspace, published), 1 << 20) == {"gigatoken": 60 - odd, "tokenizers": odd}
     workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml", tokenizer_loader="file", engine="reference"))
-    assert by_engine(store_of(workspace, published)) == {"tokenizers": 60}
+    assert by_engine(store_of(workspace, published), 1 << 20) == {"tokenizers": 60}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def gone_through(
     again: Any = NOTHING,
 ) -> Verdict:
     ledger = Ledger(Refusals(refused), fraction)
-    ledger.domain(blocks, held, NAMES, files, content, again)
+    deque(ledger.judged(blocks, held, NAMES, files, content, again), 0)
     return ledger.verdict()
 
 
@@ -214,9 +215,9 @@ def test_domains_share_the_refusals() -> None:
     """Two domains may have files of one name; each line is claimed once, by the earlier domain."""
     lines = [("same.jsonl:0", "schema/x"), ("same.jsonl:0", "schema/y"), ("same.jsonl:7", "schema/x")]
     ledger = Ledger(Refusals(lines), 0.0)
-    ledger.domain([block(0, [0])], stored(), ["same.jsonl"], [False], content, always("schema/x"))
+    deque(ledger.judged([block(0, [0])], stored(), ["same.jsonl"], [False], content, always("schema/x")), 0)
     assert ledger.refusals.left() == ["same.jsonl:0", "same.jsonl:7"]
-    ledger.domain([block(0, [0])], stored(), ["same.jsonl"], [False], content, always("schema/y"))
+    deque(ledger.judged([block(0, [0])], stored(), ["same.jsonl"], [False], content, always("schema/y")), 0)
     assert ledger.numbers["faults"] == 0 and ledger.refusals.left() == ["same.jsonl:7"]
     verdict = ledger.verdict()
     assert verdict.worst == Worst("same.jsonl:7", "is refused (and 0 more are), though it is stored, or no row that is read")
@@ -261,7 +262,7 @@ def test_it_is_told_of_each_row_that_its_schema_read() -> None:
         return [{0: "render/x", 1: "schema/x"}[row] for row in rows]
 
     ledger = Ledger(Refusals(refused), 0.0)
-    ledger.domain(rows, stored((0, 2, False, 0), (0, 5, False, 0)), NAMES, (False, False), content, again, seen.append)
+    deque(ledger.judged(rows, stored((0, 2, False, 0), (0, 5, False, 0)), NAMES, (False, False), content, again, seen.append), 0)
     assert ledger.verdict().passed and seen == [rows[0].payloads[at] for at in (0, 2, 5)]
 
 
@@ -272,7 +273,12 @@ def test_rows_whose_fields_were_read_are_shown() -> None:
     blocks = [block(0, [0, 1, 3]), block(1, [0, 1, 2], ["duplicate", "unreadable", "good"])]
     held = stored((0, 0, False, 0), (1, 2, False, 0))
     reasons = {1: "schema/x", 3: "render/y"}
-    ledger.domain(blocks, held, NAMES, (False, False), content, lambda file, rows, payloads: [reasons[row] for row in rows], shown.append)
+    deque(
+        ledger.judged(
+            blocks, held, NAMES, (False, False), content, lambda file, rows, payloads: [reasons[row] for row in rows], shown.append
+        ),
+        0,
+    )
     assert shown == [{"row": 0}, {"row": 3}, {"row": 2}]
     more = [block(0, [5]), block(0, [6])]
     judged = ledger.judged(more, stored((0, 5, False, 0), (0, 6, False, 0)), NAMES, (False, False), content, NOTHING, shown.append)

@@ -135,7 +135,7 @@ def line_selection(store: Store) -> Verdict:
             # a file without lines has no stream
             rows = streams[stream].row if stream in streams else np.zeros(0, np.int64)
             stored = Stored.of(rows, np.zeros(len(rows), bool))
-            ledger.domain(blocks, stored, [path.name], [False], canonical_json, source.again(store))
+            deque(ledger.judged(blocks, stored, [path.name], [False], canonical_json, source.again(store)), 0)
     return ledger.verdict()
 
 

@@ -5,6 +5,8 @@ The store itself is only read. Rows are taken from its beginning; each mutation 
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from prep_assets.assets.checks.alone import alone
@@ -52,7 +54,7 @@ def shelf_trials(store: Store) -> list[Trial]:
         )
         rows, held, belongs = (np.array([entry[column] for entry in found.stored]) for column in range(3))
         stored = Stored.of(places(found.block.file, rows), held.astype(bool), belongs.astype(np.int8))
-        ledger.domain([found.block], stored, found.names, second.held_out, content, again)
+        deque(ledger.judged([found.block], stored, found.names, second.held_out, content, again), 0)
         return ledger.verdict()
 
     trials = [clean("selection of the first rows", [check(shelf)])]
