@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from prep_assets.disk.blocks import BLOCK
 from prep_assets.disk.faults import named
-from prep_assets.disk.ledger import Meant, note
+from prep_assets.disk.ledger import note
+from prep_assets.disk.meant import Meant
 
 
 class WrittenFile:

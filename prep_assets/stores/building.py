@@ -9,7 +9,8 @@ from typing import Any
 
 from prep_assets.disk.faults import in_words
 from prep_assets.disk.folders import folder_size, remove_tree, sync_folders
-from prep_assets.disk.ledger import prove, read_back, recording
+from prep_assets.disk.ledger import recording
+from prep_assets.disk.readback import prove, read_back
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.mapped_h5 import h5_layout
@@ -33,7 +34,7 @@ def build_version(shelf: Shelf, manifest: Manifest, write: Write, audit: Audit, 
     """Write a store, prove that the disk has what was written, audit it, and make it a version, whose name is returned.
 
     Args:
-        about: the manifest without what only the build knows.
+        manifest: all but what only the build knows.
         before: bytes of the store that is current, for the message that the disk is full.
 
     Raises:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from prep_assets.disk.faults import in_words, told
 from prep_assets.disk.folders import remove_tree, sync, sync_folders
-from prep_assets.disk.ledger import prove, recording
+from prep_assets.disk.ledger import recording
+from prep_assets.disk.readback import prove
 from prep_assets.errors import PrepAssetsError, StoreError
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.disk.blocks import BLOCK, hashes, proven
-from prep_assets.disk.ledger import FAULTY
+from prep_assets.disk.readback import FAULTY
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.leases import Lease, lease

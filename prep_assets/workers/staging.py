@@ -23,7 +23,8 @@ from tempfile import TemporaryDirectory
 
 import xxhash
 
-from prep_assets.disk.ledger import meant_in, recording
+from prep_assets.disk.ledger import recording
+from prep_assets.disk.readback import meant_in
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.workers.hello import compare
 from prep_assets.workers.shards import Plan, Runner, Shard, ShardResult, Work

@@ -9,7 +9,8 @@ import pytest
 
 from prep_assets.disk import arrays
 from prep_assets.disk.arrays import ArrayFile, Spool, save_array
-from prep_assets.disk.ledger import prove, recording
+from prep_assets.disk.ledger import recording
+from prep_assets.disk.readback import prove
 from prep_assets.errors import StoreError
 from prep_assets_tests.peak import peak
 

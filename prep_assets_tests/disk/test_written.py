@@ -19,7 +19,8 @@ from prep_assets.disk import written
 from prep_assets.disk.arrays import save_array
 from prep_assets.disk.blocks import BLOCK, sums_of
 from prep_assets.disk.h5 import FixedH5, GrowingH5
-from prep_assets.disk.ledger import prove, recording
+from prep_assets.disk.ledger import recording
+from prep_assets.disk.readback import prove
 from prep_assets.disk.written import WrittenFile, write_text
 from prep_assets.errors import StoreError
 from prep_assets_tests.effort import examples
