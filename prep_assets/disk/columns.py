@@ -25,9 +25,9 @@ DIGIT = 12
 """Bits by which a column is ordered in one pass."""
 
 
-def stretches(count: int) -> Iterator[slice]:
-    """All of `count` elements, some at a time."""
-    return (slice(first, min(first + STRETCH, count)) for first in range(0, count, STRETCH))
+def stretches(count: int, size: int = STRETCH) -> Iterator[slice]:
+    """All of `count` elements, `size` at a time."""
+    return (slice(first, min(first + size, count)) for first in range(0, count, size))
 
 
 def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:

@@ -38,21 +38,21 @@ class _Patient(WrittenFile):
         if self._fault is not None:
             raise self._fault
 
-    def _intend(self, at: int, data: bytes) -> None:
+    def _intend(self, at: int, data: bytes | memoryview) -> None:
         if self._fault is None:
             try:
                 super()._intend(at, data)
             except BaseException as error:  # what is written over was not what had been written
                 self._fault = error
 
-    def _put(self, at: int, data: bytes) -> None:
+    def _put(self, at: int, data: bytes | memoryview) -> None:
         if self._fault is None:
             try:
                 super()._put(at, data)
             except BaseException as error:  # also Ctrl-C: it would end inside HDF5
                 self._fault = error
         if self._fault is not None:
-            self._unwritten.append((at, data))
+            self._unwritten.append((at, bytes(data)))
 
     def _resize(self, size: int) -> None:
         if self._fault is None:

@@ -34,6 +34,10 @@ class WrittenFile:
         memory = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
         taken = 0
         while taken < len(memory):
+            if not self._gathered and len(memory) - taken >= BLOCK:
+                self._put_next(memory[taken : taken + BLOCK])
+                taken += BLOCK
+                continue
             step = min(BLOCK - len(self._gathered), len(memory) - taken)
             self._gathered += memory[taken : taken + step]
             taken += step
@@ -48,10 +52,14 @@ class WrittenFile:
     def flush(self) -> None:
         """Give the system what was gathered."""
         if self._gathered:
-            data, at = bytes(self._gathered), self._at
-            self._gathered, self._at = bytearray(), at + len(data)
-            self._intend(at, data)
-            self._put(at, data)
+            data, self._gathered = self._gathered, bytearray()
+            self._put_next(memoryview(data))
+
+    def _put_next(self, data: memoryview) -> None:
+        at = self._at
+        self._at = at + len(data)
+        self._intend(at, data)
+        self._put(at, data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to another place."""
@@ -119,10 +127,10 @@ class WrittenFile:
     def _end(self) -> int:
         return max(self._meant.size, self.tell())
 
-    def _intend(self, at: int, data: bytes) -> None:
+    def _intend(self, at: int, data: bytes | memoryview) -> None:
         self._meant.put(at, data, self._read_at)
 
-    def _put(self, at: int, data: bytes) -> None:
+    def _put(self, at: int, data: bytes | memoryview) -> None:
         done = 0
         try:
             while done < len(data):

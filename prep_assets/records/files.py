@@ -31,6 +31,7 @@ class SourceFile:
         blocks: hashes of what is stored (see `prep_assets.disk.blocks`), once it is pinned: what is read is compared with them.
         remedy: the command that pins it again.
         listed: its `fingerprint`, as the list in which it was found had it; empty where that says none.
+        sound: its raw asset looked at every row of it, pinned as `blocks` say, and refused none.
     """
 
     name: str
@@ -41,6 +42,7 @@ class SourceFile:
     blocks: str = field(default="", repr=False)
     remedy: str = field(default="", repr=False)
     listed: str = field(default="", repr=False, compare=False)
+    sound: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _WHITE = b" \t\r\n"
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{},]', re.DOTALL)
 
 
-def read_json(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
+def read_json(stream: Stream, index: int, block_bytes: int, max_record_bytes: int, *, sound: bool = False) -> Iterator[Block]:
     """The elements of the list, decoded one by one, so that a bad one is a refused row. `Record.row` is the position in the list.
 
     Raises:
@@ -45,9 +45,9 @@ def read_json(stream: Stream, index: int, block_bytes: int, max_record_bytes: in
             texts.append(element)
         size += len(raw)
         if size >= block_bytes:
-            yield Block(fit(index, kept, texts, unreadable), unreadable, stream.stored)
+            yield Block(kept if sound else fit(index, kept, texts, unreadable), unreadable, stream.stored)
             kept, texts, unreadable, size = [], [], [], 0
-    yield Block(fit(index, kept, texts, unreadable), unreadable, stream.stored)
+    yield Block(kept if sound else fit(index, kept, texts, unreadable), unreadable, stream.stored)
 
 
 def _elements(stream: Stream, data: bytes) -> Iterable[bytes | msgspec.Raw]:

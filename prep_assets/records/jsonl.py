@@ -38,14 +38,18 @@ _PART = 1 << 16
 _BRACKET_TO_BRACE = _BRACE - ord("[")
 
 
-def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Block]:
-    """The objects of a JSON lines file. `Record.row` is the zero-based number of the line; blank lines are skipped."""
+def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: int, *, sound: bool = False) -> Iterator[Block]:
+    """The objects of a JSON lines file. `Record.row` is the zero-based number of the line; blank lines are skipped.
+
+    Args:
+        sound: every row is known to be fit.
+    """
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
         keep, too_long, first = records.append, lines.too_long, len(records)
         if (payloads := None if too_long else _all_objects(lines.lines)) is not None:
             rows = [Record(index, row, payload) for row, payload in enumerate(payloads, lines.start)]
-            records += fit(index, rows, lines.lines, unreadable)
+            records += rows if sound else fit(index, rows, lines.lines, unreadable)
             return
         for row, line in enumerate(lines.lines, lines.start):
             if too_long and (length := too_long.get(row - lines.start)):

@@ -62,17 +62,17 @@ def _blocks(
         yield from read_arrow(file, index, block_bytes, part)
     else:
         with stream_of(file, part, watch) as stream:
-            yield from _text_blocks(stream, file.format, index, block_bytes, max_record_bytes, txt)
+            yield from _text_blocks(stream, file, index, block_bytes, max_record_bytes, txt)
 
 
-def _text_blocks(stream: Stream, format: str, index: int, block_bytes: int, max_record_bytes: int, txt: str) -> Iterator[Block]:
-    if format == "jsonl":
-        return read_jsonl(stream, index, block_bytes, max_record_bytes)
-    if format == "json":
-        return read_json(stream, index, block_bytes, max_record_bytes)
-    if format == "csv":
+def _text_blocks(stream: Stream, file: SourceFile, index: int, block_bytes: int, max_record_bytes: int, txt: str) -> Iterator[Block]:
+    if file.format == "jsonl":
+        return read_jsonl(stream, index, block_bytes, max_record_bytes, sound=file.sound)
+    if file.format == "json":
+        return read_json(stream, index, block_bytes, max_record_bytes, sound=file.sound)
+    if file.format == "csv":
         return read_delimited(stream, index, ",", block_bytes, max_record_bytes)
-    if format == "tsv":
+    if file.format == "tsv":
         return read_delimited(stream, index, "\t", block_bytes, max_record_bytes)
     if txt == "file":
         return read_text_file(stream, index, max_record_bytes)

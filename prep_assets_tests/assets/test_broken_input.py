@@ -12,6 +12,7 @@ import pytest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError
+from prep_assets.records.jsonl import unfit
 from prep_assets_tests.assets.conftest import Make
 from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, refusals, tree
 
@@ -222,3 +223,20 @@ def test_a_missing_input_is_named_with_the_command_that_builds_it(
     workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", schema)}))
     with pytest.raises(PrepAssetsError, match=rf"(?s)no store in.*Build it with:.*prep-assets build {needs}"):
         build(workspace, asset, partition)
+
+
+def test_rows_are_looked_at_for_keys_twice_when_their_source_is_pinned_and_again_only_where_one_was_refused(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twice = b'{"text": "one", "text": "two"}\n'
+    asked: list[int] = []
+    monkeypatch.setattr("prep_assets.records.jsonl.unfit", lambda lines, rows: asked.append(len(rows)) or unfit(lines, rows))
+    for name, lines, expected in (("sound", [GOOD], [1]), ("other", [GOOD, twice], [2, 2])):
+        (file := tmp_path / f"{name}.jsonl").write_bytes(b"".join(lines))
+        workspace, found = pretrain(make, file), []
+        for asset in ("pretrain_raw", "pretrain_tokens"):
+            published = build(workspace, asset, "a")
+            found += asked
+            asked.clear()
+        assert found == expected
+        assert [refusal.reason for refusal in refusals(published)] == ["invalid_json"] * (len(lines) - 1)

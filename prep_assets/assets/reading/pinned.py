@@ -79,10 +79,10 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
         raise SourceError(f"{asset}[{name}]: the benchmarks of decontaminate changed since they were pinned. Pin them again:\n  {remedy}")
     entries = [entry for which in ("files", "test_files") for entry in listed[which]]
     marked = tuple(tuple(map(tuple, entry.get("cuts", ()))) for entry in entries)
-    rows = sum(entry["rows"] for entry in entries)
+    rows, sound = sum(entry["rows"] for entry in entries), not raw.manifest.counts["refused"]
     return Pinned(
-        proven(files, blocks["files"], remedy),
-        proven(test_files, blocks["test_files"], remedy),
+        proven(files, blocks["files"], remedy, sound),
+        proven(test_files, blocks["test_files"], remedy, sound),
         rows,
         raw.manifest.content_hash,
         proven(benchmarks := workspace.benchmarks(family), {pin.name: pin.blocks for pin in workspace.pins(benchmarks)}, remedy),
@@ -90,9 +90,13 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
     )
 
 
-def proven(files: Iterable[SourceFile], blocks: Mapping[str, str], remedy: str) -> tuple[SourceFile, ...]:
-    """Files that are compared, while they are read, with what they held when they were pinned."""
-    return tuple(replace(file, blocks=blocks[file.name], remedy=remedy) for file in files)
+def proven(files: Iterable[SourceFile], blocks: Mapping[str, str], remedy: str, sound: bool = False) -> tuple[SourceFile, ...]:
+    """Files that are compared, while they are read, with what they held when they were pinned.
+
+    Args:
+        sound: no row of them was refused then.
+    """
+    return tuple(replace(file, blocks=blocks[file.name], remedy=remedy, sound=sound) for file in files)
 
 
 def read_sources(raw: Published) -> Mapping[str, Any]:
