@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,8 @@ from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import StoreError
 from prep_assets.records.blocks import PAYLOAD_CHARACTERS, Unreadable
 from prep_assets.records.files import SourceFile, record_id
+
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Quarantine:
         if self._held is not None:
             self._held.append(refusal)
         else:
-            self._opened().write(json.dumps(asdict(refusal), ensure_ascii=False).encode() + b"\n")
+            self._opened().write(_line(refusal))
 
     @contextmanager
     def by_row(self) -> Iterator[None]:
@@ -102,9 +104,8 @@ class Quarantine:
             yield
         finally:
             held, self._held = self._held, None
-            lines = (json.dumps(asdict(each), ensure_ascii=False).encode() + b"\n" for each in sorted(held, key=_row))
             if held:
-                self._opened().write(b"".join(lines))
+                self._opened().write(b"".join(map(_line, sorted(held, key=_row))))
 
     def _opened(self) -> WrittenFile:
         if self._file is None:
@@ -113,29 +114,19 @@ class Quarantine:
         return self._file
 
 
+def _line(refusal: Refusal) -> bytes:
+    return _JSON({name: getattr(refusal, name) for name in Refusal.__slots__}).encode() + b"\n"
+
+
 def _row(refusal: Refusal) -> int:
     return int(refusal.id.rpartition(":")[2])
 
 
 def refusal(id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> Refusal:
     """The refusal that `Quarantine.add` writes for these."""
-    text = payload if isinstance(payload, str) else _json(payload)
+    text = payload if isinstance(payload, str) else _JSON(payload)
     shown = _encodable(text[:PAYLOAD_CHARACTERS])
     return Refusal(id, stage, reason, _encodable(detail), shown, len(text) if length is None else length)
-
-
-def _json(value: Any) -> str:
-    """``json.dumps(value, ensure_ascii=False, default=str)``, with the strings, which may be long, by msgspec, which is much faster."""
-    if type(value) is str:
-        try:
-            return msgspec.json.encode(value).decode()
-        except UnicodeEncodeError:  # half of a surrogate pair
-            pass
-    if type(value) is list:
-        return f"[{', '.join(map(_json, value))}]"
-    if type(value) is dict and {*map(type, value)} <= {str}:
-        return "{" + ", ".join([f"{_json(key)}: {_json(each)}" for key, each in value.items()]) + "}"
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def unreadable(file: SourceFile, row: Unreadable) -> Refusal:

@@ -191,7 +191,7 @@ class Encoder:
         everything = bool(chosen.all())
         lengths = np.diff(offsets) if everything else _sums(chosen, offsets)
         if self.trains:
-            for example in np.flatnonzero(_sums(loss != 0 if everything else (loss != 0) & chosen, offsets) == 0).tolist():
+            for example in np.flatnonzero(~_any(loss != 0 if everything else (loss != 0) & chosen, offsets)).tolist():
                 faults.setdefault(example, Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
         keep = np.ones(len(lengths), bool)
         keep[list(faults)] = False
@@ -208,6 +208,14 @@ def _sums(chosen: npt.NDArray[np.bool_], offsets: Ints) -> Ints:
     """How many are chosen between neighbouring offsets."""
     # not by `add.reduceat`, which makes a number of eight bytes of each first
     return np.fromiter((np.count_nonzero(chosen[low:high]) for low, high in pairwise(offsets.tolist())), np.int64, len(offsets) - 1)
+
+
+def _any(chosen: npt.NDArray[np.bool_], offsets: Ints) -> npt.NDArray[np.bool_]:
+    """Whether any is chosen between neighbouring offsets."""
+    found, filled = np.zeros(len(offsets) - 1, bool), np.flatnonzero(np.diff(offsets))
+    if len(filled):
+        found[filled] = np.logical_or.reduceat(chosen, offsets[filled])
+    return found
 
 
 Faults = dict[int, Refused]

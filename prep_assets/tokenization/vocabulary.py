@@ -234,8 +234,9 @@ def _byte_decoder(spec: dict[str, Any]) -> Any:
         return None
     kinds = {part["type"]: part for part in _parts(spec.get("decoder"))}
     if "ByteLevel" in kinds:
-        alphabet = {char: byte for byte, char in enumerate(ALPHABET)}
-        return lambda text: bytes(map(alphabet.__getitem__, text))
+        # what is not of the alphabet has no byte
+        alphabet = str.maketrans({chr(byte): "\uffff" for byte in range(256)} | {char: chr(byte) for byte, char in enumerate(ALPHABET)})
+        return lambda text: text.translate(alphabet).encode("latin-1")
     if "ByteFallback" in kinds:
         return _byte_fallback
     return None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.plain_chats import PlainChats
-from prep_assets.assets.writing.preference_rows import pair_sample, plain_side
+from prep_assets.assets.writing.preference_rows import pair_sample, plain_sides
 from prep_assets.assets.writing.proven import Proven
 from prep_assets.config.models import Preference
 from prep_assets.errors import Refused
@@ -80,8 +80,8 @@ class PairEncoder:
 
     def _cuts(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> tuple[list[int], Cuts]:
         """Both sides of each pair that is not refused, one after the other, and which pairs these are."""
-        groups = self._plain.cut([plain_side(row, side) for row in batch for side in SIDES])
-        texts = {side: cut.text(at) for numbers, cut in groups for at, side in enumerate(numbers)}
+        groups = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
+        texts = _texts(groups)
         renders: dict[int, Rendered] = {}
         for pair, row in enumerate(batch):
             try:
@@ -96,6 +96,16 @@ class PairEncoder:
         new = {2 * pair + side: 2 * place + side for place, pair in enumerate(left) for side in (0, 1)}
         rows = {new[number]: self._renderer.encoder.cutter.row(rendered) for number, rendered in renders.items() if number in new}
         return left, merged(2 * len(left), rows, _renumbered(groups, new))
+
+
+def _texts(groups: Iterable[tuple[list[int], FormCuts]]) -> dict[int, str]:
+    """What tells each side from the other of its pair: its answer where both are of one form, which have one prompt, else its render."""
+    texts: dict[int, str] = {}
+    for numbers, cut in groups:
+        here, order = set(numbers), cut.form.layout.order
+        for at, (side, answer) in enumerate(zip(numbers, cut.columns[order.index(len(order) - 1)], strict=True)):
+            texts[side] = answer if side ^ 1 in here else cut.text(at)
+    return texts
 
 
 def _renumbered(groups: Iterable[tuple[list[int], FormCuts]], new: Mapping[int, int]) -> list[Group]:

@@ -73,24 +73,26 @@ def pair_sample(row: Mapping[str, Any], side: str) -> Sample:
     return sample_of(row, [*prompt, *answer])
 
 
-def plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
-    """The same in columns, which leave out the weights; `None` where a message is more than a text, something stands beside the turns, or the answer
-    is not one turn of an assistant."""
-    if not row.keys() <= {"prompt", "chosen", "rejected", "margin"}:
-        return None
-    prompt, answer = _plain(row["prompt"], USER), _plain(row[side], ASSISTANT)
-    if prompt is None or answer is None or len(answer) != 1 or answer[0][0] not in (ASSISTANT, COMPLETION):
-        return None
-    roles, texts = zip(*prompt, *answer, strict=True)
-    return PlainChat(roles, texts)
+def plain_sides(row: Mapping[str, Any], sides: Sequence[str]) -> list[PlainChat | None]:
+    """The same of both in columns, which leave out the weights; `None` where a message is more than a text, something stands beside the turns, or the
+    answer is not one turn of an assistant."""
+    prompt = _plain(row["prompt"], USER) if row.keys() <= {"prompt", "chosen", "rejected", "margin"} else None
+    return [_plain_side(prompt, _plain(row[side], ASSISTANT)) if prompt is not None else None for side in sides]
 
 
-def _plain(value: str | Sequence[Mapping[str, Any]], role: str) -> list[tuple[str, str]] | None:
-    """Role and text of each turn of a column; `role` is that of a string."""
+def _plain_side(prompt: PlainChat, answer: PlainChat | None) -> PlainChat | None:
+    if answer is None or len(answer.roles) != 1 or answer.roles[0] not in (ASSISTANT, COMPLETION):
+        return None
+    return PlainChat(prompt.roles + answer.roles, prompt.texts + answer.texts)
+
+
+def _plain(value: str | Sequence[Mapping[str, Any]], role: str) -> PlainChat | None:
+    """The turns of a column, each of one text; `role` is that of a string."""
     if isinstance(value, str):
-        return [(role, value)]
-    alike = all(len(message) == 2 and isinstance(message["content"], str) for message in value)
-    return [(message["role"], message["content"]) for message in value] if alike else None
+        return PlainChat((role,), (value,))
+    if {*map(len, value)} - {2} or {type(message["content"]) for message in value} - {str}:
+        return None
+    return PlainChat(tuple([message["role"] for message in value]), tuple([message["content"] for message in value]))
 
 
 def _as_answer(turn: Turn) -> Turn:
