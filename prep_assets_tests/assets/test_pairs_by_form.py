@@ -58,6 +58,7 @@ def test_by_form_and_one_by_one(template: str, truncation: str, reasoning: str, 
 
     def encoded(rows: list[dict[str, Any]], learn_after: int) -> Any:
         monkeypatch.setattr(plain_chats, "LEARN_AFTER", learn_after)
+        monkeypatch.setattr(plain_chats, "_SAME", {})
         quarantine, encoder = Mock(), PairEncoder(workspace)
         kept, sides = encoder.encode(rows, 0, quarantine)
         by_form.add((learn_after, encoder._plain.by_layout > 0))

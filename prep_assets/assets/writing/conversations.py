@@ -18,7 +18,7 @@ from prep_assets.assets.writing.block import Block, in_order
 from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.images import ImageFiles, shown_images, stored_image_id
 from prep_assets.assets.writing.oldest_rounds import without_too_many
-from prep_assets.assets.writing.plain_chats import PlainChats
+from prep_assets.assets.writing.plain_chats import PlainChats, plain_chats_of
 from prep_assets.assets.writing.tokenized_rows import TokenizedRows
 from prep_assets.config.models import Domain, Sft
 from prep_assets.errors import CheckFailed, Refused
@@ -157,7 +157,7 @@ class Conversations:
     @cached_property
     def _plain_chats(self) -> PlainChats:
         looked_for = (*self.encoder.vocabulary.control, *self.reasoning.strings)
-        return PlainChats(self.template, self.encoder, self._options, looked_for)
+        return plain_chats_of(self.template, self.encoder, self._options, looked_for)
 
     def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:
         """The examples of a record, each with its render: one, or with `expand` one for each answer where the template drops reasoning."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from prep_assets.assets.reading.reasoning import inline_reasoning
 from prep_assets.assets.workspace import Workspace
-from prep_assets.assets.writing.plain_chats import PlainChats
+from prep_assets.assets.writing.plain_chats import plain_chats_of
 from prep_assets.assets.writing.preference_rows import pair_sample, plain_sides
 from prep_assets.assets.writing.proven import Proven
 from prep_assets.config.models import Preference
@@ -49,7 +49,7 @@ class PairEncoder:
     def __init__(self, workspace: Workspace) -> None:
         self._renderer, self._reasoning = pair_renderer(workspace), inline_reasoning(workspace, workspace.family(Preference))
         encoder = self._renderer.encoder
-        self._plain = PlainChats(
+        self._plain = plain_chats_of(
             self._renderer.template,
             replace(encoder, policy=LAST_ANSWER),
             MaskOptions(train_turns="last"),

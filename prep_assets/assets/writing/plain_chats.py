@@ -11,7 +11,7 @@ import xxhash
 
 from prep_assets.errors import Refused, TemplateError
 from prep_assets.proofs.agreement import disagreement
-from prep_assets.proofs.plain_forms import PlainForm, PlainForms, derived_of, forms_of
+from prep_assets.proofs.plain_forms import MOST_KNOWN, PlainForm, PlainForms, derived_of, forms_of
 from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import PlainChat
 from prep_assets.templates.chat_template import ChatTemplate
@@ -33,7 +33,7 @@ _Known = tuple[Form, PlainForm]
 
 @dataclass
 class PlainChats:
-    """Cuts the plain chats of one domain.
+    """Cuts plain chats.
 
     Attributes:
         template, encoder: how they are rendered and tokenized.
@@ -75,6 +75,9 @@ class PlainChats:
 
     def _form(self, roles: _Roles, count: int) -> _Known | None:
         """How chats with these roles are cut, once there are enough of them to learn it."""
+        if len(self._seen) >= MOST_KNOWN:
+            for known in (self._seen, self._forms, self._compared):
+                known.clear()
         self._seen[roles] = self._seen.get(roles, 0) + count
         if roles not in self._forms and self._seen[roles] >= LEARN_AFTER:
             self._forms[roles] = self._learned(roles)
@@ -135,6 +138,15 @@ class PlainChats:
                     f"chat template {self.template.name} renders {rendered.text[:300]!r} where its layout, learned from other chats with the "
                     f"roles {', '.join(chat.roles)}, gives {found.text[:300]!r}. This is a fault of prep-assets; please report it"
                 )
+
+
+_SAME: dict[str, PlainChats] = {}
+
+
+def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOptions, looked_for: tuple[str, ...]) -> PlainChats:
+    """What cuts plain chats in this process: one for all shards and domains that are cut alike, so that each form is learned once."""
+    key = repr((template.hash, template.control, options, encoder.policy, encoder.truncation, encoder.vocabulary.hash, looked_for))
+    return _SAME.setdefault(key, PlainChats(template, encoder, options, looked_for))
 
 
 def _unsuspicious(known: _Known, chats: Sequence[PlainChat | None], numbers: list[int]) -> list[int]:
