@@ -13,6 +13,7 @@ from prep_assets.assets.checks.accounting import RAW_ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.columns import SOURCES as COLUMNS
 from prep_assets.assets.commands import build_command
+from prep_assets.assets.reading.duplicates import Noted, Notes, columns_of, duplicates_of
 from prep_assets.assets.reading.pinned import (
     BLOCKS,
     SOURCES,
@@ -30,7 +31,7 @@ from prep_assets.assets.stage import Asset
 from prep_assets.assets.versions import RAW as VERSION
 from prep_assets.assets.workspace import Workspace
 from prep_assets.assets.writing.in_shards import FEWEST, QUARANTINE, take_quarantine, told
-from prep_assets.config.models import FAMILIES, Domain, Family
+from prep_assets.config.models import FAMILIES, Domain, Family, family_name
 from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.records import cuts
@@ -43,6 +44,8 @@ from prep_assets.records.remote import is_remote
 from prep_assets.stores.published import Draft
 
 _LINES = {"jsonl", "csv", "tsv", "txt"}
+_TOKENIZED_IN_SHARDS = ("pretrain", "sft")
+"""Families that find duplicates across shards of their sources; all others read sources in one process."""
 
 
 def _depends(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
@@ -154,23 +157,32 @@ def _by_workers(
     found = [line_cuts(file, cuts.SHARD_BYTES) for file in files]
     shards = shards_of(Pinned(sources["files"], sources["test_files"], 0, "", cuts=tuple(map(tuple, found))), options.cluster.shards)
     rows = Counter[int]()
-    work = partial(_read_shard, files=files, router=router)
+    noting = family_name(type(options)) in _TOKENIZED_IN_SHARDS and Noted.can_be(options, domain)
+    work = partial(_read_shard, files=files, router=router, noting=noting)
+    noted = []
     for result in told(workspace, f"read {name}", runner, shards, work, payload):
         take_quarantine(result, quarantine)
+        noted += [columns_of(result)] if noting else []
         rows.update({int(number): count for number, count in result.counts["rows"].items()})
         router.others.update(result.counts["others"])
+    if noting and workspace.pool is not None:
+        workspace.pool.noted[type(options), name] = Noted(domain, files, shards, duplicates_of(noted))
     runner.effort.shards += len(shards)
     return [_counted(rows[number], each) for number, each in enumerate(found)]
 
 
-def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[SourceFile], router: Router) -> dict[str, Any]:
+def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[SourceFile], router: Router, noting: bool) -> dict[str, Any]:
     """The work of one shard: its rows by the number of their file, those of no domain, and those that cannot be read."""
-    mine, rows = replace(router, others=Counter()), Counter[str]()
+    mine, rows, notes = replace(router, others=Counter()), Counter[str](), Notes()
     with Quarantine(folder / QUARANTINE) as quarantine:
         for stretch in stretches:
             file = files[stretch.file]
             for block in mine.picked(file, read_blocks(file, stretch.file, part=stretch.part)):
                 rows[str(stretch.file)] += _rows(file, block, quarantine)
+                if noting:
+                    notes.add(block.records)
+        if noting:
+            notes.save(folder)
         return {"rows": dict(rows), "others": dict(mine.others), "refused": quarantine.counts}
 
 

@@ -54,12 +54,14 @@ class Pool:
     Attributes:
         size: most processes that work at a time.
         effort: what plans took so far, those as well that were carried out elsewhere in its place.
+        noted: what one piece of work leaves for another of the same build, by what it is about.
     """
 
     elsewhere = False
 
     def __init__(self, size: int = 1) -> None:
         self.size, self.effort = size, Effort()
+        self.noted: dict[Any, Any] = {}
         self._workers: list[_Worker] = []
         self._alive: tuple[int, int] | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,22 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     assert sum(refused.values()) > 20
     if asset == "sft_tokens":
         assert all(refused[reason] > 3 for reason in ("deduplicate/duplicate", "records/invalid_json", "tokenize/too_long"))
+
+
+def test_a_build_that_pins_a_domain_with_workers_reads_it_only_once_more(tmp_path: Path, pool: Pool, small_shards: None) -> None:
+    """What is a duplicate was found when it was pinned. Where that was another build, or less of the domain is used, a first pass finds it."""
+    said = chats(tmp_path / "data")
+    told = []
+    for limit in (None, 270):
+        said["sft"]["domains"]["chats"]["max_items"] = limit
+        workspace = workspace_in(tmp_path / str(limit), said)
+        alone, _ = built_by(1, workspace, "sft_tokens", pool)
+        for _ in range(2):
+            together, more = built_by(2, workspace, "sft_tokens", pool)
+            told.append(any(what.startswith("compare records of chats") for what in more))
+            assert together == alone and alone[1]["refused"]["deduplicate/duplicate"] > 3
+            shutil.rmtree(workspace.stores.with_name("stores2") / "sft_tokens")
+    assert told == [False, True, True, True]
 
 
 def test_sources_are_read_by_workers(tmp_path: Path, pool: Pool, small_shards: None) -> None:

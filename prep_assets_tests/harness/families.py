@@ -30,6 +30,10 @@ EXPORTS = {
 
 
 class _Pool(InTurn):
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: dict[Any, Any] = {}
+
     def runner(self, *_: Any, **__: Any) -> InTurn:
         return self
 

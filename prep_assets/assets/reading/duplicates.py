@@ -1,4 +1,5 @@
-"""Duplicates and limits across shards: a first pass in which each shard notes 16 bytes for every record, and which of them came first.
+"""Duplicates and limits across shards: each shard notes 16 bytes for every record, and which of them came first is found of all. Workers that pin a
+domain note them by the way, for the same build; otherwise that is a first pass.
 
 The first in the order of the plan wins, as where one process reads everything.
 """
@@ -16,9 +17,11 @@ import numpy.typing as npt
 from prep_assets.assets.reading.examples import exact_digests
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out
+from prep_assets.config.models import Domain, Family
 from prep_assets.disk.arrays import save_array
 from prep_assets.disk.columns import joined, stretches, together, zeros
 from prep_assets.errors import Refused
+from prep_assets.records.blocks import Unreadable
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.where import MISSED
 from prep_assets.samples import Record
@@ -63,24 +66,69 @@ class Elsewhere:
         }
 
 
+class Notes:
+    """What is noted of the rows of a shard.
+
+    Attributes:
+        rows: how many count towards a limit so far.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._digests: list[bytes] = []
+        self._places: list[tuple[int, int, int]] = []
+
+    def add(self, rows: Sequence[Record | Unreadable]) -> None:
+        """Note the next rows."""
+        counted = [row for row in rows if isinstance(row, Record) or row.reason not in MISSED]
+        records = [(number, row) for number, row in enumerate(counted, self.rows) if isinstance(row, Record)]
+        self.rows += len(counted)
+        self._digests += exact_digests([row for _, row in records])
+        self._places += [(row.file, row.row, number) for number, row in records]
+
+    def save(self, folder: Path) -> None:
+        """Write down what was noted."""
+        save_array(folder / "digests.npy", np.frombuffer(b"".join(self._digests), np.uint8))
+        places = np.array(self._places, np.int64).reshape(-1, len(FIELDS))
+        for name, column in zip(FIELDS, places.T, strict=True):
+            save_array(folder / f"{name}.npy", column.astype(FIELDS[name]))
+
+
 def note_records(stretches: Sequence[Stretch], folder: Path, *, source: Source) -> dict[str, int]:
-    """The first pass over one shard: digests of its records, and how many of its rows count towards a limit."""
-    digests: list[bytes] = []
-    noted: dict[str, list[int]] = {name: [] for name in FIELDS}
-    number = 0
+    """The first pass over one shard."""
+    notes = Notes()
     for block in source.rows(stretches).rows(BLOCK_BYTES):
-        digests += exact_digests([row for row in block.rows if isinstance(row, Record)])
-        for row in block.rows:
-            if isinstance(row, Record):
-                for name, value in (("file", row.file), ("row", row.row), ("number", number)):
-                    noted[name].append(value)
-            elif row.reason in MISSED:
-                continue
-            number += 1
-    save_array(folder / "digests.npy", np.frombuffer(b"".join(digests), np.uint8))
-    for name, dtype in FIELDS.items():
-        save_array(folder / f"{name}.npy", np.array(noted[name], dtype))
-    return {"rows": number}
+        notes.add(block.rows)
+    notes.save(folder)
+    return {"rows": notes.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Duplicates that were found when a domain was pinned, for the same build.
+
+    Attributes:
+        domain, files: how it was configured, and what it held.
+        shards: how it was cut.
+        duplicates: of each shard, see `Found`.
+    """
+
+    domain: Domain
+    files: tuple[SourceFile, ...]
+    shards: Sequence[Shard]
+    duplicates: Sequence[Ints]
+
+    @staticmethod
+    def can_be(family: Family, domain: Domain) -> bool:
+        """Whether equal records of a domain are used alike, so that those that are pinned can be compared."""
+        return family.preprocessing.deduplicate and domain.domain_key is None and domain.max_items is None
+
+    def of(self, source: Source, shards: Sequence[Shard]) -> list[Shard] | None:
+        """The shards with what each must know of the others; nothing where these are the duplicates of something else."""
+        files = (*source.sources.files, *source.sources.test_files)
+        if source.max_items is not None or (self.domain, self.files, self.shards) != (source.domain, files, shards):
+            return None
+        return [replace(shard, task=(shard.task, Found(mine))) for shard, mine in zip(shards, self.duplicates, strict=True)]
 
 
 def without_duplicates(source: Source, noted: Sequence[ShardResult]) -> Iterator[Shard]:
@@ -88,7 +136,7 @@ def without_duplicates(source: Source, noted: Sequence[ShardResult]) -> Iterator
     limits = dict(_limits(source, noted))
     kept = [each for each in noted if limits[each.shard.number] != 0]
     if source.family.preprocessing.deduplicate:
-        duplicates = duplicates_of([_columns(each, limits[each.shard.number]) for each in kept])
+        duplicates = duplicates_of([columns_of(each, limits[each.shard.number]) for each in kept])
     else:
         duplicates = [Found().duplicates] * len(kept)
     for number, (each, mine) in enumerate(zip(kept, duplicates, strict=True)):
@@ -106,7 +154,7 @@ def _limits(source: Source, noted: Sequence[ShardResult]) -> Iterator[tuple[int,
             remaining -= taken
 
 
-def _columns(noted: ShardResult, limit: int | None) -> dict[str, npt.NDArray[Any]]:
+def columns_of(noted: ShardResult, limit: int | None = None) -> dict[str, npt.NDArray[Any]]:
     """What a shard noted, up to its limit: both halves of each digest, file and row."""
     guards = Guards.of_work(noted.folder, noted.files)
     digests, file, row, number = (load_array(noted.folder / f"{name}.npy", guards) for name in ("digests", *FIELDS))

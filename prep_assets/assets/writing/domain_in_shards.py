@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from prep_assets.assets.reading.domain import Reading
-from prep_assets.assets.reading.duplicates import Elsewhere, Found, note_records, without_duplicates
+from prep_assets.assets.reading.duplicates import Elsewhere, Found, Noted, note_records, without_duplicates
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.reading.stretches import Stretch, is_held_out, shards_of
 from prep_assets.assets.workspace import Workspace
@@ -57,6 +57,9 @@ def _looked_over(source: Source, runner: Runner, shards: Sequence[Shard], payloa
     """The shards with what each must know of the others, which takes a first pass where duplicates are refused or records are limited."""
     if not source.family.preprocessing.deduplicate and source.max_items is None:
         return [replace(shard, task=(shard.task, Found())) for shard in shards]
+    known: Noted | None = source.workspace.pool and source.workspace.pool.noted.pop((source.kind, source.name), None)
+    if known and (ready := known.of(source, shards)):
+        return ready
     noted: list[ShardResult] = []
     work = partial(note_records, source=source.travelling())
     for some in _as_needed(source, runner, shards, noted):
