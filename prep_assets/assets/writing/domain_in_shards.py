@@ -57,7 +57,8 @@ def _looked_over(source: Source, runner: Runner, shards: Sequence[Shard], payloa
     """The shards with what each must know of the others, which takes a first pass where duplicates are refused or records are limited."""
     if not source.family.preprocessing.deduplicate and source.max_items is None:
         return [replace(shard, task=(shard.task, Found())) for shard in shards]
-    known: Noted | None = source.workspace.pool and source.workspace.pool.noted.pop((source.kind, source.name), None)
+    pool = source.workspace.pool
+    known: Noted | None = pool.noted.pop((source.kind, source.name), None) if pool else None
     if known and (ready := known.of(source, shards)):
         return ready
     noted: list[ShardResult] = []
