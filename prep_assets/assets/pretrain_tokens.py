@@ -21,7 +21,6 @@ from prep_assets.assets.checks.selection import SELECTION, by_text
 from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, TOKENIZER
 from prep_assets.assets.previews import record_preview
-from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.domain import Reading, passed_over
 from prep_assets.assets.reading.examples import held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
@@ -37,6 +36,7 @@ from prep_assets.assets.writing.in_shards import Streams
 from prep_assets.assets.writing.masked_documents import NeedsMask, stop_at_masks, write_masked_documents
 from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer_recipe
 from prep_assets.config.models import Pretrain
+from prep_assets.disk.ahead import ahead
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.samples import Example, Sample

@@ -38,10 +38,9 @@ def check_records(
 
 
 def _ids_fault(ids: npt.NDArray[Any], starts: npt.NDArray[np.int64], size: int) -> tuple[int, str] | None:
-    outside = (ids < 0) | (ids >= size)
-    if not outside.any():
+    if not len(ids) or (ids.min() >= 0 and ids.max() < size):
         return None
-    at = int(outside.argmax())
+    at = int(((ids < 0) | (ids >= size)).argmax())
     return _record_of(starts, at), f"id {int(ids[at])} is outside the vocabulary of {size:,}"
 
 
@@ -53,8 +52,8 @@ def _ends_fault(
     for token, places, name, where, there in ((bos, starts, "begin", "first", True), (eos, last, "end", "last", ended)):
         if token is None:
             continue
-        is_token = ids == token
-        in_place, count = is_token[places], np.add.reduceat(is_token, starts)
+        found = np.flatnonzero(ids == token)
+        in_place, count = ids[places] == token, np.diff(np.searchsorted(found, np.append(starts, len(ids))))
         wrong = (count != int(token == bos) + int(ended and token == eos)) | (there & ~in_place)
         if wrong.any():
             record = int(wrong.argmax())

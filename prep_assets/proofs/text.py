@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.ahead import ahead
 from prep_assets.proofs.ids_again import IdsAgain
 from prep_assets.proofs.token_bytes import unproven_id
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -55,21 +57,22 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     decoded = compared = cut = tokens = 0
     table: tuple[Any, ...] | None = None
     again = IdsAgain(vocabulary, engines)
-    for some in _batches(texts, batch):
-        for text, ids in zip(some, _again(some, again), strict=True):
-            compared += 1
-            if not np.array_equal(ids, text.ids):
-                return _failed(text, f"{len(text.ids):,} ids differ from the tokenizer's {len(ids):,}", decoded, compared)
-        del ids  # a long document has many
-        tokens += sum(len(text.ids) for text in some)
-        if vocabulary.token_bytes is not None:
-            if table is None and tokens > vocabulary.size:
-                table = _byte_table(vocabulary)
-            fault = _compare(some, vocabulary, table) if table else _decode(some, vocabulary)
-            if fault is not None:
-                return _failed(*fault, decoded, compared)
-            decoded += len(some)
-        cut += sum(bool(text.parts) for text in some)
+    with closing(ahead((some, list(_again(some, again))) for some in _batches(texts, batch))) as batches:
+        for some, found in batches:
+            for text, ids in zip(some, found, strict=True):
+                compared += 1
+                if not np.array_equal(ids, text.ids):
+                    return _failed(text, f"{len(text.ids):,} ids differ from the tokenizer's {len(ids):,}", decoded, compared)
+            del found, ids  # a long document has many
+            tokens += sum(len(text.ids) for text in some)
+            if vocabulary.token_bytes is not None:
+                if table is None and tokens > vocabulary.size:
+                    table = _byte_table(vocabulary)
+                fault = _compare(some, vocabulary, table) if table else _decode(some, vocabulary)
+                if fault is not None:
+                    return _failed(*fault, decoded, compared)
+                decoded += len(some)
+            cut += sum(bool(text.parts) for text in some)
     summary = f"{compared:,} documents have the tokenizer's ids, {decoded:,} decode to their text"
     if engines is not None:
         summary += f"; {again.by_reference:,} texts were tokenized by the reference library, the others by {engines.first.name}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError
+from prep_assets.tokenization.native import MOST_IDS
 from prep_assets.tokenization.rank_files import by_tiktoken, from_rank_file, from_ranks
 from prep_assets.tokenization.sentencepiece_model import from_sentencepiece
 from prep_assets.tokenization.vocabulary_files import by_transformers, from_vocabulary, kind_of
@@ -73,6 +74,8 @@ def _tekken(path: Path) -> Spec:
     spec = loads(path.read_bytes())
     config = spec["config"]
     reserved = int(config["default_num_special_tokens"])
+    if reserved > MOST_IDS:  # before each is given a name
+        raise ConfigError(f"{path}: default_num_special_tokens is {reserved:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
     listed = spec.get("special_tokens")
     if listed is None:  # files of 2024 leave them to the library
         from mistral_common.tokens.tokenizers.tekken import Tekkenizer

@@ -263,6 +263,14 @@ def test_tekken_is_tiktoken_behind_its_special_tokens(tmp_path: Path) -> None:
     assert (vocabulary.control["[INST]"], vocabulary.control["<SPECIAL_9>"], len(vocabulary.control)) == (3, 9, 10)
 
 
+def test_more_reserved_tokens_than_ids_are_refused(tmp_path: Path) -> None:
+    path = tekken_file(tmp_path)
+    said = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**said, "config": {**said["config"], "default_num_special_tokens": 1 << 64}}), "utf-8")
+    with pytest.raises(ConfigError, match=r"default_num_special_tokens is 18,446,744,073,709,551,616; ids are below 16,777,216"):
+        from_file("toy", path)
+
+
 def test_tekken_gives_the_ids_of_mistral_common(tmp_path: Path) -> None:
     pytest.importorskip("mistral_common")
     from mistral_common.tokens.tokenizers import tekken

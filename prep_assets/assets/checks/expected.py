@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.images_again import images_again
-from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.stage import Store
 from prep_assets.config.models import Domain, Pretrain, Sft
+from prep_assets.disk.ahead import ahead
 from prep_assets.disk.arrays import numbers
 from prep_assets.disk.columns import stretches
 from prep_assets.errors import Refused, StoreError

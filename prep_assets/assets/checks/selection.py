@@ -17,11 +17,11 @@ from prep_assets.assets.checks.alone import alone
 from prep_assets.assets.checks.expected import shown_text
 from prep_assets.assets.checks.images_again import images_again
 from prep_assets.assets.checks.second_source import Second
-from prep_assets.assets.reading.ahead import ahead
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.stage import ASKED, Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
 from prep_assets.config.domain import Domain
+from prep_assets.disk.ahead import ahead
 from prep_assets.disk.columns import at, equals, joined, made, where, zeros
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.accounting import Fields, books

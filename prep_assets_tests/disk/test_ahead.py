@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.assets.reading.ahead import ahead
+from prep_assets.disk.ahead import ahead
 from prep_assets.errors import SourceError
 
 
