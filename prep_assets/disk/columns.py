@@ -25,9 +25,10 @@ DIGIT = 12
 """Bits by which a column is ordered in one pass."""
 
 
-def stretches(count: int, size: int = STRETCH) -> Iterator[slice]:
-    """All of `count` elements, `size` at a time."""
-    return (slice(first, min(first + size, count)) for first in range(0, count, size))
+def stretches(count: int, size: int | None = None) -> Iterator[slice]:
+    """All of `count` elements, `size` (`STRETCH`) at a time."""
+    step = size or STRETCH
+    return (slice(first, min(first + step, count)) for first in range(0, count, step))
 
 
 def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
