@@ -13,11 +13,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
+from prep_assets.proofs.shaped_forms import Found, Shape, Spelling, spelled, taken_apart
 from prep_assets.proofs.stretches import Derived, Expected, MaskOptions
 from prep_assets.proofs.trained_texts import derive
 from prep_assets.samples import PlainChat, Sample
@@ -33,6 +34,8 @@ _BLANKS = ("\n", " ", "\t", "\r\n", "\t \u3000\n")
 """White space put around words. A template may strip all of it, or line breaks only."""
 _NAME = re.compile(r"Qz(\d{5})zQ")
 
+Form = tuple[str, ...] | Shape
+"""The roles of plain chats, or the shape of others."""
 Edge = tuple[int, int]
 """A place: how many texts end before it, and so many characters after the last of these."""
 
@@ -50,6 +53,7 @@ class PlainForm:
         controls: where the control tokens stand that the template wrote.
         shortenable: where the untrained texts stand that truncation may shorten.
         tagged: see `Derived`.
+        spellings: of each text, how its JSON is written; none where all are written as they are.
     """
 
     frames: tuple[str, ...]
@@ -60,17 +64,19 @@ class PlainForm:
     controls: tuple[tuple[Edge, Edge], ...]
     shortenable: tuple[tuple[Edge, Edge, str], ...]
     tagged: bool = False
+    spellings: tuple[Spelling, ...] = ()
 
     def shown(self, texts: Sequence[str]) -> list[str]:
         """The texts of a chat as its render shows them, in its order."""
-        return [_stripped(texts[turn], *strips) for turn, strips in zip(self.turns, self.strips, strict=True)]
+        return [each for [each] in self.all_shown([texts])]
 
     def all_shown(self, texts: Sequence[Sequence[str]]) -> list[list[str]]:
         """The same of several chats: each text of all of them."""
-        return [
+        found = [
             [_stripped(each[turn], *strips) for each in texts] if any(strips) else [each[turn] for each in texts]
             for turn, strips in zip(self.turns, self.strips, strict=True)
         ]
+        return [[spelled(each, way) for each in own] if way else own for own, way in zip_longest(found, self.spellings)]
 
 
 def _stripped(text: str, lead: bool, trail: bool) -> str:
@@ -84,7 +90,7 @@ class PlainForms:
 
     template: ChatTemplate
     options: MaskOptions
-    _known: dict[tuple[str, ...], PlainForm | None] = field(default_factory=dict)
+    _known: dict[Form, PlainForm | None] = field(default_factory=dict)
 
     @cached_property
     def written(self) -> tuple[str, ...]:
@@ -99,16 +105,22 @@ class PlainForms:
         }
         return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
 
-    def of(self, roles: tuple[str, ...]) -> PlainForm | None:
-        """What chats with these roles must have become; `None` where each has to be derived by itself."""
-        if roles not in self._known:
+    def of(self, form: Form) -> PlainForm | None:
+        """What chats of this form must have become; `None` where each has to be derived by itself."""
+        if form not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[roles] = self._found(roles)
-        return self._known[roles]
+            self._known[form] = self._found(form) if isinstance(form, tuple) and isinstance(form[0], str) else self._shaped(form)
+        return self._known[form]
 
     def _derived(self, roles: tuple[str, ...], texts: Sequence[str]) -> Derived:
         return derive(PlainChat(roles, tuple(texts)).sample(), self.options, self.template)
+
+    def _shaped(self, shape: Shape) -> PlainForm | None:
+        forms = [
+            replace(_taken(*each), keeps_edges=True) for each in taken_apart(shape, lambda each: derive(each, self.options, self.template))
+        ]
+        return forms[0] if forms and forms[0] == forms[1] and _ends_between(forms[0]) else None
 
     def _found(self, roles: tuple[str, ...]) -> PlainForm | None:
         names = [f"Qz{number:05d}zQ" for number in range(len(roles))]
@@ -119,7 +131,7 @@ class PlainForms:
         found = list(_NAME.finditer(bare.text))
         if sorted(name[0] for name in found) != names:
             return None
-        form = _taken(bare, found)
+        form = _taken(bare, [(*name.span(), int(name[1]), {}) for name in found])
         try:
             spaced = [self._derived(roles, [f"{blank}{name}{blank}" for name in names]) for blank in _BLANKS]
         except CheckFailed:
@@ -152,8 +164,14 @@ def forms_of(template: ChatTemplate, options: MaskOptions) -> PlainForms:
     return _FORMS.setdefault(repr((template.hash, template.control, options)), PlainForms(template, options))
 
 
-def _taken(derived: Derived, names: Sequence[re.Match[str]]) -> PlainForm:
-    starts, ends = [name.start() for name in names], [name.end() for name in names]
+def _ends_between(form: PlainForm) -> bool:
+    """Whether all places are between texts."""
+    places = [*form.controls, *((start, end) for start, end, *_ in form.stretches), *((start, end) for start, end, _ in form.shortenable)]
+    return all(after <= len(form.frames[gap]) for gap, after in chain.from_iterable(places))
+
+
+def _taken(derived: Derived, names: Sequence[Found]) -> PlainForm:
+    starts, ends = [start for start, *_ in names], [end for _, end, *_ in names]
 
     def edge(position: int) -> Edge:
         before = bisect_right(ends, position)
@@ -161,13 +179,14 @@ def _taken(derived: Derived, names: Sequence[re.Match[str]]) -> PlainForm:
 
     return PlainForm(
         tuple(derived.text[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True)),
-        tuple(int(name[1]) for name in names),
+        tuple(number for *_, number, _ in names),
         ((False, False),) * len(names),
         False,
         tuple((edge(each.start), edge(each.end), each.weight, each.stop) for each in derived.expected),
         tuple((edge(start), edge(end)) for start, end in derived.controls),
         tuple((edge(start), edge(end), role) for start, end, role in derived.shortenable),
         derived.tagged,
+        tuple(way for *_, way in names),
     )
 
 

@@ -257,10 +257,10 @@ class ChatTemplate:
     def _watched(self) -> Watched:
         return Watched(self._compiled, self.source)
 
-    def watched(self, messages: Sequence[Message]) -> tuple[str, Questions]:
+    def watched(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> tuple[str, Questions]:
         """The text of a conversation of invented words, and what the template asks about them."""
         with limited(self._over(self._watched.template)):
-            return self._watched.render(self._given(messages))
+            return self._watched.render(self._given(messages, tools))
 
 
 def _line(trace: TracebackType | None, running: Any = None) -> str:

@@ -1,4 +1,5 @@
-"""How a template writes plain chats, learned once for each form, so that whole batches are written without it.
+"""How a template writes chats, learned once for each form, so that whole batches are written without it. Here those of plain chats are learned, in
+`shaped_layouts` those of chats with tools, calls or reasoning.
 
 The form of a plain chat is the roles of its turns. Its layout is what stands before, between and after the texts, and where the spans and stops of
 its turns lie among them:
@@ -14,20 +15,24 @@ hold one of the strings that the template looks for, are rendered by the templat
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, zip_longest
 from typing import TYPE_CHECKING
 
 from prep_assets.errors import Refused
-from prep_assets.samples import TEXT, PlainChat, Sample
+from prep_assets.samples import TEXT, TOOL_CALL, PlainChat, Sample
 from prep_assets.templates.conversation import messages, pieces
 from prep_assets.templates.questions import Questions, word
-from prep_assets.templates.rendered import Rendered, Stop
+from prep_assets.templates.rendered import Rendered, Span, Stop
 from prep_assets.templates.rendering import UNTEMPLATED, render
+from prep_assets.templates.shapes import Shape
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
+
+Form = tuple[str, ...] | Shape
+"""What chats that differ in texts alone have in common: the roles of plain ones, the shape of others."""
 
 
 def plain_chat(sample: Sample) -> PlainChat | None:
@@ -47,7 +52,7 @@ def plain_chat(sample: Sample) -> PlainChat | None:
 
 MOST_KNOWN = 4096
 _LEAD, _TRAIL = " \n\t", "\t\n "
-_SORTS = 'It’s 5 o\'clock;\n\n* {{a}} <b>&amp; "q" \\n 中文 😀'
+SORTS = 'It’s 5 o\'clock;\n\n* {{a}} <b>&amp; "q" \\n 中文 😀'
 
 Place = tuple[int, int]
 """A place in a layout: how many texts end before it, and so many characters after the last of these."""
@@ -64,6 +69,8 @@ class Layout:
         keeps_edges: whether texts with white space at their ends are laid out so as well.
         words: the render of invented words, from which all places come.
         ends: where their words end in it.
+        spelled: of each text, how the template writes it where that is not as it is; none where all are written as they are.
+        left_out: how many turns lose their reasoning.
     """
 
     frames: tuple[str, ...]
@@ -72,6 +79,8 @@ class Layout:
     keeps_edges: bool
     words: Rendered
     ends: tuple[int, ...]
+    spelled: tuple[Callable[[str], str] | None, ...] = ()
+    left_out: int = 0
 
     def place(self, position: int) -> Place:
         """The place of a character of `words`."""
@@ -85,14 +94,16 @@ class Layout:
     def columns(self, texts: Sequence[Sequence[str]]) -> list[Sequence[str]]:
         """The texts of several chats as they stand in their renders: a column for each, in the order of the render."""
         columns = list(zip(*texts, strict=True))
-        return [
+        shown = [
             [_trimmed(text, *trims) for text in columns[turn]] if any(trims) else columns[turn]
             for turn, trims in zip(self.order, self.trims, strict=True)
         ]
+        return [list(map(spell, own)) if spell else own for own, spell in zip_longest(shown, self.spelled)]
 
-    def render(self, chat: PlainChat) -> Rendered:
-        """What `rendering.render` gives for a chat of this form that holds no needle. White space at the ends of a text counts as content here."""
-        written = [column[0] for column in self.columns([chat.texts])]
+    def render(self, texts: Sequence[str]) -> Rendered:
+        """What `rendering.render` gives for a chat of this form that holds no needle, but for the regions of its spans. White space at the ends of a text
+        counts as content here."""
+        written = [column[0] for column in self.columns([texts])]
         lengths = [len(frame) + len(text) for frame, text in zip(self.frames, written, strict=False)]
         base = [0, *accumulate(lengths)]
 
@@ -100,13 +111,37 @@ class Layout:
             gap, offset = self.place(position)
             return base[gap] + offset
 
-        sample = chat.sample()
-        spans = tuple(
-            replace(span, start=at(span.start), end=at(span.end), region=sample.turns[span.turn].regions[0]) for span in self.words.spans
-        )
+        spans = tuple(replace(span, start=at(span.start), end=at(span.end)) for span in self.words.spans)
         stops = tuple(Stop(stop.turn, at(stop.start), at(stop.end)) for stop in self.words.stops)
         text = "".join(chain.from_iterable(zip(self.frames, written, strict=False))) + self.frames[-1]
         return Rendered(text, spans, tuple((end - len(each), end) for each, end in zip(written, base[1:], strict=True)), stops)
+
+
+def joined_calls(rendered: Rendered) -> Rendered:
+    """The render with the calls of a turn that are trained alike as one span: where one ends between them makes no difference."""
+    spans: list[Span] = []
+    for span in rendered.spans:
+        last = spans[-1] if spans else None
+        if span.region.kind == TOOL_CALL:
+            span = replace(span, lead=0, trail=0)
+            if last and (last.turn, last.end, last.region.kind, last.region.loss_weight) == (
+                span.turn,
+                span.start,
+                TOOL_CALL,
+                span.region.loss_weight,
+            ):
+                span = replace(spans.pop(), end=span.end)
+        spans.append(span)
+    return replace(rendered, spans=tuple(spans))
+
+
+def outline(rendered: Rendered) -> tuple[object, ...]:
+    """All that decides what is trained of a render."""
+    spans = [
+        (each.start, each.end, each.turn, each.role, each.region.kind, each.region.loss_weight, each.lead, each.trail)
+        for each in joined_calls(rendered).spans
+    ]
+    return rendered.text, spans, rendered.stops
 
 
 def _trimmed(text: str, lead: bool, trail: bool) -> str:
@@ -124,15 +159,22 @@ class Layouts:
 
     template: ChatTemplate
     needles: set[str] = field(default_factory=set)
-    _known: dict[tuple[str, ...], Layout | None] = field(default_factory=dict)
+    _known: dict[Form, Layout | None] = field(default_factory=dict)
 
-    def of(self, roles: tuple[str, ...]) -> Layout | None:
-        """The layout of chats with these roles; `None` where the template has to render them."""
-        if roles not in self._known:
+    def of(self, form: Form) -> Layout | None:
+        """The layout of chats of this form; `None` where the template has to render them."""
+        if form not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[roles] = self._learned(roles)
-        return self._known[roles]
+            self._known[form] = self._shaped(form) if isinstance(form, Shape) else self._learned(form)
+        return self._known[form]
+
+    def _shaped(self, shape: Shape) -> Layout | None:
+        from prep_assets.templates.shaped_layouts import shaped_layout
+
+        found = shaped_layout(shape, self.template) if not self.template.image else None
+        self.needles |= found[1] if found else set()
+        return found[0] if found else None
 
     def _learned(self, roles: tuple[str, ...]) -> Layout | None:
         if self.template.image:
@@ -150,7 +192,7 @@ class Layouts:
         ends = tuple(start + len(words[turn]) for start, turn in zip(starts, order, strict=True))
         frames = tuple(rendered.text[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True))
         bare = Layout(frames, order, ((False, False),) * len(roles), False, rendered, ends)
-        if not _between_words(bare) or not self._right(bare, roles, [f"{each}{_SORTS}{each}" for each in words]):
+        if not is_between_words(bare) or not self._right(bare, roles, [f"{each}{SORTS}{each}" for each in words]):
             return None
         self.needles |= asked.needles
         amid_space = any(control != control.strip() for control in self.template.control)
@@ -181,13 +223,12 @@ class Layouts:
     def _right(self, layout: Layout, roles: tuple[str, ...], texts: Sequence[str]) -> bool:
         chat = PlainChat(roles, tuple(texts))
         try:
-            found, expected = layout.render(chat), render(chat.sample(), self.template)
+            return outline(layout.render(texts)) == outline(render(chat.sample(), self.template))
         except Refused:
             return False
-        return (found.text, found.spans, found.stops) == (expected.text, expected.spans, expected.stops)
 
 
-def _between_words(layout: Layout) -> bool:
+def is_between_words(layout: Layout) -> bool:
     """Whether all spans and stops begin and end between the words, none amid one."""
     where = [(each.start, each.end) for each in layout.words.spans] + [(each.start, each.end) for each in layout.words.stops]
     edges = [edge for each in where for edge in each]

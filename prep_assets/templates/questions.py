@@ -7,7 +7,7 @@ its first character, whether two texts are equal) makes it `Questions.open`: not
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,11 +70,13 @@ class Questions:
         needles: strings that it searched for in a text, or compared one with.
         trims_some: whether it strips chosen white space, such as line breaks only, so that nothing follows for texts with white space at their ends.
         open: the first question whose answer may be another for other texts; ``""`` where there is none.
+        written: how the JSON of each `Opaque` is written, by its text.
     """
 
     needles: set[str] = field(default_factory=set)
     trims_some: bool = False
     open: str = ""
+    written: dict[str, Callable[[Any], str]] = field(default_factory=dict)
 
     def cannot_tell(self, question: str) -> None:
         """Note a question that other texts may answer otherwise."""
@@ -167,6 +169,39 @@ class Questions:
             self.cannot_tell(f"the test {name} on texts")
 
 
+class Opaque(Mapping[str, Any]):
+    """A tool, or the arguments of a call, of which a template may write the JSON; each look into it is a question that others answer otherwise."""
+
+    __slots__ = ("__asked", "__value")
+
+    def __init__(self, value: Mapping[str, Any], asked: Questions) -> None:
+        self.__value, self.__asked = value, asked
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, key: str) -> Any:
+        return self._looked_into()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._looked_into())
+
+    def __len__(self) -> int:
+        return len(self._looked_into())
+
+    def __repr__(self) -> str:
+        return repr(self._looked_into())
+
+    def _looked_into(self) -> Mapping[str, Any]:
+        self.__asked.cannot_tell("a look into a tool, or into the arguments of a call")
+        return self.__value
+
+    def _write(self, write: Callable[[Any], Any]) -> str:
+        text = str(write(self.__value))
+        self.__asked.written[text] = lambda value: str(write(value))
+        return text
+
+
 def _item(value: Any, name: Any) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, str(name), None)
 
@@ -175,6 +210,8 @@ def holds(value: Any) -> bool:
     """Whether one of the invented words stands in a value."""
     if isinstance(value, str):
         return WORD.search(value) is not None
+    if isinstance(value, Opaque):
+        return True
     if isinstance(value, Mapping):
         return any(holds(key) or holds(inner) for key, inner in value.items())
     return isinstance(value, list | tuple | set) and any(map(holds, value))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.samples import PlainChat
+from prep_assets.templates.shapes import ShapedChat
 
 Raw = npt.NDArray[np.uint8]
 _PART = 1 << 16
@@ -67,7 +68,7 @@ class Search:
         self._sharing = _by_sign([needle.encode() for needle in shortest])
         self._between = next(chr(code) for code in range(32) if not any(chr(code) in needle for needle in shortest)).encode()
 
-    def suspects(self, chats: Sequence[PlainChat | None]) -> set[int]:
+    def suspects(self, chats: Sequence[PlainChat | ShapedChat | None]) -> set[int]:
         """Which of the chats hold something."""
         listed = [(number, chat) for number, chat in enumerate(chats) if chat is not None]
         try:
@@ -108,7 +109,7 @@ def _places(raw: Raw, byte: int) -> npt.NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *(np.flatnonzero(raw[start : start + _PART] == byte) + start for start in parts)])
 
 
-def _is_encodable(chat: PlainChat) -> bool:
+def _is_encodable(chat: PlainChat | ShapedChat) -> bool:
     try:
         "".join(chat.texts).encode()
     except UnicodeEncodeError:

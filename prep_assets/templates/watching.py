@@ -9,12 +9,12 @@ with other texts in the places of the words.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any
 
-from prep_assets.templates.questions import Questions, holds
+from prep_assets.templates.questions import Opaque, Questions, holds
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
@@ -43,9 +43,17 @@ class Watched:
 
     def render(self, variables: Mapping[str, Any]) -> tuple[str, Questions]:
         """The render with these variables, and what was asked."""
-        self._now[:] = [Questions()]
-        text = self.template.render(**variables)
-        return str(text), self._now[0]
+        from jinja2 import TemplateError as JinjaError
+
+        asked = Questions()
+        self._now[:] = [asked]
+        tools = [Opaque(tool, asked) for tool in variables["tools"] or ()] or None
+        messages = _opaque_arguments(variables["messages"], asked)
+        try:
+            return str(self.template.render(**{**variables, "tools": tools, "messages": messages})), asked
+        except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError):  # what is closed to looks is no dict
+            asked.cannot_tell("an error under watch")
+            return "", asked
 
     @cached_property
     def template(self) -> Any:
@@ -74,6 +82,8 @@ class Watched:
 
         @wraps(function)
         def noted(*arguments: Any, **named: Any) -> Any:
+            if name == "tojson" and isinstance(arguments[0], Opaque):
+                return arguments[0]._write(lambda value: function(value, *arguments[1:], **named))
             if self._now:
                 note(self._now[0], name, arguments[passes], [*arguments[passes + 1 :], *named.values()])
             return function(*arguments, **named)
@@ -102,6 +112,23 @@ class Watched:
         if not isinstance(value, str) and holds(value):
             self._now[0].cannot_tell("a list or an object of texts is written")
         return value
+
+
+def _opaque_arguments(messages: Sequence[Mapping[str, Any]], asked: Questions) -> list[Mapping[str, Any]]:
+    """The messages, with the arguments of their calls closed to looks."""
+
+    def closed(call: Mapping[str, Any]) -> dict[str, Any]:
+        function = call["function"]
+        arguments = function["arguments"]
+        return {
+            **call,
+            "function": {
+                **function,
+                "arguments": Opaque(arguments, asked) if holds(arguments) and isinstance(arguments, dict) else arguments,
+            },
+        }
+
+    return [{**each, "tool_calls": [closed(call) for call in each["tool_calls"]]} if "tool_calls" in each else each for each in messages]
 
 
 def _rewritten(tree: Any) -> Any:

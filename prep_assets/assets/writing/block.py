@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.reading.examples import Item
-from prep_assets.samples import PlainChat, Sample
+from prep_assets.samples import Sample
 from prep_assets.templates.answers import left_out
-from prep_assets.templates.layouts import plain_chat
 from prep_assets.templates.rendered import Rendered
 from prep_assets.tokenization.cuts import Cuts, Cutter
 from prep_assets.tokenization.encode import Encoded
@@ -65,21 +64,12 @@ class Block:
         groups = [([number[old] for old in numbers], cut) for numbers, cut in self.groups]
         return Block([self.at[old] for old in chosen], [self.renders[old] for old in chosen], list(groups))
 
-    def rendered(self, number: int) -> Rendered:
-        """The render of an example."""
-        rendered = self.renders[number]
-        if rendered is not None:
-            return rendered
-        given = self.at[number].given
-        chat = given if isinstance(given, PlainChat) else plain_chat(given) if isinstance(given, Sample) else None
-        cut = next(cut for numbers, cut in self.groups if number in numbers)
-        assert chat is not None
-        return cut.form.layout.render(chat)
-
-    def left_out(self, number: int) -> int:
-        """How many turns of an example lost their reasoning; a plain chat has none."""
-        example, rendered = self.at[number].given, self.renders[number]
-        return left_out(example, rendered) if rendered is not None and isinstance(example, Sample) else 0
+    def left_out(self, kept: Sequence[int]) -> int:
+        """How many turns of these examples lost their reasoning."""
+        given = ((self.at[number].given, self.renders[number]) for number in kept)
+        alone = sum(left_out(example, rendered) for example, rendered in given if rendered is not None and isinstance(example, Sample))
+        groups = ((set(numbers), cut.form.layout.left_out) for numbers, cut in self.groups if cut.form.layout.left_out)
+        return alone + sum(count * len(numbers.intersection(kept)) for numbers, count in groups)
 
 
 Part = tuple[list[Item], Encoded]

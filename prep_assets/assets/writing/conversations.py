@@ -18,7 +18,7 @@ from prep_assets.assets.writing.block import Block, in_order
 from prep_assets.assets.writing.image_parts import ImageParts
 from prep_assets.assets.writing.images import ImageFiles, shown_images, stored_image_id
 from prep_assets.assets.writing.oldest_rounds import without_too_many
-from prep_assets.assets.writing.plain_chats import PlainChats, plain_chats_of
+from prep_assets.assets.writing.plain_chats import Chat, PlainChats, plain_chats_of
 from prep_assets.assets.writing.tokenized_rows import TokenizedRows
 from prep_assets.config.models import Domain, Sft
 from prep_assets.errors import CheckFailed, Refused
@@ -33,6 +33,7 @@ from prep_assets.templates.control_text import SpecialInContent, control_pattern
 from prep_assets.templates.layouts import plain_chat
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
+from prep_assets.templates.shapes import ShapedChat, shaped
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
@@ -93,13 +94,13 @@ class Conversations:
 
     def examples(self, items: Sequence[Item]) -> tuple[list[Item], list[Rendered], Encoded]:
         """As `encode`, with the render of each kept item."""
-        block, encoded = self._encoded(items)
+        block, encoded = self._encoded(items, by_form=False)
         kept = encoded.kept.tolist()
-        return [block.at[position] for position in kept], [block.rendered(position) for position in kept], encoded
+        return [block.at[position] for position in kept], [rendered for position in kept if (rendered := block.renders[position])], encoded
 
-    def _encoded(self, items: Sequence[Item]) -> tuple[Block, Encoded]:
-        """The examples of a block, and the tokens of those that are kept."""
-        examples = self._examples(items)
+    def _encoded(self, items: Sequence[Item], *, by_form: bool = True) -> tuple[Block, Encoded]:
+        """The examples of a block, and the tokens of those that are kept. Those that are not cut by form have renders."""
+        examples = self._examples(items, by_form and self.special_in_content != "allow")
         encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
         too_long = [position for position, refusal in encoded.refused if refusal.reason == "too_long"]
         lengths: dict[int, int] = {}
@@ -125,12 +126,12 @@ class Conversations:
         )
         self.images_cut_away += shown - len(encoded.images)
         if not self.expand:
-            self.reasoning_left_out += sum(examples.left_out(position) for position in encoded.kept.tolist())
+            self.reasoning_left_out += examples.left_out(encoded.kept.tolist())
         return examples, encoded
 
-    def _examples(self, items: Sequence[Item]) -> Block:
-        """The examples of a block: plain chats by their layouts, all others rendered one by one."""
-        chats = [self._plain(item.given) for item in items] if self.special_in_content != "allow" else [None] * len(items)
+    def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
+        """The examples of a block: by their layouts where these are known, all others rendered one by one."""
+        chats = [self._in_columns(item.given) if by_form else None for item in items]
         groups = self._plain_chats.cut(chats)
         by_layout = {number for numbers, _ in groups for number in numbers}
         examples = Block()
@@ -150,9 +151,12 @@ class Conversations:
         examples.groups = [([places[number] for number in numbers], cut) for numbers, cut in groups]
         return examples
 
-    @staticmethod
-    def _plain(example: Given) -> PlainChat | None:
-        return example if isinstance(example, PlainChat) else plain_chat(example) if isinstance(example, Sample) else None
+    def _in_columns(self, example: Given) -> Chat | None:
+        if isinstance(example, PlainChat):
+            return example
+        found = (plain_chat(example) or shaped(example)) if isinstance(example, Sample) else None
+        # a chat that may become several is rendered, to see what it loses
+        return None if self.expand and isinstance(found, ShapedChat) else found
 
     @cached_property
     def _plain_chats(self) -> PlainChats:

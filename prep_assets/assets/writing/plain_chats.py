@@ -1,4 +1,4 @@
-"""Plain chats of a block, cut by form without rendering each; what was derived of them a second time is compared for every one."""
+"""Chats of a block, cut by form without rendering each; what was derived of them a second time is compared for every one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from prep_assets.proofs.plain_forms import MOST_KNOWN, PlainForm, PlainForms, de
 from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import PlainChat
 from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.layouts import Form as LayoutForm
+from prep_assets.templates.layouts import outline
 from prep_assets.templates.rendering import render
 from prep_assets.templates.search import Search, search_for
+from prep_assets.templates.shapes import ShapedChat, json_of
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.forms import Form, FormCuts
 
@@ -26,14 +29,14 @@ form."""
 LEARN_AFTER = 3
 """Chats of a form before its layout is learned, which takes the time of as many renders."""
 
-_Roles = tuple[str, ...]
+Chat = PlainChat | ShapedChat
 _Known = tuple[Form, PlainForm]
 """How chats of one form are cut, and the same derived a second time."""
 
 
 @dataclass
 class PlainChats:
-    """Cuts plain chats.
+    """Cuts chats, plain ones and those with tools, calls or reasoning.
 
     Attributes:
         template, encoder: how they are rendered and tokenized.
@@ -49,19 +52,19 @@ class PlainChats:
     looked_for: tuple[str, ...]
     by_layout: int = 0
     compared: int = 0
-    _forms: dict[_Roles, _Known | None] = field(default_factory=dict)
-    _seen: dict[_Roles, int] = field(default_factory=dict)
-    _compared: set[_Roles] = field(default_factory=set)
+    _forms: dict[LayoutForm, _Known | None] = field(default_factory=dict)
+    _seen: dict[LayoutForm, int] = field(default_factory=dict)
+    _compared: set[LayoutForm] = field(default_factory=set)
 
-    def cut(self, chats: Sequence[PlainChat | None]) -> list[tuple[list[int], FormCuts]]:
+    def cut(self, chats: Sequence[Chat | None]) -> list[tuple[list[int], FormCuts]]:
         """The chats that are cut by form, in groups: which they are, and how they are cut. All others are for the template."""
-        by_roles: dict[_Roles, list[int]] = {}
+        by_form: dict[LayoutForm, list[int]] = {}
         for number, chat in enumerate(chats):
             if chat is not None:
-                by_roles.setdefault(chat.roles, []).append(number)
+                by_form.setdefault(chat.form, []).append(number)
         groups: list[tuple[_Known, list[int]]] = []
-        for roles, numbers in by_roles.items():
-            known = self._form(roles, len(numbers))
+        for kind, numbers in by_form.items():
+            known = self._form(kind, len(numbers))
             if known is not None and (good := _unsuspicious(known, chats, numbers)):
                 groups.append((known, good))
         # layouts that were learned just now may have brought further needles
@@ -73,18 +76,18 @@ class PlainChats:
                 cuts.append((left, self._cut(*known, [chat for number in left if (chat := chats[number])])))
         return cuts
 
-    def _form(self, roles: _Roles, count: int) -> _Known | None:
-        """How chats with these roles are cut, once there are enough of them to learn it."""
+    def _form(self, kind: LayoutForm, count: int) -> _Known | None:
+        """How chats of this form are cut, once there are enough of them to learn it."""
         if len(self._seen) >= MOST_KNOWN:
-            for known in (self._seen, self._forms, self._compared):
-                known.clear()
-        self._seen[roles] = self._seen.get(roles, 0) + count
-        if roles not in self._forms and self._seen[roles] >= LEARN_AFTER:
-            self._forms[roles] = self._learned(roles)
-        return self._forms.get(roles)
+            for each in (self._seen, self._forms, self._compared):
+                each.clear()
+        self._seen[kind] = self._seen.get(kind, 0) + count
+        if kind not in self._forms and self._seen[kind] >= LEARN_AFTER:
+            self._forms[kind] = self._learned(kind)
+        return self._forms.get(kind)
 
-    def _learned(self, roles: _Roles) -> _Known | None:
-        layout, derived = self.template.layouts.of(roles), self._plain_forms.of(roles)
+    def _learned(self, kind: LayoutForm) -> _Known | None:
+        layout, derived = self.template.layouts.of(kind), self._plain_forms.of(kind)
         if layout is None or derived is None:
             return None
         try:
@@ -102,9 +105,10 @@ class PlainChats:
         return forms_of(self.template, self.options)
 
     def _search(self) -> Search:
-        return search_for(frozenset((*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written)))
+        strings = (*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written)
+        return search_for(frozenset((*strings, *(json_of(each)[1:-1] for each in strings))))  # as they are, and within JSON
 
-    def _cut(self, form: Form, derived: PlainForm, chats: Sequence[PlainChat]) -> FormCuts:
+    def _cut(self, form: Form, derived: PlainForm, chats: Sequence[Chat]) -> FormCuts:
         texts = [chat.texts for chat in chats]
         found, shown = form.cut(texts), derived.all_shown(texts)
         if derived.frames != form.layout.frames or shown != list(map(list, found.columns)):
@@ -118,25 +122,25 @@ class PlainChats:
         self.by_layout += len(chats)
         return found
 
-    def _compare(self, form: Form, chats: Sequence[PlainChat]) -> None:
+    def _compare(self, form: Form, chats: Sequence[Chat]) -> None:
         """Stop where the template itself renders one of a sample of the chats otherwise."""
         hashes = [xxhash.xxh3_64_intdigest(chat.texts[-1].encode()) % ONE_IN for chat in chats]
-        if chats[0].roles not in self._compared:
-            self._compared.add(chats[0].roles)
+        if chats[0].form not in self._compared:
+            self._compared.add(chats[0].form)
             hashes[0] = 0
         for chat in [chat for chat, sampled in zip(chats, hashes, strict=True) if not sampled]:
             self.compared += 1
-            found = form.layout.render(chat)
+            found = form.layout.render(chat.texts)
             try:
                 rendered = render(chat.sample(), self.template)
             except Refused as refusal:
                 raise TemplateError(
                     f"template {self.template.name} refuses {found.text[:300]!r} ({refusal}), which its layout gives"
                 ) from refusal
-            if (rendered.text, rendered.spans, rendered.stops) != (found.text, found.spans, found.stops):
+            if outline(rendered) != outline(found):
                 raise TemplateError(
-                    f"chat template {self.template.name} renders {rendered.text[:300]!r} where its layout, learned from other chats with the "
-                    f"roles {', '.join(chat.roles)}, gives {found.text[:300]!r}. This is a fault of prep-assets; please report it"
+                    f"chat template {self.template.name} renders {rendered.text[:300]!r} where its layout, learned from other chats of the "
+                    f"same form, gives {found.text[:300]!r}. This is a fault of prep-assets; please report it"
                 )
 
 
@@ -149,7 +153,7 @@ def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOption
     return _SAME.setdefault(key, PlainChats(template, encoder, options, looked_for))
 
 
-def _unsuspicious(known: _Known, chats: Sequence[PlainChat | None], numbers: list[int]) -> list[int]:
+def _unsuspicious(known: _Known, chats: Sequence[Chat | None], numbers: list[int]) -> list[int]:
     """Of the chats of a form those whose texts are not blank, and end in no white space of which nobody knows what becomes."""
     form, derived = known
     keeps, good = form.layout.keeps_edges and derived.keeps_edges, list[int]()

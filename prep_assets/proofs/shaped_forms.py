@@ -1,0 +1,80 @@
+"""Chats of one shape derived a second time: where a template writes tools and arguments is found by trying spellings of the JSON of invented ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.stretches import Derived
+from prep_assets.samples import Sample
+
+Spelling = Mapping[str, Any]
+"""Arguments of `json.dumps`; none where a text is written as it is."""
+Found = tuple[int, int, int, Spelling]
+"""Where a text stands (start, end), its number, and how it is spelled."""
+
+_SPELLINGS: tuple[Spelling, ...] = tuple(
+    {key: value for key, value in (("indent", indent), ("separators", separators), ("sort_keys", in_order)) if value}
+    for indent in (None, 4, 2)
+    for separators in (None, (",", ":"))
+    for in_order in (False, True)
+)
+
+
+class Shape(Protocol):
+    """What a chat is beside its texts. Those of tools come first; `json` are the numbers of those that are JSON."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def json(self) -> tuple[int, ...]: ...
+    @property
+    def tools(self) -> int: ...
+    def sample(self, texts: Iterable[str]) -> Sample: ...
+    def texts(self, words: Iterable[str], value: Callable[[str], object]) -> list[str]: ...
+
+
+def spelled(text: str, spelling: Spelling) -> str:
+    """A text as a render shows it."""
+    return json.dumps(json.loads(text), ensure_ascii=False, **spelling) if spelling else text
+
+
+def taken_apart(shape: Shape, derived: Callable[[Sample], Derived]) -> list[tuple[Derived, list[Found]]]:
+    """Two chats of a shape derived, with the places of their texts; nothing where one of them cannot be, or where a place is not certain."""
+    names = [f"Qz{number:05d}zQ" for number in range(shape.size)]
+    both = []
+    for value in (_one, _other):
+        texts = shape.texts(names, value)
+        try:
+            made = derived(shape.sample(texts))
+        except CheckFailed:
+            return []
+        found = []
+        for number, (name, text) in enumerate(zip(names, texts, strict=True)):
+            # reasoning, names of tools and ids may be left out
+            if name in made.text or number < shape.tools:
+                if (place := _place(made.text, name, text, number, _SPELLINGS if number in shape.json else ({},))) is None:
+                    return []
+                found.append(place)
+        both.append((made, sorted(found, key=lambda each: each[0])))
+    return both
+
+
+def _one(name: str) -> object:
+    return {"b": name, "a": {"d": [1, name], "c": "é"}}
+
+
+def _other(name: str) -> object:
+    return {name: [], "Z": {"Y": name, "X": [None]}}
+
+
+def _place(render: str, name: str, text: str, number: int, spellings: Iterable[Spelling]) -> Found | None:
+    """Where a text stands in a render, if it does so once and its name nowhere else."""
+    for spelling in spellings:
+        shown = spelled(text, spelling)
+        if render.count(shown) == 1 and render.count(name) == shown.count(name):
+            start = render.index(shown)
+            return start, start + len(shown), number, spelling
+    return None

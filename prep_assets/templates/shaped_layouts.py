@@ -1,0 +1,87 @@
+"""How a template writes chats of one shape: learned as the layouts of plain chats are, with invented tools and arguments beside invented words.
+
+A template may write the JSON of a tool or of arguments, and nothing else of them: any look into one leaves such chats to the template.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from prep_assets.errors import Refused
+from prep_assets.samples import Sample
+from prep_assets.templates.answers import left_out
+from prep_assets.templates.conversation import messages, pieces
+from prep_assets.templates.layouts import SORTS, Layout, is_between_words, joined_calls, outline
+from prep_assets.templates.questions import Questions, word
+from prep_assets.templates.rendered import Rendered
+from prep_assets.templates.rendering import render
+from prep_assets.templates.shapes import Shape, json_of
+
+if TYPE_CHECKING:
+    from prep_assets.templates.chat_template import ChatTemplate
+
+
+def shaped_layout(shape: Shape, template: ChatTemplate) -> tuple[Layout, set[str]] | None:
+    """The layout, and the strings that the template looks for in texts; `None` where the template has to render chats of this shape."""
+    words = [word(number) for number in range(shape.size)]
+    texts = shape.texts(words, lambda each: {each: each})
+    sample = shape.sample(texts)
+    try:
+        rendered = render(sample, template)
+        asked = _asked(sample, template, rendered.text)
+        layout = None if asked.open else _taken(shape, words, texts, asked, rendered)
+        if layout is None or not is_between_words(layout):
+            return None
+        layout = replace(layout, left_out=left_out(sample, layout.words))
+        others = shape.texts([f"{each}{SORTS}{each}" for each in words], _sorts)
+        if outline(layout.render(others)) != outline(render(shape.sample(others), template)):
+            return None
+    except Refused:
+        return None
+    return layout, asked.needles
+
+
+def _asked(sample: Sample, template: ChatTemplate, text: str) -> Questions:
+    """What the template asks of the texts; open where it then renders otherwise."""
+    listed = messages(sample, pieces(sample, form=template.form), "none", template.form)
+    found, asked = template.watched(listed, sample.tools)
+    if found != text:
+        asked.cannot_tell("another render under watch")
+    return asked
+
+
+def _taken(shape: Shape, words: list[str], texts: list[str], asked: Questions, rendered: Rendered) -> Layout | None:
+    """The layout of a render, if each text stands in it once, or not at all where it is one that a template may leave out."""
+    text = rendered.text
+    places: list[tuple[int, int, int]] = []
+    spelled: dict[int, Callable[[str], str]] = {}
+    for number, (each, own) in enumerate(zip(words, texts, strict=True)):
+        shown = next((found for found in asked.written if each in found), own) if number in shape.json else own
+        if shown in asked.written and (spell := _spelling(asked.written[shown])) is not None:
+            spelled[number] = spell
+        # reasoning, names of tools and ids may be left out: the render of a chat that loses anything else is refused
+        if text.count(each) == 0 and number >= shape.tools:
+            continue
+        if text.count(shown) != 1 or text.count(each) != shown.count(each):
+            return None
+        start = text.index(shown)
+        places.append((start, start + len(shown), number))
+    places.sort()
+    ends = tuple(end for _, end, _ in places)
+    order = tuple(number for _, _, number in places)
+    frames = tuple(text[left:right] for left, right in zip((0, *ends), (*(start for start, _, _ in places), None), strict=True))
+    ways = tuple(spelled.get(number) for number in order)
+    return Layout(frames, order, ((False, False),) * len(order), True, joined_calls(rendered), ends, ways)
+
+
+def _spelling(write: Callable[[Any], str]) -> Callable[[str], str] | None:
+    """How a template writes JSON; `None` where that is how it is written in columns."""
+    return None if write(_sorts("")) == json_of(_sorts("")) else lambda text: write(json.loads(text))
+
+
+def _sorts(each: str) -> dict[str, Any]:
+    """JSON of every sort."""
+    return {"z": each, "a": [SORTS, -1.5e-7, 10**20, True, None, {"": [], "a/b": {}, "\u2028\x7f": "'"}, each]}

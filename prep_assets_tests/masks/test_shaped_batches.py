@@ -1,0 +1,218 @@
+"""Chats with tools, calls, reasoning and weights that are cut by form are those that are rendered one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.assets.writing import plain_chats
+from prep_assets.assets.writing.plain_chats import PlainChats
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.plain_forms import PlainForms, derived_of
+from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.templates.certify import certify
+from prep_assets.templates.chat_template import ChatTemplate
+from prep_assets.templates.shapes import shaped
+from prep_assets_tests.effort import examples
+from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source
+from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
+from prep_assets_tests.masks.test_plain_batches import outcome
+
+ODD = ["<|im_end|>", "</think>", "<think>x</think>y", "<tool_response>", "</tool_call>", "a\ufdd0", "\udc80", "[/INST]", "", " \n", "null"]
+WORDS = st.sampled_from(["Hi", "é中😀", 'a "b" \\', "\n\nSo.", "Well. ", "\tx\n", "{}", '{"name": 1}', "1"])
+TEXTS = st.one_of(WORDS, WORDS, WORDS, st.sampled_from(ODD))
+NAMES = st.sampled_from(["get", "add up", "a-b", '"'])
+VALUES = st.recursive(
+    st.one_of(TEXTS, st.integers(), st.booleans(), st.none(), st.just(-1.5e-9)),
+    lambda of: st.lists(of, max_size=2) | st.dictionaries(TEXTS, of, max_size=2),
+    max_leaves=3,
+)
+ARGUMENTS = st.dictionaries(st.sampled_from(["x", "path", "é", "<|im_end|>"]) | TEXTS, VALUES, max_size=2)
+WEIGHTS = st.sampled_from([None, None, None, 0.0, 0.5])
+
+
+@st.composite
+def answers(draw: st.DrawFn, calls: int) -> Turn:
+    weight = draw(WEIGHTS)
+    thoughts = [Region(THINKING, draw(TEXTS), weight)] if draw(st.booleans()) else []
+    texts = [Region("text", draw(TEXTS), weight)] if not calls or draw(st.booleans()) else []
+    made = [_call(draw, weight) for _ in range(calls)]
+    return Turn(ASSISTANT, (*thoughts, *texts, *made))
+
+
+def _call(draw: st.DrawFn, weight: float | None) -> Region:
+    identity = {"id": "call12345"} if draw(st.booleans()) else {}
+    call = {**identity, "name": draw(NAMES), "arguments": draw(ARGUMENTS)}
+    return Region(TOOL_CALL, json.dumps(call, ensure_ascii=draw(st.booleans())), weight)
+
+
+@st.composite
+def rich_chats(draw: st.DrawFn) -> Sample:
+    turns = [turn(SYSTEM, draw(TEXTS))] if draw(st.booleans()) else []
+    for calls in draw(st.lists(st.sampled_from([0, 0, 1, 1, 2]), min_size=1, max_size=2)):
+        turns += [turn(USER, draw(TEXTS)), draw(answers(calls))]
+        for _ in range(calls):
+            turns.append(Turn(TOOL, (Region("text", draw(TEXTS)),), draw(st.none() | NAMES), draw(st.sampled_from([None, "call12345"]))))
+        turns += [draw(answers(0))] if calls else []
+    tools = [
+        {"type": "function", "function": {"name": draw(NAMES), "description": draw(TEXTS), "parameters": draw(ARGUMENTS)}}
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    return Sample(tuple(turns), tuple(tools))
+
+
+def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limits: Any) -> int:
+    """How many chats are cut by form: the same as if each were rendered."""
+    if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
+        options = MaskOptions()
+    by_form: list[int] = []
+    cut = PlainChats.cut
+
+    def counted(self: PlainChats, chats: Sequence[Any]) -> Any:
+        found = cut(self, chats)
+        by_form.append(sum(len(numbers) for numbers, _ in found))
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plain_chats, "LEARN_AFTER", 1)
+        patched.setattr(plain_chats, "ONE_IN", 1 << 40)
+        patched.setattr(PlainChats, "cut", counted)
+        batched = outcome(bound, list(samples), options, **limits)
+        patched.setattr(PlainChats, "cut", lambda self, chats: [])
+        assert batched == outcome(bound, list(samples), options, **limits)
+    return sum(by_form)
+
+
+CALLS = json.dumps({"name": "get", "arguments": {"path": "/tmp/é", "lines": [1, 2.5]}}, ensure_ascii=False)
+TOOLS = ({"type": "function", "function": {"name": "get", "description": "Reads.", "parameters": {"b": {}, "a": []}}},)
+ACTS = Sample(
+    (
+        turn(USER, "Read it."),
+        Turn(ASSISTANT, (Region(THINKING, "Hm.\n"), Region("text", "I look."), Region(TOOL_CALL, CALLS), Region(TOOL_CALL, CALLS))),
+        *(Turn(TOOL, (Region("text", '{"é": "ok"}'),), "get") for _ in range(2)),
+        Turn(ASSISTANT, (Region("text", "\nDone. "),)),
+    ),
+    TOOLS,
+)
+
+
+@pytest.mark.parametrize("name", ["deepseek-r1", "glm4", "llama3", "mistral", "qwen", "qwen3"])
+def test_in_batches_and_one_by_one(name: str) -> None:
+    bound = bind(SHIPPED, name)
+
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.lists(rich_chats(), max_size=6),
+        st.sampled_from(sorted(POLICIES)),
+        st.sampled_from([None, 12, 60]),
+        st.sampled_from(["drop", "end", "prompt", "turns"]),
+    )
+    def check(samples: list[Sample], policy: str, limit: int | None, truncation: str) -> None:
+        alike(bound, samples, POLICIES[policy], max_seq_len=limit, truncation=truncation)
+
+    check()
+
+
+CALLED = Sample((ACTS.turns[0], Turn(ASSISTANT, (Region(TOOL_CALL, CALLS),)), Turn(TOOL, (Region("text", "ok"),)), ACTS.turns[-1]), TOOLS)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("qwen3", 6), ("qwen", 3), ("llama3", 0), ("glm4", 0), ("mistral", 0)])
+def test_calls_are_cut_by_form(name: str, kept: int) -> None:
+    """Mistral's template looks at ids of calls, GLM-4's at names of tools, Llama 3's writes results as JSON."""
+    assert alike(bind(SHIPPED, name), [*[ACTS] * 3, *[CALLED] * 3], MaskOptions()) == kept
+
+
+def test_published(real_data: Path) -> None:
+    sources = sorted((real_data / "chat_templates" / "trl").glob("*.jinja"))
+    templates = [bind_source(source.read_text("utf-8")) for source in sources]
+
+    @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(templates), st.lists(rich_chats(), max_size=4))
+    def check(bound: Bound, samples: list[Sample]) -> None:
+        alike(bound, samples, MaskOptions())
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["llama3", "qwen", "qwen3"])
+def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
+    bound = bind(SHIPPED, name)
+    forms = PlainForms(bound.template, MaskOptions(train_on_eos="all"))
+
+    @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(rich_chats())
+    def check(sample: Sample) -> None:
+        chat = shaped(sample)
+        form = forms.of(chat.form) if chat else None
+        if chat is None or form is None or any(each in text for text in chat.texts for each in ODD[:8]):
+            return
+        found, expected = derived_of(form, form.shown(chat.texts)), derive(sample, forms.options, bound.template)
+        assert (found.text, found.expected, found.controls) == (expected.text, expected.expected, expected.controls)
+
+    check()
+    chat = shaped(ACTS)
+    assert chat is not None
+    assert chat.form.sample(chat.texts) == chat.whole
+
+
+def lists(asks: str) -> ChatTemplate:
+    """A template that writes something of tools and of calls."""
+    source = asks + "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}"
+    return ChatTemplate("asking", source, {"eos_token": "</s>"}, control=("</s>",))
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "{% for t in tools %}{{ t.function.name }}{{ t | tojson }}{% endfor %}",
+        "{% for t in tools %}{{ t | tojson if t.function is defined else '' }}{% endfor %}",
+        "{% for t in tools %}{{ t | tojson if t | length > 1 else '' }}{% endfor %}",
+        "{% for t in tools %}{% for k in t %}{% endfor %}{{ t | tojson }}{% endfor %}",
+        "{% for t in tools %}{{ t | tojson }}{{ t['type'] }}{% endfor %}",
+        "{% for t in tools %}{{ t | tojson if 'type' in t else '' }}{% endfor %}",
+        "{% for t in tools %}{{ t.get('x', '') }}{{ t | tojson }}{% endfor %}",
+        "{% for t in tools %}{{ t | tojson }}{{ t.items() | list | length }}{% endfor %}",
+        "{% for t in tools %}{{ t | tojson if t == tools[0] else '' }}{% endfor %}",
+        "{% for t in tools %}{{ t }}{% endfor %}",
+        "{% for t in tools %}{{ (t | tojson) | upper }}{% endfor %}",
+        "{% for t in tools %}{{ (t | tojson) | replace(' ', '') }}{% endfor %}",
+        "{% for t in tools %}{{ t | tojson }}{{ t | tojson(indent=2) }}{% endfor %}",
+        "{{ tools | tojson }}",
+    ],
+)
+def test_a_look_into_a_tool_leaves_the_template_in_charge(asks: str) -> None:
+    chat = shaped(Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), TOOLS))
+    assert chat is not None
+    assert lists(asks).layouts.of(chat.form) is None
+
+
+@pytest.mark.parametrize("how", ["", "(indent=4)", "(sort_keys=true)", "(separators=(',', ':'))", "(indent=1, sort_keys=true)"])
+def test_json_is_written_as_the_template_writes_it(how: str) -> None:
+    template = lists("{% for t in tools %}{{ t | tojson" + how + " }}{% endfor %}")
+    chat = shaped(Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), TOOLS))
+    assert chat is not None
+    layout = template.layouts.of(chat.form)
+    assert layout is not None
+    text = template.render([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well."}], tools=TOOLS)
+    assert layout.render(chat.texts).text == text
+    form = PlainForms(template, MaskOptions()).of(chat.form)
+    if "indent=1" in how:
+        assert form is None
+        return
+    assert form is not None
+    assert derived_of(form, form.shown(chat.texts)).text == text
+
+
+def test_a_chat_with_more_than_columns_hold_is_none() -> None:
+    for region in (Region("image", "x.png"), Region("text", "a", attend=False), Region("text", "a", drop=True), Region(TOOL_CALL, "{}")):
+        assert shaped(Sample((turn(USER, "Hi"), Turn(ASSISTANT, (region,))))) is None
+    assert shaped(Sample((turn(USER, "Hi"),), documents=({"text": "a"},))) is None
+    with pytest.raises(CheckFailed):
+        derive(Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region(TOOL_CALL, "{}"),)))), MaskOptions(), lists(""))
