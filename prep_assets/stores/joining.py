@@ -12,7 +12,7 @@ from prep_assets.disk.columns import stretches, sums, zeros
 from prep_assets.stores.images import ImageBlock
 from prep_assets.stores.tokens import RecordWriter, TokenStore
 
-BLOCK_TOKENS = 1 << 20
+BLOCK_TOKENS = 1 << 18
 """Tokens that are copied at a time, unless one record alone has more."""
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.arrays import ArrayFile
+from prep_assets.disk.arrays import ArrayFile, Spool
 from prep_assets.disk.columns import before, made, repeats, sizes
 from prep_assets.disk.h5 import GrowingH5
 from prep_assets.errors import StoreError
@@ -102,14 +102,16 @@ class H5Writer:
     """One HDF5 file with a flat, growing dataset for each key; uncompressed, because trainers read windows of it at random.
 
     The library places what is written in the order of the calls. So all keys grow by pieces of a fixed size, whatever the blocks that come, and
-    equal arrays give equal files.
+    equal arrays give equal files. A piece waits on disk until it is whole.
     """
 
     def __init__(self, path: Path, dtypes: Mapping[str, str]) -> None:
         self._dtypes = dict(dtypes)
         self._file = GrowingH5(path, self._dtypes, H5_CHUNK)
-        self._piece = {key: np.empty(H5_PIECE, dtype) for key, dtype in dtypes.items()}
-        self._held = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._piece, self._held = {key: Spool(dtype) for key, dtype in self._dtypes.items()}, 0
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
         _check_block(block, self._dtypes, lengths)
@@ -117,7 +119,7 @@ class H5Writer:
         while at < count:
             step = min(H5_PIECE - self._held, count - at)
             for key, piece in self._piece.items():
-                piece[self._held : self._held + step] = block[key][at : at + step]
+                piece.append(block[key][at : at + step])
             at, self._held = at + step, self._held + step
             if self._held == H5_PIECE:
                 self._write()
@@ -131,8 +133,8 @@ class H5Writer:
 
     def _write(self) -> None:
         for key, piece in self._piece.items():
-            self._file.append(key, piece[: self._held])
-        self._held = 0
+            self._file.append(key, piece.array())
+        self._begin()
 
 
 class RecordWriter:

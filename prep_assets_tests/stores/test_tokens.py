@@ -274,9 +274,8 @@ def test_blocks_hold_whole_records(tmp_path: Path, size: int, parts: int) -> Non
 
 
 @pytest.mark.parametrize("storage", STORAGE)
-def test_memory_does_not_grow_with_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: StorageFormat) -> None:
-    """Lengths, files and rows of all records waited in memory for the end of the stream, and blocks for each other."""
-    monkeypatch.setattr(tokens, "H5_PIECE", 40_000)
+def test_memory_does_not_grow_with_a_stream(tmp_path: Path, storage: StorageFormat) -> None:
+    """Lengths, files and rows of all records waited in memory for the end of the stream, blocks for each other, and 4 million tokens for HDF5."""
     block, ones = {"tokens": np.ones(20_000, np.uint32), "loss_mask": np.ones(20_000, np.float32)}, np.ones(20_000, np.int64)
 
     def stream(name: str, blocks: int) -> None:
@@ -286,4 +285,5 @@ def test_memory_does_not_grow_with_a_stream(tmp_path: Path, monkeypatch: pytest.
 
     stream("warm", 1)
     one, other = peak(lambda: stream("one", 10)), peak(lambda: stream("other", 160))
-    assert other < one + (6 << 20), (one, other)  # its six files gather a MiB each; the columns of 3.2 million records take 64 MB
+    # its six files gather a MiB each; the columns of 3.2 million records take 64 MB
+    assert other < min(one + (6 << 20), 16 << 20), (one, other)
