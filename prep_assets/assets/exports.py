@@ -9,7 +9,7 @@ A family's configuration names them; each is an asset ``<family>_export_<name>``
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from prep_assets.assets.writing.tokens import vocabulary_size
 from prep_assets.config.models import FAMILIES, Chat
 from prep_assets.disk.written import write_json
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
-from prep_assets.exports.registry import check_meaning, check_options, export, export_named, refuse_lost_borders
+from prep_assets.exports.registry import Progress, check_meaning, check_options, export, export_named, refuse_lost_borders
 from prep_assets.exports.source import Pairs, Source, lost_mask, open_source
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.groups import GroupStore
@@ -137,7 +137,7 @@ def about(key: str) -> Iterator[None]:
         raise ConfigError(f"{key}: {error}") from error
 
 
-def export_store(each: Exporting, workspace: Workspace, published: Published, out: Path, progress: Callable[[int, int], None]) -> Source:
+def export_store(each: Exporting, workspace: Workspace, published: Published, out: Path, progress: Progress | None) -> Source:
     """Write a published store to the folder `out`, and return what was read.
 
     Raises:
@@ -179,7 +179,7 @@ def _published(each: Exporting, workspace: Workspace, partition: str) -> Publish
 def _write(each: Exporting, workspace: Workspace, partition: str, payload: Path, quarantine: Path) -> Draft:
     """Write a store's files for a trainer; the payload holds nothing else."""
     what = f"export {workspace.place(asset_name(each), partition).label}"
-    progress = partial(workspace.progress, what)
+    progress = partial(workspace.progress, what) if workspace.progress else None
     source = export_store(each, workspace, _published(each, workspace, partition), payload, progress)
     return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
 

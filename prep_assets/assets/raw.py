@@ -35,7 +35,6 @@ from prep_assets.config.models import FAMILIES, Domain, Family, family_name
 from prep_assets.disk.written import write_json
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.records import cuts
-from prep_assets.records.blocks import Block
 from prep_assets.records.cuts import Cut, LineCuts, line_cuts, table_cuts
 from prep_assets.records.files import SourceFile
 from prep_assets.records.quarantine import Quarantine
@@ -119,20 +118,15 @@ def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFil
     """How many rows a file has, and where it can be cut."""
     rows, lines = 0, LineCuts(cuts.SHARD_BYTES)
     for block in router.picked(file, read_blocks(file, 0, txt=domain.txt, watch=lines if _has_lines(file, domain) else None)):
-        rows += _rows(file, block, quarantine)
-        workspace.progress(f"read {file.name}", block.bytes_read, file.size)
+        quarantine.add_unreadable(file, block.unreadable)
+        rows += len(block.records) + len(block.unreadable)
+        if workspace.progress:
+            workspace.progress(f"read {file.name}", block.bytes_read, file.size)
     return _counted(rows, table_cuts(file, cuts.SHARD_BYTES) if file.format in cuts.TABLES else lines.cuts)
 
 
 def _has_lines(file: SourceFile, domain: Domain) -> bool:
     return file.format in cuts.LINES and domain.txt == "line"
-
-
-def _rows(file: SourceFile, block: Block, quarantine: Quarantine) -> int:
-    """How many rows a block has; those that cannot be read go into quarantine."""
-    for bad in block.unreadable:
-        quarantine.add_unreadable(file, bad)
-    return len(block.records) + len(block.unreadable)
 
 
 def _counted(rows: int, found: list[Cut]) -> dict[str, Any]:
@@ -178,7 +172,8 @@ def _read_shard(stretches: Sequence[Stretch], folder: Path, *, files: Sequence[S
         for stretch in stretches:
             file = files[stretch.file]
             for block in mine.picked(file, read_blocks(file, stretch.file, part=stretch.part)):
-                rows[str(stretch.file)] += _rows(file, block, quarantine)
+                quarantine.add_unreadable(file, block.unreadable)
+                rows[str(stretch.file)] += len(block.records) + len(block.unreadable)
                 if noting:
                     notes.add(block.records)
         if noting:

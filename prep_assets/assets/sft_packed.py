@@ -213,7 +213,8 @@ def _write_rows(
             positions = {"position_ids": position_ids(plan, rows, "doc_reset")} if output.storage_format == "bin" else {}
             writer.append({"tokens": ids, "loss_mask": mask, **positions})
             trained += int(np.count_nonzero(mask != 0))
-            workspace.progress(f"pack {table}", rows.stop, plan.rows)
+            if workspace.progress:
+                workspace.progress(f"pack {table}", rows.stop, plan.rows)
     return trained
 
 

@@ -38,10 +38,6 @@ Progress = Callable[[str, int, int], None]
 """Told about long work: what (with figures after a colon, which change), how much is done, how much there is."""
 
 
-def no_progress(what: str, done: int, total: int) -> None:
-    """Nobody is told."""
-
-
 @dataclass(frozen=True)
 class Workspace:
     """Where the configuration is and where stores go.
@@ -50,7 +46,7 @@ class Workspace:
         configs: folder of the families' YAML files.
         stores: root folder of all stores. The address of a bucket becomes the folder on this machine that stands for it.
         overrides: family → options that this run sets over the file's.
-        progress: told about long work.
+        progress: told about long work, where somebody is to be told.
         workers: how many processes work at a time, whatever the families say; `None`: what they say.
         pool: where work in shards is done on this machine; `None`: in this process.
         same: hashes that configuration and tokenizer of the family worked on must have; empty in the process that plans.
@@ -61,7 +57,7 @@ class Workspace:
     configs: Path
     stores: Path
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    progress: Progress = no_progress
+    progress: Progress | None = None
     workers: Workers | None = None
     pool: Pool | None = field(default=None, compare=False)
     same: Mapping[str, str] = field(default_factory=dict)
@@ -76,8 +72,7 @@ class Workspace:
     @classmethod
     def open(cls, *, progress: Progress | None = None) -> Workspace:
         """The workspace that the environment names (see `prep_assets.config.loading`)."""
-        found = cls(config_dir(), local_root(store_dir()))
-        return found if progress is None else replace(found, progress=progress)
+        return cls(config_dir(), local_root(store_dir()), progress=progress)
 
     def __reduce__(self) -> tuple[object, ...]:
         """It travels with the address of a bucket: the folder that stands for it is another one there. What it has opened stays here."""

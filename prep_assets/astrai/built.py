@@ -19,7 +19,7 @@ from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, shards_of
-from prep_assets.assets.workspace import Progress, no_progress
+from prep_assets.assets.workspace import Progress
 from prep_assets.astrai.columns import Builder, Row
 from prep_assets.astrai.masks import AstraiBuilder, SpansBuilder
 from prep_assets.astrai.task import Task
@@ -74,7 +74,7 @@ class Job:
         """What makes tokens of records; it stays where it was made."""
         return (SpansBuilder if self.by_spans else AstraiBuilder)(self.task, self.vocabulary, self.ignore)
 
-    def reading(self, stretches: Sequence[Stretch] | None = None, progress: Progress = no_progress) -> Reading:
+    def reading(self, stretches: Sequence[Stretch] | None = None, progress: Progress | None = None) -> Reading:
         """The core's loop over the files, or over some stretches of them."""
         domain = Domain(files=tuple(file.url for file in self.sources.files), schema="sections")
         # the converter is not asked: the builders read rows as the pipeline says

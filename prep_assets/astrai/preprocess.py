@@ -65,7 +65,7 @@ def preprocess(
     workers: Workers = 1,
     log_interval: int | None = None,
     log: Log = lambda counts: None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Run a pipeline over `inputs`, in the order given, each file once.
 
@@ -94,13 +94,14 @@ def preprocess(
         # a text has no spans: everything in it is trained
         job = Job(task, vocabulary, masking == "spans" and not task.is_text, Pinned(_files(inputs), (), 0, ""), tuple(ignore))
         writer = ShardWriter(work, task, pad_id=vocabulary.pad_id if task.is_binned else 0, layout=layout)
-        reading = job.reading(progress=lambda doing, done, total: progress(done, total))
+        reading = job.reading(progress=(lambda doing, done, total: progress(done, total)) if progress else None)
         with Quarantine(work / QUARANTINE) as quarantine, Pool(worker_count(workers)) as pool:
             key = task.pipeline.output.domain_key
             account = Account(ignore, () if key is None else (key,))
             run = Run(task, writer, quarantine, account, deduplicator(method), log, log_interval)
             run.over(batches_by_workers(job, pool, work / ".built", reading))
-        progress(job.sources.bytes, job.sources.bytes)
+        if progress:
+            progress(job.sources.bytes, job.sources.bytes)
         run.require_result(work / QUARANTINE)
         writer.close()
         options = {"masking": masking, "deduplicate": method, "layout": layout, "pipeline": json.loads(pipeline.model_dump_json())}

@@ -149,7 +149,7 @@ class Run:
             self.counts.read += 1
             result = None
             if not isinstance(row, Record):
-                self.quarantine.add_unreadable(batch.file, row)
+                self.quarantine.add_unreadable(batch.file, [row])
             elif isinstance(result := duplicates.get(place) or self._accounted(next(built)), Row):
                 self._keep(row.payload, result)
             else:

@@ -25,7 +25,7 @@ class WorkspaceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """The workspace, as its files are at this moment."""
         configs = Path(self.configs).resolve() if self.configs else config_dir()
         stores = local_root(located(self.stores) if self.stores else store_dir())
-        return Workspace(configs, stores, progress=progress) if progress else Workspace(configs, stores)
+        return Workspace(configs, stores, progress=progress)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -94,15 +94,15 @@ def _each(blocks: str) -> list[str]:
 
 PIECE = 1 << 18
 """Bytes that are read at a time."""
-Compare = Callable[[int, memoryview], None]
-"""Is given the number of a block and what was read of it, and raises where that is wrong."""
+Wrong = Callable[[int], Exception]
+"""The error for the block of a number, which is not what it was."""
 
 
 class _Proven(io.RawIOBase):
     """A file that is read block by block. One that cannot go back is read from front to end."""
 
-    def __init__(self, raw: BinaryIO, size: int, compare: Compare) -> None:
-        self._raw, self._size, self._compare = raw, size, compare
+    def __init__(self, raw: BinaryIO, size: int, known: Sequence[int], wrong: Wrong) -> None:
+        self._raw, self._size, self._known, self._wrong = raw, size, known, wrong
         self._at, self._raw_at, self._number, self._held = 0, 0, -1, 0
         self._memory = memoryview(bytearray(min(BLOCK, size)))
 
@@ -136,7 +136,8 @@ class _Proven(io.RawIOBase):
             self._memory[held : held + len(part)] = part
             held += len(part)
         self._raw_at, self._held = begin + held, held
-        self._compare(number, self._memory[:held])
+        if xxhash.xxh3_64_intdigest(self._memory[:held]) != self._known[number]:
+            raise self._wrong(number)
         self._number = number
 
     def close(self) -> None:
@@ -144,10 +145,11 @@ class _Proven(io.RawIOBase):
         super().close()
 
 
-def proven(raw: BinaryIO, size: int, compare: Compare) -> io.BufferedReader:
-    """`raw`, to be read at any place, or from front to end where it cannot go back.
+def proven(raw: BinaryIO, size: int, known: Sequence[int], wrong: Wrong) -> io.BufferedReader:
+    """`raw`, to be read at any place, or from front to end where it cannot go back. Each block is compared before it is returned.
 
     Args:
         size: bytes that it must have; what follows them is not read.
+        known: the `hashes` of its blocks.
     """
-    return io.BufferedReader(_Proven(raw, size, compare))
+    return io.BufferedReader(_Proven(raw, size, known, wrong))

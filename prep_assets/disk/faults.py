@@ -11,6 +11,8 @@ from pathlib import Path
 
 from prep_assets.errors import PrepAssetsError, StoreError
 
+FAULTY = "Nothing is published. Look for faults of the disk or the memory (dmesg, smartctl, memtest), then build again"
+"""What to do where the disk gives back something else than was written."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _REMEDIES = {
     errno.EIO: "the disk reports a fault. Look at dmesg and smartctl; move the stores to a sound disk, then build again",

@@ -1,4 +1,4 @@
-"""What a file was meant to hold: the pieces that were written to it, each by its hash."""
+"""What a file was meant to hold: the pieces that were written to it, each by its hash; and what it holds, compared with them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import errno
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import xxhash
 
 from prep_assets.disk.blocks import BLOCK
+from prep_assets.disk.faults import FAULTY
+from prep_assets.errors import StoreError
 
 Read = Callable[[int, int], bytes]
 """What a file holds from … until."""
@@ -92,3 +95,53 @@ class Meant:
     def _insert(self, at: int, piece: Piece) -> None:
         for column, value in zip((self._begins, self._ends, self._hashes), piece, strict=True):
             column.insert(at, value)
+
+
+class Comparison:
+    """Compares the bytes of a file, as they come, with the pieces that were written, and with zeros between them."""
+
+    def __init__(self, path: Path, meant: Meant | None) -> None:
+        self._path, self._known = path, meant is not None
+        self._pieces = iter(meant or ())
+        self._piece: Piece | None = next(self._pieces, None)
+        self._at, self._hash = 0, xxhash.xxh3_64()
+
+    def add(self, block: memoryview) -> None:
+        """The next bytes.
+
+        Raises:
+            StoreError: they are not what was written.
+        """
+        end = self._at + len(block)
+        begin = self._at
+        while self._known and self._at < end:
+            piece = self._piece
+            until = min(end, end if piece is None else piece.begin if self._at < piece.begin else piece.end)
+            part = block[self._at - begin : until - begin]
+            if piece is None or self._at < piece.begin:
+                if any(bytes(part)):
+                    raise self._wrong(self._at, until)
+            else:
+                self._hash.update(part)
+                if until == piece.end:
+                    self._finish_piece(piece)
+            self._at = until
+        self._at = end
+
+    def _finish_piece(self, piece: Piece) -> None:
+        if self._hash.intdigest() != piece.hash:
+            raise self._wrong(piece.begin, piece.end)
+        self._hash.reset()
+        self._piece = next(self._pieces, None)
+
+    def finish(self) -> None:
+        """No more bytes come.
+
+        Raises:
+            StoreError: more were written.
+        """
+        if self._piece is not None:
+            raise self._wrong(self._piece.begin, self._piece.end)
+
+    def _wrong(self, begin: int, end: int) -> StoreError:
+        return StoreError(f"{self._path}: bytes {begin:,} to {end:,} on disk are not what was written. {FAULTY}")

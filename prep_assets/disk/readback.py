@@ -6,15 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from prep_assets.disk.blocks import Sums, sums_of_stream
-from prep_assets.disk.faults import named
+from prep_assets.disk.faults import FAULTY, named
 from prep_assets.disk.ledger import Ledger
-from prep_assets.disk.meant import Meant, Piece
+from prep_assets.disk.meant import Comparison, Meant
 from prep_assets.errors import StoreError
-
-FAULTY = "Nothing is published. Look for faults of the disk or the memory (dmesg, smartctl, memtest), then build again"
 
 
 def prove(folder: Path, ledger: Ledger) -> dict[str, Sums]:
@@ -64,50 +60,10 @@ def read_back(path: Path, meant: Meant | None) -> Sums:
         size = os.fstat(handle).st_size
         if meant is not None and size != meant.size:
             raise StoreError(f"{path}: {size:,} bytes on disk, {meant.size:,} were written. {FAULTY}")
-        comparing = _Comparing(path, meant)
+        comparing = Comparison(path, meant)
         with open(handle, "rb", buffering=0, closefd=False) as file:
             sums = sums_of_stream(file, comparing.add)
         comparing.finish()
         return sums
     finally:
         os.close(handle)
-
-
-class _Comparing:
-    """Compares the bytes of a file, as they come, with the pieces that were written, and with zeros between them."""
-
-    def __init__(self, path: Path, meant: Meant | None) -> None:
-        self._path, self._known = path, meant is not None
-        self._pieces = iter(meant or ())
-        self._piece: Piece | None = next(self._pieces, None)
-        self._at, self._hash = 0, xxhash.xxh3_64()
-
-    def add(self, block: memoryview) -> None:
-        end = self._at + len(block)
-        begin = self._at
-        while self._known and self._at < end:
-            piece = self._piece
-            until = min(end, end if piece is None else piece.begin if self._at < piece.begin else piece.end)
-            part = block[self._at - begin : until - begin]
-            if piece is None or self._at < piece.begin:
-                if any(bytes(part)):
-                    raise self._wrong(self._at, until)
-            else:
-                self._hash.update(part)
-                if until == piece.end:
-                    self._finish_piece(piece)
-            self._at = until
-        self._at = end
-
-    def _finish_piece(self, piece: Piece) -> None:
-        if self._hash.intdigest() != piece.hash:
-            raise self._wrong(piece.begin, piece.end)
-        self._hash.reset()
-        self._piece = next(self._pieces, None)
-
-    def finish(self) -> None:
-        if self._piece is not None:
-            raise self._wrong(self._piece.begin, self._piece.end)
-
-    def _wrong(self, begin: int, end: int) -> StoreError:
-        return StoreError(f"{self._path}: bytes {begin:,} to {end:,} on disk are not what was written. {FAULTY}")

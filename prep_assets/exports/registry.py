@@ -124,7 +124,7 @@ def export(
     out_dir: Path | str,
     *,
     stream: str | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Path:
     """Write `source` in `format` to `out_dir`, and return that folder.
@@ -156,8 +156,12 @@ def export(
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
-    whole(out, lambda folder: found.write(opened, folder, progress, **options))
+    whole(out, lambda folder: found.write(opened, folder, progress or _untold, **options))
     return out
+
+
+def _untold(done: int, total: int) -> None:
+    """The progress of a writer that nobody waits for."""
 
 
 def refuse_lost_borders(found: Export, recipe: Mapping[str, Any]) -> None:

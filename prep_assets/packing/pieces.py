@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import at, before, made, stretches, sums, where, zeros
+from prep_assets.disk.columns import at, before, made, order, stretches, sums, where, zeros
 from prep_assets.errors import PrepAssetsError
-from prep_assets.packing.plan import Ints
+from prep_assets.packing.plan import Ints, PackPlan
 
 Overlong = Literal["raise", "truncate", "drop", "split"]
 
@@ -35,6 +35,25 @@ class Pieces:
     def at(self, index: Ints) -> Pieces:
         """These pieces, in this order; `dropped` stays."""
         return Pieces(at(self.record, index), at(self.start, index), at(self.length, index), at(self.size, index), self.dropped)
+
+    def plan(self, row_len: int, row: Ints) -> PackPlan:
+        """The plan of these pieces, in the order in which they were placed, given the row of each."""
+        by_row = order(row)
+        row, length = at(row, by_row), at(self.length, by_row)
+        ends = sums(length)
+        begin = 0
+
+        def offsets(part: slice) -> Ints:
+            nonlocal begin
+            begins = before(ends, part, 0)
+            opens = np.where(row[part] != before(row, part, -1), begins, begin)
+            found = begins - np.maximum.accumulate(opens)
+            begin = int(begins[-1] - found[-1])
+            return found
+
+        row_offset = made(row.size, offsets)
+        rows = int(row[-1]) + 1 if row.size else 0
+        return PackPlan(row_len, rows, row, at(self.record, by_row), at(self.start, by_row), length, row_offset, self.dropped)
 
 
 def checked_lengths(lengths: npt.ArrayLike, what: str = "lengths") -> Ints:
@@ -100,6 +119,19 @@ def cut(lengths: Ints, row_len: int, parts: Ints, shift: Ints | None = None) -> 
         start[here] = np.maximum(0, number * row_len - behind)
         record[here], length[here] = of, np.minimum(lengths[of], (number + 1) * row_len - behind) - start[here]
     return Pieces(record, start, length, length, nothing_dropped())
+
+
+def concatenated(lengths: Ints, row_len: int) -> tuple[Pieces, Ints]:
+    """The pieces and rows of the one long stream of all documents, cut every `row_len` tokens.
+
+    A document has one piece in each row it touches. The same stream as ``pack_examples`` of train-llm-from-scratch, before its tail
+    is dropped.
+    """
+    ends = sums(lengths)
+    shift = made(lengths.size, lambda part: (ends[part] - lengths[part]) % row_len)
+    pieces = cut(lengths, row_len, made(lengths.size, lambda part: -(-(shift[part] + lengths[part]) // row_len)), shift)
+    placed = sums(pieces.length)
+    return pieces, made(placed.size, lambda part: (placed[part] - 1) // row_len)
 
 
 def within(counts: Ints) -> Ints:

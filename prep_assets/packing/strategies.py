@@ -7,10 +7,10 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import at, before, made, order, sums, zeros
+from prep_assets.disk.columns import made, order, sums, zeros
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.packing.decreasing import BestFit, FirstFit, OpenRows, place
-from prep_assets.packing.pieces import Overlong, Pieces, checked_lengths, cut, cut_to_rows
+from prep_assets.packing.pieces import Overlong, Pieces, checked_lengths, concatenated, cut_to_rows
 from prep_assets.packing.plan import Ints, PackPlan
 
 Strategy = Literal["concat", "simple", "ffd", "bfd", "bfd_split"]
@@ -47,51 +47,31 @@ def pack(lengths: npt.ArrayLike, row_len: int, strategy: Strategy, *, tail: Tail
         return _concat(checked, row_len, tail)
     pieces = cut_to_rows(checked, row_len, "split" if strategy == "bfd_split" else overlong)
     if strategy == "simple":
-        return _plan(row_len, pieces, next_fit(pieces.length, row_len))
+        return pieces.plan(row_len, next_fit(pieces.length, row_len))
     return _decreasing(row_len, pieces, first_fit=strategy == "ffd")
 
 
 def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
     pieces, row = concatenated(lengths, row_len)
     if tail == "pad":
-        return _plan(row_len, pieces, row)
+        return pieces.plan(row_len, row)
     full = int(np.searchsorted(row, int(lengths.sum()) // row_len))
     cut = pieces.at(np.arange(full, row.size))
     dropped = np.stack([cut.record, cut.start, cut.length], axis=1)
     kept = Pieces(pieces.record[:full], pieces.start[:full], pieces.length[:full], pieces.size[:full], dropped)
-    return _plan(row_len, kept, row[:full])
+    return kept.plan(row_len, row[:full])
 
 
 def _decreasing(row_len: int, pieces: Pieces, *, first_fit: bool) -> PackPlan:
     most = int(pieces.size.max(initial=0))
     longest_first = pieces.at(order(made(pieces.size.size, lambda part: most - pieces.size[part])))
     rows: OpenRows = FirstFit(_most_rows(pieces.length, row_len)) if first_fit else BestFit(row_len)
-    return _plan(row_len, longest_first, place(longest_first.length, row_len, rows))
+    return longest_first.plan(row_len, place(longest_first.length, row_len, rows))
 
 
 def _most_rows(lengths: Ints, row_len: int) -> int:
     """First fit never needs more: of two rows at most half full, the later one's pieces would have gone into the earlier."""
     return min(lengths.size, 2 * int(lengths.sum()) // row_len + 1)
-
-
-def _plan(row_len: int, pieces: Pieces, row: Ints) -> PackPlan:
-    """The plan of pieces in the order in which they were placed, given the row of each."""
-    by_row = order(row)
-    row, length = at(row, by_row), at(pieces.length, by_row)
-    ends = sums(length)
-    begin = 0
-
-    def offsets(part: slice) -> Ints:
-        nonlocal begin
-        begins = before(ends, part, 0)
-        opens = np.where(row[part] != before(row, part, -1), begins, begin)
-        found = begins - np.maximum.accumulate(opens)
-        begin = int(begins[-1] - found[-1])
-        return found
-
-    row_offset = made(row.size, offsets)
-    rows = int(row[-1]) + 1 if row.size else 0
-    return PackPlan(row_len, rows, row, at(pieces.record, by_row), at(pieces.start, by_row), length, row_offset, pieces.dropped)
 
 
 def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> None:
@@ -108,19 +88,6 @@ def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> Non
             f"overlong={overlong!r} means nothing to {strategy!r}, which cuts documents that are longer than a row and keeps every part. "
             "Leave overlong out, or choose 'simple', 'ffd' or 'bfd'"
         )
-
-
-def concatenated(lengths: Ints, row_len: int) -> tuple[Pieces, Ints]:
-    """The pieces and rows of the one long stream of all documents, cut every `row_len` tokens.
-
-    A document has one piece in each row it touches. The same stream as ``pack_examples`` of train-llm-from-scratch, before its tail
-    is dropped.
-    """
-    ends = sums(lengths)
-    shift = made(lengths.size, lambda part: (ends[part] - lengths[part]) % row_len)
-    pieces = cut(lengths, row_len, made(lengths.size, lambda part: -(-(shift[part] + lengths[part]) // row_len)), shift)
-    placed = sums(pieces.length)
-    return pieces, made(placed.size, lambda part: (placed[part] - 1) // row_len)
 
 
 def next_fit(lengths: Ints, row_len: int) -> Ints:

@@ -6,10 +6,9 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
-
-from xxhash import xxh3_64_intdigest
 
 from prep_assets.disk.blocks import BLOCK, Sums, hashes, proven, sums_of_stream
 from prep_assets.errors import SourceError
@@ -132,18 +131,13 @@ def open_stored(file: SourceFile) -> BinaryIO:
         SourceError: the file cannot be opened; while it is read: a block is not what it was.
     """
     known = hashes(file.blocks)
-
-    def compare(number: int, block: memoryview) -> None:
-        if xxh3_64_intdigest(block) != known[number]:
-            raise SourceError(_altered(file, number))
-
-    return proven(_opened(file), file.size, compare) if known else _opened(file)
+    return proven(_opened(file), file.size, known, partial(_altered, file)) if known else _opened(file)
 
 
-def _altered(file: SourceFile, block: int) -> str:
+def _altered(file: SourceFile, block: int) -> SourceError:
     begin, end = block * BLOCK, min((block + 1) * BLOCK, file.size)
     where, touched = file_name(file.url), "" if is_remote(file.url) else f"touch {shlex.quote(file.url)} && "
-    return (
+    return SourceError(
         f"{file.name}: bytes {begin:,} to {end:,} are not what they were when the file was pinned, though it looks untouched ({where}): the disk "
         f"or the memory altered them, or somebody did. Restore the file; or, where the change is meant, pin it again:\n  {touched}{file.remedy}"
     )

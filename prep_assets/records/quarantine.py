@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -79,9 +79,10 @@ class Quarantine:
         """
         self.write(refusal(id, stage, reason, detail, payload, length=length))
 
-    def add_unreadable(self, file: SourceFile, row: Unreadable) -> None:
-        """Write a row of `file` that was refused at reading, as stage `records`."""
-        self.write(unreadable(file, row))
+    def add_unreadable(self, file: SourceFile, rows: Iterable[Unreadable]) -> None:
+        """Write rows of `file` that were refused at reading, as stage `records`."""
+        for row in rows:
+            self.write(unreadable(file, row))
 
     def append(self, other: BufferedIOBase, counts: Mapping[str, int]) -> None:
         """Write all refusals of another quarantine file, which counted them."""

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from prep_assets.errors import PrepAssetsError, SourceError
+from prep_assets.records.blocks import Block
 from prep_assets.records.files import WHOLE, Part, SourceFile, open_stored
 from prep_assets.records.remote import error_text, file_name, is_remote
 
@@ -175,6 +176,14 @@ def stream_of(file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], Non
         stream.go_on(part, watch)
         return stream
     return Stream(file, part, watch)
+
+
+def blocks_of(
+    read: Callable[[Stream], Iterator[Block]], file: SourceFile, part: Part = WHOLE, watch: Callable[[bytes], None] | None = None
+) -> Iterator[Block]:
+    """What a reader makes of the bytes of a file or of a part of it."""
+    with stream_of(file, part, watch) as stream:
+        yield from read(stream)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.disk.blocks import BLOCK, hashes, proven
-from prep_assets.disk.readback import FAULTY
+from prep_assets.disk.faults import FAULTY
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.leases import Lease, lease
@@ -55,10 +55,10 @@ class Guard:
     def __init__(self, path: Path, entry: Mapping[str, Any], folder: _Folder) -> None:
         self.path, self.size = path, int(entry["bytes"])
         self.layout = entry.get("layout")
-        self._hashes = hashes(entry["blocks"])
-        self._seen = bytearray(len(self._hashes))
+        self.hashes = hashes(entry["blocks"])
+        self._seen = bytearray(len(self.hashes))
         self._memory: npt.NDArray[np.uint8] | None = None
-        self.unchecked = len(self._hashes)
+        self.unchecked = len(self.hashes)
         self._folder = folder
         if (found := path.stat().st_size) != self.size:
             raise StoreError(f"{path}: {found:,} bytes, {folder.who} says {self.size:,}. {folder.remedy}")
@@ -79,7 +79,8 @@ class Guard:
             return
         for block in range(first, last + 1):
             if not seen[block]:
-                self.compare(block, self._bytes(block))
+                if xxh3_64_intdigest(self._bytes(block)) != self.hashes[block]:
+                    raise self.wrong(block)
                 seen[block] = 1
                 self.unchecked -= 1
 
@@ -87,15 +88,12 @@ class Guard:
         """Compare the whole file."""
         self.check(0, self.size)
 
-    def compare(self, block: int, data: Any) -> None:
-        """Raises:
-        StoreError: `data` is not that block.
-        """
-        if xxh3_64_intdigest(data) != self._hashes[block]:
-            raise StoreError(
-                f"{self.path}: bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, self.size):,} are not what {self._folder.who} says: the disk or "
-                f"the memory altered them, or somebody did. {self._folder.remedy}"
-            )
+    def wrong(self, block: int) -> StoreError:
+        """The error for a block that is not what the manifest says."""
+        return StoreError(
+            f"{self.path}: bytes {block * BLOCK:,} to {min((block + 1) * BLOCK, self.size):,} are not what {self._folder.who} says: the disk or "
+            f"the memory altered them, or somebody did. {self._folder.remedy}"
+        )
 
     def _bytes(self, block: int) -> Any:
         if self._memory is None:
@@ -150,7 +148,7 @@ class Guards:
     def open(self, path: Path) -> io.BufferedIOBase:
         """A file to read. Every block is compared before it is returned."""
         guard = self.guard(path)
-        return path.open("rb") if guard is None else proven(path.open("rb", buffering=0), guard.size, guard.compare)
+        return path.open("rb") if guard is None else proven(path.open("rb", buffering=0), guard.size, guard.hashes, guard.wrong)
 
     def _folder(self, folder: Path) -> _Folder | None:
         if folder not in self._folders:

@@ -76,7 +76,7 @@ def test_unreadable_rows_go_in_as_they_are(
     file = source("a.jsonl", b'{}\n{"a": "caf\xe9' + b"x" * 3000)
     _, (row,) = read(file)
     with Quarantine(tmp_path / "q.jsonl") as quarantine:
-        quarantine.add_unreadable(file, row)
+        quarantine.add_unreadable(file, [row])
     (refusal,) = read_quarantine(tmp_path / "q.jsonl")
     assert (refusal.id, refusal.stage, refusal.reason) == ("a.jsonl:1", "records", "invalid_utf8")
     assert (refusal.payload, refusal.payload_length) == (r'{"a": "caf\xe9' + "x" * 1986, 3011)

@@ -146,7 +146,7 @@ def test_text_that_cannot_be_read(source: Source, read: Read) -> None:
     assert [u.reason for u in read(file, txt="file")[1]] == ["invalid_utf8"]
 
 
-@pytest.mark.parametrize("options", [{"block_bytes": 0}, {"max_record_bytes": 0}, {"txt": "paragraph"}, {"where": {"a": {"=>": 1}}}])
+@pytest.mark.parametrize("options", [{"block_bytes": 0}, {"max_record_bytes": 0}, {"txt": "paragraph"}])
 def test_arguments_without_sense_stop_before_any_reading(source: Source, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         read_blocks(source("a.jsonl", b"{}"), 0, **options)

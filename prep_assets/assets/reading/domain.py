@@ -12,7 +12,7 @@ from prep_assets.assets.reading.examples import Duplicates, Item
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.reading.stretches import Stretch, whole_files
-from prep_assets.assets.workspace import Progress, no_progress
+from prep_assets.assets.workspace import Progress
 from prep_assets.config.models import Domain
 from prep_assets.config.tombstones import payload_digest
 from prep_assets.errors import Refused
@@ -80,7 +80,7 @@ class Reading:
     deduplicator: Duplicates | None = None
     benchmarks: Benchmarks | None = None
     max_items: int | None = None
-    progress: Progress = no_progress
+    progress: Progress | None = None
     stretches: Sequence[Stretch] | None = None
     read: int = 0
     _done: int = field(default=0, init=False)
@@ -150,9 +150,8 @@ class Reading:
     def _items(self, block: Rows, quarantine: Quarantine, plain: bool) -> list[Item]:
         """The rows of a block with their examples. Those that have none are in quarantine."""
         records, items = [row for row in block.rows if isinstance(row, Record)], list[Item]()
-        for row in block.rows if len(records) < len(block.rows) else ():
-            if not isinstance(row, Record):
-                quarantine.add_unreadable(block.file, row)
+        if len(records) < len(block.rows):
+            quarantine.add_unreadable(block.file, [row for row in block.rows if not isinstance(row, Record)])
         gone = self.refused(block.file, records)
         left = [record for record in records if record.row not in gone] if gone else records
         for record, given in zip(left, self.reader.rows([record.payload for record in left], plain=plain), strict=True):
@@ -168,7 +167,8 @@ class Reading:
     def advance(self, doing: str, size: int) -> None:
         """So many more bytes of source are done."""
         self._done += size
-        self.progress(f"{doing} {self.name}: {self._pace.text(self._done, self._size)}", self._done, self._size)
+        if self.progress:
+            self.progress(f"{doing} {self.name}: {self._pace.text(self._done, self._size)}", self._done, self._size)
 
 
 def _without_forgotten(blocks: Iterator[Block], digests: frozenset[str]) -> Iterator[Block]:

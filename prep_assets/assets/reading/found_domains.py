@@ -162,7 +162,8 @@ def _count(workspace: Workspace, domain: Domain, file: SourceFile, pin: Pin, tak
     for block in read_blocks(replace(file, blocks=pin.blocks), 0, txt=domain.txt):
         counts.update(_value(file, record, key) for record in block.records)
         refuse_too_many(domain, counts, taken)
-        workspace.progress(f"look for domains in {file.name}", block.bytes_read, file.size)
+        if workspace.progress:
+            workspace.progress(f"look for domains in {file.name}", block.bytes_read, file.size)
     return dict(sorted(counts.items()))
 
 

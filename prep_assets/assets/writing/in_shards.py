@@ -102,7 +102,8 @@ def told(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Shar
         yield result
         done += result.shard.size
         lost = f", {count} workers lost" if (count := runner.effort.since(before).lost) else ""
-        workspace.progress(f"{doing}: {number:,} of {len(plan.shards):,} shards, {pace.text(done, total)}{lost}", done, total)
+        if workspace.progress:
+            workspace.progress(f"{doing}: {number:,} of {len(plan.shards):,} shards, {pace.text(done, total)}{lost}", done, total)
 
 
 def add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:

@@ -104,4 +104,5 @@ def _batches(lines: Lines, part: Part) -> Iterator[Batch]:
 def _told(workspace: Workspace, doing: str, lines: Lines, batches: Iterator[Batch]) -> Iterator[Batch]:
     for first, batch in batches:
         yield first, batch
-        workspace.progress(doing, first + len(batch), len(lines))
+        if workspace.progress:
+            workspace.progress(doing, first + len(batch), len(lines))
