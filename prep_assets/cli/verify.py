@@ -167,7 +167,7 @@ def scrub(
 ) -> None:
     """Read stores and sources again, from where the last scrub stopped, and compare them with their hashes. Exit code 1 where something is damaged.
 
-    A damaged store fails its checks from then on, and those made from it are checked again. A damaged source is named; no build repairs it.
+    Nothing reads a damaged store from then on, and those made from it are checked again. A damaged source is named; no build repairs it.
     """
     from prep_assets.assets.workspace import Workspace
     from prep_assets.engine import build

@@ -10,18 +10,20 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from prep_assets.config.base import MOST, MOST_DOMAINS, Model
 
 DOMAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+RESERVED = ("current", "candidate", "draft", "damaged", "versions")
+"""What stands in the folder of a store: a domain of that name would be taken for it."""
 
 
 def can_name_a_domain(name: str) -> bool:
     """Whether a text may be the name of a domain, which becomes a folder and a partition key."""
-    return DOMAIN_NAME.fullmatch(name) is not None and ".." not in name
+    return DOMAIN_NAME.fullmatch(name) is not None and ".." not in name and name not in RESERVED
 
 
 def _domain_name(name: str) -> str:
     if not can_name_a_domain(name):
         raise ValueError(
             f"{name!r} cannot be a domain name: it becomes a folder and a partition key, so letters, digits, '_', '-' and '.' only, "
-            "no '..', at most 100 characters"
+            f"no '..', at most 100 characters, and none of {', '.join(RESERVED)}"
         )
     return name
 

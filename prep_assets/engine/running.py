@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
+from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.graph import upstream_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
@@ -130,7 +131,9 @@ class _Worker:
             try:
                 published.verify()
             except StoreError as error:
-                why = "damaged: " + str(error).splitlines()[-1].strip()
+                what = str(error).splitlines()[-1].strip()
+                why = f"damaged: {what}"
+                workspace.place(*key).set_aside(published, {INTEGRITY.name: Result(False, what)})
                 for event in self.carry_out(Step(above, partition, "broken", why, requested=False)):
                     if isinstance(event, Refused):
                         raise StoreError(event.reason) from error

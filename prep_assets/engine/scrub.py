@@ -1,12 +1,13 @@
 """The scrubber: what rests on disks and in buckets is read again, in rotation, so much at a time, and compared with the hashes of when it was
 written or pinned.
 
-A store with a changed block fails its first check from then on, so that it is built again; those made from it are checked again. A source
+A store with a changed block is set aside: nothing reads it any more, and it is built again; those made from it are checked again. A source
 cannot be built again: it is named with what to do. Remote sources are read where that is asked for: it is others who pay for them.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -40,6 +41,8 @@ STATE = ".scrub.json"
 """In the folder of stores: where the rotation is."""
 BYTES = 1 << 30
 """Bytes read at a time by default."""
+_DAMAGE = (errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, getattr(errno, "EUCLEAN", errno.EIO))
+"""What a system answers where a file is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Scrubbed:
         read: bytes.
         total: bytes of everything that there is to look at.
         damaged: what was found.
-        unreached: what could not be looked at, because a server did not answer.
+        unreached: what could not be looked at, because a server did not answer, or the system did not let this process read.
     """
 
     read: int
@@ -85,7 +88,8 @@ class _File:
         key: its place in the rotation.
         where: how messages call it; the path of one on this machine.
         read: its bytes from a block on; `None` for one on this machine.
-        source: of one that no build makes, how it is touched.
+        store: the one that it is a file of; `None` for a source.
+        source: how a source on this machine is touched.
     """
 
     key: str
@@ -95,7 +99,8 @@ class _File:
     asset: Asset
     partition: str
     read: Callable[[int], Iterator[bytes]] | None = None
-    source: str | None = None
+    store: Published | None = None
+    source: str = ""
 
 
 def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf"), *, remote: bool = False) -> Scrubbed:
@@ -121,7 +126,7 @@ def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf
             continue
         read, at = read + done - at, done
         if wrong:
-            damaged.append(_damage(workspace, file, wrong))
+            damaged += _damage(workspace, file, wrong)
         elif done < file.size:
             break
         key, at = f"{file.key}\0", 0
@@ -155,7 +160,7 @@ def _files(workspace: Workspace, remote: bool) -> Iterator[_File]:
                 read = _reader(published)
                 for name, entry in published.manifest.files.items():
                     size, blocks, kept = entry["bytes"], entry["blocks"], read and partial(read, name)
-                    yield _File(f"{label}/{name}", f"{published.where}/{name}", size, blocks, asset, partition, kept)
+                    yield _File(f"{label}/{name}", f"{published.where}/{name}", size, blocks, asset, partition, kept, published)
                 if asset.name.endswith("_raw"):
                     yield from _sources(workspace, published, asset, partition, domains[partition], remote)
 
@@ -187,7 +192,7 @@ def _sources(workspace: Workspace, raw: Published, asset: Asset, partition: str,
             if entry and remote >= there and pins[file.name]["sha256"] == entry["sha256"]:
                 key, touch = f"{asset.name}/{partition}/sources/{file.name}", "" if there else f"touch {shlex.quote(file.url)} && "
                 size, sums, read = entry["size"], blocks[which][file.name], partial(_stored, file) if there else None
-                yield _File(key, file_name(file.url), size, sums, asset, partition, read, touch)
+                yield _File(key, file_name(file.url), size, sums, asset, partition, read, source=touch)
 
 
 def _stored(file: SourceFile, start: int) -> Iterator[bytes]:
@@ -207,7 +212,7 @@ def _compare(file: _File, begin: int, most: int, ends: float) -> tuple[int, str]
     """How far a file was read from a block on, and what is wrong where it stopped.
 
     Raises:
-        SourceUnavailable, Unanswered: its server does not answer.
+        SourceUnavailable, Unanswered: its server does not answer, or this process may not read it, which says nothing of the file.
     """
     at = begin
     try:
@@ -222,7 +227,10 @@ def _compare(file: _File, begin: int, most: int, ends: float) -> tuple[int, str]
             if next(blocks, b""):
                 return at, f"{file.where} has more than {file.size:,} bytes, which it had"
     except OSError as error:
-        return at, f"{file.where} cannot be read: {error.strerror or error}"
+        why = f"{file.where} cannot be read: {error.strerror or error}"
+        if error.errno not in _DAMAGE and not isinstance(error, FileNotFoundError):
+            raise SourceUnavailable(why) from error
+        return at, why
     except SourceUnavailable:
         raise
     except (SourceError, _OtherSize) as error:
@@ -257,23 +265,22 @@ def _in_blocks(parts: Iterator[bytes]) -> Generator[bytes]:
         yield bytes(held)
 
 
-def _damage(workspace: Workspace, file: _File, wrong: str) -> Damage:
-    """Write down what was found, so that nothing takes the store for sound, and those made from it are checked again."""
+def _damage(workspace: Workspace, file: _File, wrong: str) -> Iterator[Damage]:
+    """Set a store aside, so that nothing reads it, and have those made from it checked again. One that was replaced meanwhile may be gone."""
     built = tuple(_made_from(workspace, file.asset, file.partition))
     remedy = build_command(file.asset.name, file.partition)
-    if file.source is not None:
+    if file.store is None:
         again = "pin it again" if file.source else "write it there again, so that its time or ETag is another, and pin it again"
         message = f"{wrong}, though it looks untouched: restore it; or, where the change is meant, {again}:\n  {file.source}{remedy}"
     else:
-        place = workspace.place(file.asset.name, file.partition)
-        published = place.current()
-        assert published is not None
-        place.record(published, {INTEGRITY.name: Result(False, f"scrub: {wrong}")})
+        found = {INTEGRITY.name: Result(False, f"scrub: {wrong}")}
+        if not workspace.place(file.asset.name, file.partition).set_aside(file.store, found):
+            return
         message = f"{wrong}. Build it again:\n  {remedy}"
     for place in built:
         if (each := _published(place)) is not None and each.results is not None:
             place.record(each, {INTEGRITY.name: Result(False, f"scrub: {file.key} was damaged, which it is made from: check it again")})
-    return Damage(file.asset.name, file.partition, message, tuple(place.label for place in built), file.source is not None)
+    yield Damage(file.asset.name, file.partition, message, tuple(place.label for place in built), file.store is None)
 
 
 def _made_from(workspace: Workspace, asset: Asset, partition: str) -> Iterator[Place]:

@@ -52,9 +52,9 @@ def send(
         StoreError: no name is free.
         Unanswered: the store keeps failing. The version exists, or an invisible part of it.
     """
-    condemned = catalog.read(objects).catalog.condemned
+    known = catalog.read(objects).catalog
     for version in names:
-        if version in condemned:
+        if version in known.condemned or version == known.pointers.damaged:
             continue
         held = objects.get(key_of(version, MANIFEST))
         if held is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from prep_assets.disk.strict_json import loads
@@ -96,7 +96,7 @@ def write(catalog: Catalog) -> bytes:
     """What the object holds."""
     fields = {
         "generation": catalog.generation,
-        "pointers": {name: getattr(catalog.pointers, name) for name in Pointers.__slots__},
+        "pointers": {name: version for name, version in asdict(catalog.pointers).items() if version or name != "damaged"},
         "versions": catalog.versions,
         "condemned": catalog.condemned,
         "done": catalog.done,

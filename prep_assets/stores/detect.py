@@ -12,6 +12,7 @@ from prep_assets.stores.bucket import Bucket, checked, is_bucket
 from prep_assets.stores.catalog import KEY
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.mirror import bucket_of, local_root
+from prep_assets.stores.pointers import target
 from prep_assets.stores.published import Place, shelf_of
 from prep_assets.stores.version_folders import VERSIONS, version_of
 
@@ -91,7 +92,7 @@ def payload_folders(path: Path) -> list[Path]:
             return found
         raise NoData(f"{bucket.url}: there is no store. Check the address; prep-assets status shows where stores are")
     if not path.is_dir() or (path / MANIFEST).is_file():
-        return [_pinned(path)] if path.exists() else []
+        return [_pinned(path)] if path.exists() else _set_aside(path)
     if _is_store(path):
         return [_current(path)]
     below = [folder for child in _children(path) for folder in payload_folders(child)]
@@ -131,6 +132,13 @@ def _is_store(path: Path) -> bool:
     return (path / VERSIONS).is_dir() or current.exists() or current.is_symlink() or candidate.is_symlink() or candidate.is_file()
 
 
+def _set_aside(path: Path) -> list[Path]:
+    """What was current where a path leads, if damage was found in it. It is refused in words where it is opened."""
+    place = next((each.parent for each in (path, *path.parents) if each.name == "current"), None)
+    damaged = None if place is None else target(place, "damaged")
+    return [] if damaged is None else [damaged]
+
+
 def _children(path: Path) -> list[Path]:
     folders = (child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
     return sorted(folders, key=lambda child: natural(child, path))
@@ -139,6 +147,8 @@ def _children(path: Path) -> list[Path]:
 def _current(path: Path) -> Path:
     pointer = path / "current"
     if not pointer.exists() and not pointer.is_symlink():
+        if aside := _set_aside(pointer):
+            return aside[0]
         raise StoreError(f"no published store in {path}: it has no `current`; its build was not finished, or its checks failed. {_REMEDY}")
     # a file system without links has a pointer file instead
     version = (path / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()

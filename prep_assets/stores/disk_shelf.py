@@ -48,11 +48,20 @@ class DiskShelf:
             make_folder(self.directory)
             with locked(self.versions / ".lock"):
                 pointers.remove_unfinished(self.directory)
+                pointers.unpoint(self.directory, "current" if self.pointers().damaged else "damaged")
                 removed = clean(self.versions)
                 yield [f"removed what a killed build left: {', '.join(removed)}"] if removed else []
 
     def pointers(self) -> Pointers:
-        return Pointers(**{name: self._pointed(name) for name in pointers.POINTERS})
+        found = {name: self._pointed(name) for name in pointers.POINTERS}
+        for name in ("current", "damaged", "current"):  # one goes when the other comes, perhaps between two looks
+            if not (found["current"] or found["damaged"]):
+                found[name] = self._pointed(name)
+        if found["current"] == found["damaged"]:  # a process was killed while it set this one aside
+            found["current"] = ""
+        elif found["current"]:  # another is published since
+            found["damaged"] = ""
+        return Pointers(**found)
 
     def _pointed(self, name: str) -> str:
         with suppress(OSError):  # where it is no link, or is not there
@@ -76,9 +85,9 @@ class DiskShelf:
         return Published(directory, Manifest.read(directory))
 
     def add(self, work: Path, manifest: Manifest) -> str:
-        number = 1
+        number, damaged = 1, self.pointers().damaged
         while (final := self.versions / name_of(manifest.build_key, manifest.content_hash, number)).exists():
-            if _is(final, manifest):
+            if final.name != damaged and _is(final, manifest):
                 remove_tree(work)
                 return final.name
             number += 1

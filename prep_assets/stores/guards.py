@@ -4,6 +4,7 @@
     full    every file, when the store is opened
     off     nothing
 
+A version in which damage was found is refused by all three.
 Folders without a manifest, files that a manifest does not list and stores of format 1 have nothing to compare with.
 """
 
@@ -25,6 +26,8 @@ from prep_assets.disk.strict_json import loads
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.leases import Lease, lease
 from prep_assets.stores.manifest import Manifest, payload_faults
+from prep_assets.stores.pointers import target
+from prep_assets.stores.version import Published
 from prep_assets.stores.version_folders import version_of
 
 Verify = Literal["lazy", "full", "off"]
@@ -161,7 +164,10 @@ class Guards:
         known = next((each for each in self._folders.values() if each and each.path == version), None)
         if known is None:
             manifest = Manifest.read(version)
-            known = _Folder(version, manifest.files, "the manifest", f"Build it again:\n  {repair_command(manifest)}", lease(version))
+            remedy = f"Build it again:\n  {repair_command(manifest)}"
+            if target(version.parent.parent, "damaged") == version:
+                raise StoreError(f"{Published(version, manifest).damage()}. {remedy}")
+            known = _Folder(version, manifest.files, "the manifest", remedy, lease(version))
             if self._verify == "full" and (faults := payload_faults(version, manifest)):
                 raise StoreError(f"{version} is not what its manifest says:\n  " + "\n  ".join(faults) + f"\n{known.remedy}")
         return known

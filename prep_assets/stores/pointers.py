@@ -1,4 +1,4 @@
-"""`current`, `candidate`, `draft`: links in the folder of a store, each to one of its versions, replaced in one step.
+"""`current`, `candidate`, `draft`, `damaged`: links in the folder of a store, each to one of its versions, replaced in one step.
 
 Where a file system has no links, a pointer is a file with the path in it.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from prep_assets.disk.folders import sync
 from prep_assets.disk.written import write_text
 
-POINTERS = ("current", "candidate", "draft")
+POINTERS = ("current", "candidate", "draft", "damaged")
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 """What file systems without links answer; anything else is a fault."""
 

@@ -4,6 +4,7 @@
         current                        what trainers open: a link to a version
         candidate                      likewise, a newer store whose checks have not all passed (yet); gone when it is published
         draft                          likewise, the last store that a run with options of its own made; never read unless asked for
+        damaged                        what was current until damage was found in it; never read, gone when another is published
         versions/                      see `prep_assets.stores.version_folders`
 
 A store is written into a folder of its own, read back from the disk, audited and renamed to its version: it is proposed. When its checks hold
@@ -54,7 +55,8 @@ class Place:
     @property
     def exists(self) -> bool:
         """Whether there is a published store, sound or not."""
-        return bool(self.shelf.pointers().current)
+        pointers = self.pointers
+        return bool(pointers.current or pointers.damaged)
 
     @property
     def shelf(self) -> Shelf:
@@ -67,7 +69,11 @@ class Place:
         return self.shelf.pointers()
 
     def current(self, seen: Pointers | None = None) -> Published | None:
-        """The published store, or `None` where there is none. `seen`: the pointers, where they were just read."""
+        """The published store, or `None` where there is none. `seen`: the pointers, where they were just read.
+
+        Raises:
+            StoreError: it is damaged, or its manifest is.
+        """
         return self._pointed("current", seen)
 
     def candidate(self, seen: Pointers | None = None) -> Published | None:
@@ -79,11 +85,14 @@ class Place:
         return self._pointed("draft", seen)
 
     def _pointed(self, name: str, pointers: Pointers | None) -> Published | None:
-        if pointers is not None and not getattr(pointers, name):
-            return None  # a look at a thousand stores asks each of them for three names
         shelf, seen = self.shelf, ""
-        while version := getattr(pointers or shelf.pointers(), name):
+        while True:
+            now = pointers or shelf.pointers()  # given for the first look: one at a thousand stores asks each of them for three names
             pointers = None
+            if name == "current" and now.damaged:
+                raise StoreError(f"{self.label}: {shelf.published(now.damaged).damage()}. Build the store again")
+            if not (version := getattr(now, name)):
+                return None
             try:
                 published = shelf.published(version)
             except StoreError:
@@ -92,7 +101,6 @@ class Place:
                 seen = version  # unless it was pruned, because the pointer has moved meanwhile
                 continue
             return replace(published, folder=published.folder.resolve())
-        return None
 
     def propose(
         self,
@@ -133,8 +141,25 @@ class Place:
                     shelf.relabel(version, replace(found.manifest, config_key=config_key))
                 if draft and found.manifest.options != options:
                     shelf.relabel(version, replace(found.manifest, options=options or {}))
-            shelf.change(lambda now: {"draft": version} if draft else {"candidate": "" if now.current == version else version})
+
+            def pointed(now: Pointers) -> dict[str, str]:
+                self._refuse_damaged(now, version)
+                return {"draft": version} if draft else {"candidate": "" if now.current == version else version}
+
+            shelf.change(pointed)
             return replace(shelf.published(version), reused=found is not None, notes=tuple(notes))
+
+    def set_aside(self, published: Published, results: Mapping[str, Result]) -> bool:
+        """Have nothing read a store any more that is current, because of what was found in it; false where another is current.
+
+        Its files stay for those who have them open.
+        """
+        shelf, version = self.shelf, published.version
+        with shelf.building():
+            if shelf.pointers().current == version:
+                shelf.record(version, published.manifest.content_hash, {**(published.results or {}), **results})
+                shelf.change(lambda now: {"damaged": version, "current": ""} if now.current == version else {})
+            return shelf.pointers().damaged == version
 
     def record(self, published: Published, results: Mapping[str, Result]) -> None:
         """Write down beside a store what its checks say. What was written before of checks that did not run now is kept."""
@@ -163,7 +188,17 @@ class Place:
                     "Materialize the asset again"
                 ) from error
             shelf.record(version, content, results)
-            shelf.change(lambda now: {"current": version} | {name: "" for name in ("candidate", "draft") if getattr(now, name) == version})
+
+            def pointed(now: Pointers) -> dict[str, str]:
+                self._refuse_damaged(now, version)
+                others = [name for name in ("candidate", "draft") if getattr(now, name) == version]
+                return {"current": version} | dict.fromkeys([*others, "damaged"], "")
+
+            shelf.change(pointed)
+
+    def _refuse_damaged(self, now: Pointers, version: str) -> None:
+        if now.damaged == version:
+            raise StoreError(f"{self.label}: damage was found in {version} meanwhile. Build the store again")
 
     def let_go(self, version: str) -> None:
         """Have no draft and no candidate be a version; it stays on disk, where nothing uses it."""
@@ -214,8 +249,10 @@ def shelf_of(directory: Path) -> Shelf:
 
 def _sound(shelf: Shelf, build_key: str) -> Published | None:
     """The store that is exactly what a build would give; of several, the current one. A damaged one stays until its successor is current."""
-    current = shelf.pointers().current
-    for version in sorted(of_key(shelf.names(), build_key), key=lambda name: name != current):
+    now = shelf.pointers()
+    for version in sorted(of_key(shelf.names(), build_key), key=lambda name: name != now.current):
+        if version == now.damaged:
+            continue
         try:
             published = shelf.published(version)
             published.verify()

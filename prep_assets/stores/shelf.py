@@ -19,16 +19,17 @@ from prep_assets.stores.version import Published
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """The versions that have a name of their own; empty where there is none."""
+    """The versions that have a name of their own; empty where there is none. Of `damaged` and `current` one at most leads somewhere."""
 
     current: str = ""
     candidate: str = ""
     draft: str = ""
+    damaged: str = ""
 
     @property
     def used(self) -> set[str]:
         """The versions that they lead to."""
-        return {self.current, self.candidate, self.draft} - {""}
+        return {self.current, self.candidate, self.draft, self.damaged} - {""}
 
 
 Move = Callable[[Pointers], Mapping[str, str]]
@@ -71,7 +72,7 @@ class Shelf(Protocol):
     def add(self, work: Path, manifest: Manifest) -> str:
         """Make a version of a folder that holds a proven ``payload`` and maybe a ``quarantine.jsonl``; its name is returned.
 
-        A sound version of the same content stays, and `work` is dropped.
+        A sound version of the same content stays, and `work` is dropped; not one that `damaged` leads to.
         """
         ...
 

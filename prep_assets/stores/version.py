@@ -105,6 +105,11 @@ class Published:
         if faults:
             raise StoreError(f"{self.where} is not what its manifest says:\n  " + "\n  ".join(faults))
 
+    def damage(self) -> str:
+        """Why nothing reads it, where `damaged` leads to it."""
+        failed = "; ".join(result.summary for result in (self.results or {}).values() if not result.passed)
+        return f"{self.where} is damaged, so nothing reads it" + (f": {failed}" if failed else "")
+
 
 def version_faults(folder: Path, manifest: Manifest) -> list[str]:
     """What of a version in a folder is not as its manifest says, one sentence each; the quarantine file beside it included."""

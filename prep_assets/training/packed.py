@@ -74,10 +74,9 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
 
 
 def _find(path: Path, name: str | None) -> tuple[Path, str]:
-    if not path.exists():
+    if not (folders := payload_folders(path)):
         asset = path.parent.name if path.name == "current" else path.name
         raise StoreError(f"{path}: there is no store. Where it is the place of an asset, build it with:\n  {build_command(asset)}")
-    folders = payload_folders(path)
     tables = [(folder, each.stem) for folder in folders for each in sorted(folder.glob("*.documents")) if name in (None, each.stem)]
     if len(tables) > 1 and len({folder for folder, _ in tables}) > 1:
         found = ", ".join(str(folder / each) for folder, each in tables)

@@ -116,7 +116,9 @@ def test_something_missing_or_empty(fault: Fault, text: str, path: str) -> None:
     assert f"\n  {path}" in fault(text)
 
 
-@pytest.mark.parametrize("name", ["../x", "..", "a/b", "a\\b", "", ".hidden", "-x", "a b", "a..b", "é", "x" * 101])
+@pytest.mark.parametrize(
+    "name", ["../x", "..", "a/b", "a\\b", "", ".hidden", "-x", "a b", "a..b", "é", "x" * 101, "current", "versions", "damaged"]
+)
 def test_a_domain_that_is_no_folder_name(fault: Fault, name: str) -> None:
     message = fault(f'tokenizer: t\ndomains:\n  "{name.encode("unicode_escape").decode()}": {{files: [a], schema: text}}\n')
     assert f"{name!r} cannot be a domain name" in message

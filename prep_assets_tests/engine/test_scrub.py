@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import fsspec
 import pytest
 from typer.testing import CliRunner
 
+import prep_assets
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
 from prep_assets.disk.blocks import BLOCK, sums_of
 from prep_assets.engine import build, state
 from prep_assets.engine.scrub import STATE, _compare, _File, scrub
+from prep_assets.errors import StoreError
+from prep_assets.lineage.opened import Opened
 from prep_assets.records import files
+from prep_assets.stores.open import open_store
+from prep_assets.training import DatasetFactory
 from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, tree, workspace_in
 
 EVERYTHING = 1 << 40
@@ -82,11 +91,56 @@ def test_a_store_that_rots_is_found_marked_and_built_again_to_the_byte(workspace
     assert (found.asset, found.partition, found.source) == ("pretrain_raw", "a", False)
     assert found.built == ("pretrain_tokens[a]",)
     assert found.what.startswith(f"bytes 0 to {damaged.stat().st_size:,} of {damaged} are not what they were. Build it again:\n  ")
-    assert [state(workspace, EVERY[asset], "a") for asset in before] == ["failed", "stale"]
+    assert [state(workspace, EVERY[asset], "a") for asset in before] == ["broken", "stale"]
     build(workspace, "pretrain_tokens")
     assert [state(workspace, EVERY[asset], "a") for asset in before] == ["current", "current"]
     assert contents(workspace) == before
     assert scrub(workspace, EVERYTHING).damaged == ()
+
+
+def test_what_rotted_is_read_by_nothing_until_it_is_built_again(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+    place = workspace.place("pretrain_tokens", "a")
+    opened = partial(DatasetFactory.load, "seq", window_size=8, verify="off")
+    path = place.directory / "current" / "a_train.h5"
+    data = opened(path)
+    first, sent = data[0]["input_ids"].tolist(), pickle.dumps(data)
+    rot(payload(workspace, "pretrain_tokens", ".h5"), 5000)
+    scrub(workspace, EVERYTHING)
+    said = "is damaged, so nothing reads it: scrub: bytes 0 to "
+    readers: list[Callable[[], object]] = [
+        lambda: open_store(path, verify="off"),
+        lambda: prep_assets.load(place.directory),
+        lambda: opened(path),
+        lambda: pickle.loads(sent),  # as a worker of a DataLoader that starts now
+        lambda: workspace.published("pretrain_tokens", "a"),
+        lambda: Opened(workspace).published("pretrain_tokens", "a"),
+    ]
+    for read in readers:
+        with pytest.raises(StoreError, match=said):
+            read()
+    for command in (["inspect"], ["path"], ["report"], ["verify"], ["export", "--to", "astrai", "--out", str(workspace.stores / "out")]):
+        found = CliRunner().invoke(app, [command[0], "pretrain_tokens", "--partition", "a", *command[1:]])
+        assert found.exit_code == 1, command
+        assert said in " ".join(found.output.split()), found.output
+    assert not (workspace.stores / "out").exists()
+    assert data[0]["input_ids"].tolist() == first  # whoever had it open reads on
+    build(workspace, "pretrain_tokens")
+    assert opened(path)[0]["input_ids"].tolist() == first
+
+
+def test_what_this_process_may_not_read_is_not_taken_for_damaged(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Path.open
+
+    def refused(self: Path, *args: object, **options: object) -> object:
+        if self.suffix == ".h5":
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return opened(self, *args, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refused)
+    found = scrub(workspace, EVERYTHING)
+    assert (found.damaged, {each.endswith("cannot be read: Permission denied") for each in found.unreached}) == ((), {True})
 
 
 def test_a_source_that_rots_though_it_looks_untouched_is_named(workspace: Workspace, tmp_path: Path) -> None:

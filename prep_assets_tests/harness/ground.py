@@ -90,6 +90,8 @@ class Ground:
 
     def faults(self, was_current: bool) -> Iterator[str]:
         """What does not hold right after a disturbance."""
+        if self.workload.name.startswith("set aside") and self.place.pointers.damaged:
+            return
         try:
             current = self.place.current()
         except Exception as error:
@@ -114,7 +116,7 @@ def drawn(grounds: Sequence[Ground], chance: random.Random) -> Iterator[tuple[Gr
 
 def open_reader(place: Place) -> tuple[str, memoryview] | None:
     """A file of the current store, mapped, and its hash."""
-    current = place.current()
+    current = None if place.pointers.damaged else place.current()
     if current is None:
         return None
     path = next(current.directory / name for name, entry in sorted(current.manifest.files.items()) if entry["bytes"])

@@ -1,4 +1,4 @@
-"""The publication protocol under schedules that a seed decides: 8 writers, 8 readers and one who prunes, on a disk and on a bucket.
+"""The publication protocol under schedules that a seed decides: 8 writers, 8 readers, one who prunes and one who finds damage, on a disk and on a bucket.
 
     python -m prep_assets_tests.harness.sim --schedules 1000000 --seed 0 --processes 2
 
@@ -6,6 +6,7 @@
 
     a reader sees one whole version, which was current at some moment since it began, or is told that it was pruned
     `current` leads to a whole version at every moment, and no version that has a pointer is deleted
+    a version in which damage was found is not current again while it is known for it
     a publication that was acknowledged happened exactly once; one that was not, at most once
     a manifest is there only where its payload is, and is never replaced by that of another store
     under a lease nothing is deleted
@@ -37,7 +38,7 @@ from prep_assets_tests.harness.sim_objects import Faults, SimObjects
 from prep_assets_tests.harness.sim_shelves import FILES, Disk, Note, SimBucket, SimDisk, note_of
 
 Ground = Literal["bucket", "disk"]
-WRITERS, READERS, PASSES = 8, 8, 12
+WRITERS, READERS, PASSES, SCRUBS = 8, 8, 12, 3
 NOTES = [
     Note(key * 20, config, (key + twin) * 20, refused)
     for key in "abcd"
@@ -66,12 +67,12 @@ class World:
         self.place = SimPlace("root", "asset", "part")  # type: ignore[arg-type]
         self.known: dict[str, Any] = {"generation": 0, "pointers": {}, "condemned": {}}
         self.tokens: dict[str, tuple[str, str]] = {}
-        self.now = ""
+        self.now = self.damaged = ""
         self.since: dict[str, set[str]] = {}
         self.accepting: dict[str, str] = {}
         self.accepted = Counter[str]()
         self.writing = WRITERS + 1
-        self.acknowledged = self.whole = self.told = self.removed = 0
+        self.acknowledged = self.whole = self.told = self.removed = self.set_aside = 0
         if ground == "bucket":
             self.objects = SimObjects(self.actors)
             self.objects.watch = self.bucket_written
@@ -88,19 +89,25 @@ class World:
         return made
 
     def moved(self, version: str, whole: bool) -> None:
-        """`current` leads somewhere else."""
+        """`current` leads somewhere else, or nowhere, where what it led to was set aside."""
         if not whole:
             self.actors.wrong(f"current leads to {version}, which is not whole")
+        if version and version == self.damaged:
+            self.actors.wrong(f"current leads to {version}, in which damage was found")
+        if not version and self.now != self.damaged:
+            self.actors.wrong(f"{self.now} is not current any more, and damage was found in {self.damaged or 'nothing'}")
         self.now = version
         for seen in self.since.values():
             seen.add(version)
 
     def disk_written(self, pointer: str, version: str) -> None:
         disk, name = self.disk, self.actors.now
+        if pointer == "damaged":
+            self.damaged = version
         if pointer == "current":
             if self.accepting.get(name) == version:
                 self.accepted[name] += 1
-            self.moved(version, version in disk.versions and len(disk.versions[version][1]) == len(FILES))
+            self.moved(version, not version or (version in disk.versions and len(disk.versions[version][1]) == len(FILES)))
         elif not pointer and version in disk.pointers.values():
             self.actors.wrong(f"{version} is deleted, and a pointer leads there")
 
@@ -119,11 +126,14 @@ class World:
         for pointer, version in after["pointers"].items():
             if version and not self._whole(version):
                 self.actors.wrong(f"{pointer} leads to {version}, which is not whole")
+        self.damaged = after["pointers"].get("damaged", "")
         current, token = after["pointers"]["current"], after["done"][-1] if after["done"] else ""
         writer, version = self.tokens.get(token, ("", ""))
         if version and version == current and self.accepting.get(writer) == version:
             self.accepted[writer] += 1
         if current != self.now:
+            if current and current == before["pointers"].get("damaged"):
+                self.actors.wrong(f"{current} is accepted, in which damage was found")
             self.moved(current, True)
 
     def _whole(self, version: str) -> bool:
@@ -200,6 +210,14 @@ class World:
                 self.actors.wrong(f"{found.version} was read, and was not current meanwhile")
             self.whole += 1
 
+    def scrub(self) -> None:
+        """Set what is current aside, as if damage had been found in it, a few times while others publish."""
+        for _ in range(SCRUBS):
+            self.actors.turn()
+            with contextlib.suppress(StoreError):
+                if (found := self.place.current()) is not None and self.place.set_aside(found, {}):
+                    self.set_aside += 1
+
     def prune(self) -> None:
         """Delete what is unused, again and again while others publish."""
         for _ in range(PASSES):
@@ -228,6 +246,8 @@ def schedule(ground: Ground, seed: int) -> World:
         for number in range(READERS):
             actors.add(f"reader {number}", world.read)
         actors.add("pruner", world.prune)
+        if seed % 2:
+            actors.add("scrubber", world.scrub)
         actors.run(deaths=0.003 if seed % 3 == 0 else 0.0)
         actors.end()
     if ground == "bucket":

@@ -15,6 +15,7 @@ from prep_assets.stores.bucket_shelf import BucketShelf
 from prep_assets.stores.bucket_versions import key_of
 from prep_assets.stores.checked import Result
 from prep_assets.stores.manifest import MANIFEST
+from prep_assets.stores.pointers import POINTERS
 from prep_assets.stores.shelf import Move, Pointers
 from prep_assets.stores.version import Published
 from prep_assets.stores.version_folders import name_of
@@ -173,17 +174,23 @@ class SimDisk:
             disk.actors.sleep()
         disk.owner = name
         disk.writing.clear()
+        disk.pointers.pop("current" if self.pointers().damaged else "damaged", None)
         try:
             yield []
         finally:
             disk.free(name)
 
     def pointers(self) -> Pointers:
-        found = {}
-        for name in ("current", "candidate", "draft"):
-            self._turn()
-            version = self.disk.pointers.get(name, "")
-            found[name] = version if version in self.disk.versions else ""
+        found = dict.fromkeys(POINTERS, "")
+        for number, name in enumerate((*POINTERS, "current", "damaged", "current")):
+            if number < len(POINTERS) or not (found["current"] or found["damaged"]):
+                self._turn()
+                version = self.disk.pointers.get(name, "")
+                found[name] = version if version in self.disk.versions else ""
+        if found["current"] == found["damaged"]:
+            found["current"] = ""
+        elif found["current"]:
+            found["damaged"] = ""
         return Pointers(**found)
 
     def change(self, move: Move) -> None:
@@ -208,7 +215,7 @@ class SimDisk:
             if version not in self.disk.versions:
                 self.disk.versions[version] = (note, tuple(self.disk.writing.pop(note.build_key, ())))
                 return version
-            if self.disk.versions[version][0].same_store(note):
+            if self.disk.versions[version][0].same_store(note) and version != self.disk.pointers.get("damaged"):
                 return version
         raise AssertionError
 

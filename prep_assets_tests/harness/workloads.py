@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from prep_assets.disk.faults import told
 from prep_assets.disk.written import write_bytes
 from prep_assets.errors import StoreError
 from prep_assets.records.quarantine import Quarantine
@@ -156,6 +157,15 @@ def _damage(place: Place) -> None:
     path.write_bytes(b"x" + path.read_bytes()[1:])
 
 
+def set_aside(place: Place) -> None:
+    """Set the first version of a store aside, as if damage had been found in it, where it is current; others stay."""
+    now = place.pointers
+    version = now.damaged or now.current
+    if version and not version.endswith("-2"):
+        with told(place.directory):
+            place.set_aside(place.shelf.published(version), {"sound": Result(False, "bytes 0 to 9 are not what they were")})
+
+
 def _export(place: Place) -> None:
     target = place.directory / "export"
     with whole_folder(target, lambda: None, busy=StoreError("busy"), replace=True) as work:
@@ -182,6 +192,10 @@ def workloads() -> list[Workload]:
         old(place)
         _damage(place)
 
+    def aside(place: Place) -> None:
+        old(place)
+        set_aside(place)
+
     def candidate(place: Place) -> None:
         old(place)
         publish(place, NEW, plain, accept=False)
@@ -195,6 +209,8 @@ def workloads() -> list[Workload]:
         Workload("candidate to current", candidate, lambda place: publish(place, NEW, plain) and None),
         Workload("draft", old, lambda place: publish(place, NEW, plain, draft=True, accept=False) and None),
         Workload("repair", damaged, lambda place: publish(place, OLD, plain) and None),
+        Workload("set aside", old, set_aside),
+        Workload("set aside, then mended", aside, lambda place: publish(place, OLD, plain) and None),
         Workload("build again, equal", old, lambda place: publish(place, OLD, plain, again=True) and None),
         Workload("reuse", old, lambda place: publish(place, OLD, plain) and None),
         Workload("prune", unused, lambda place: place.remove_unused() and None),

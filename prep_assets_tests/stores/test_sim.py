@@ -100,6 +100,19 @@ def prune_does_not_look_at_pointers(patch: Patch) -> None:
     patch.setattr(Place, "unused", lambda self: tuple(self.shelf.names()))
 
 
+def damaged_versions_are_accepted(patch: Patch) -> None:
+    patch.setattr(Place, "_refuse_damaged", lambda self, now, version: None)
+
+
+def whatever_is_current_is_set_aside(patch: Patch) -> None:
+    def set_aside(self: Place, found: Any, results: Any) -> bool:
+        with self.shelf.building():
+            self.shelf.change(lambda now: {"damaged": found.version, "current": ""})
+        return True
+
+    patch.setattr(Place, "set_aside", set_aside)
+
+
 def accepted_without_a_look(patch: Patch) -> None:
     def accept(self: Place, published: Any, results: Any) -> None:
         with self.shelf.building():
@@ -117,10 +130,14 @@ DEFECTS: list[tuple[sim.Ground, Callable[[Patch], None]]] = [
     ("bucket", prune_without_condemning),
     ("bucket", condemned_versions_are_pointed_to),
     ("bucket", readers_do_not_look_after_taking_a_lease),
+    ("bucket", damaged_versions_are_accepted),
+    ("bucket", whatever_is_current_is_set_aside),
     ("disk", no_lock),
     ("disk", no_leases),
     ("disk", prune_does_not_look_at_pointers),
     ("disk", accepted_without_a_look),
+    ("disk", damaged_versions_are_accepted),
+    ("disk", whatever_is_current_is_set_aside),
 ]
 
 
