@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -102,18 +103,24 @@ def test_the_scrubber_reads_what_rests_in_a_bucket(tmp_path: Path, s3: S3) -> No
     sound = scrub(there, 1 << 40)
     assert (sound.damaged, sound.unreached, sound.read) == ((), (), sound.total)
     bucket = Bucket(there.where)
-    key = next(entry.key for entry in bucket.entries("") if entry.key.endswith("sources.json"))
-    whole = b"".join(bucket.read(key))
-    for wrong in (b"x" + whole[1:], whole[:-1], whole + b"x", None):
+    harm: list[Callable[[bytes], bytes] | None] = [
+        lambda whole: b"x" + whole[1:],
+        lambda whole: whole[:-1],
+        lambda whole: whole + b"x",
+        None,
+    ]
+    for wrong in harm:
+        current = there.place("sft_raw", "dolly").pointers.current
+        key = next(entry.key for entry in bucket.entries("") if entry.key.endswith(f"{current}/sources.json"))
         if wrong is None:
             bucket.delete(key)
         else:
-            bucket.put(key, wrong)
+            bucket.put(key, wrong(b"".join(bucket.read(key))))
         [found] = scrub(there, 1 << 40).damaged
         assert (found.asset, found.partition, found.source) == ("sft_raw", "dolly", False)
         assert f"{there.where}/{key}" in found.what
-        assert state(there, ASSETS["sft_raw"], "dolly") == "failed"
-    engine.build(there, "sft_raw", partition="dolly")
+        assert state(there, ASSETS["sft_raw"], "dolly") == "broken"
+        engine.build(there, "sft_raw", partition="dolly")
     assert scrub(there, 1 << 40).damaged == ()
     s3.plan = lambda method, path, headers: "500" if path.endswith("sources.json") else ""
     found = scrub(there, 1 << 40)
