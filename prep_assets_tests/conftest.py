@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from prep_assets.disk import columns
-from prep_assets_tests.effort import SOAK, examples, without_fsync
+from prep_assets_tests.effort import SOAK, examples, in_memory, without_fsync
 
 # a shared machine may be slow at any moment, and a seed may be unlucky, which says nothing about the code; in CI the same examples are tried each time
 settings.register_profile(
@@ -50,8 +50,9 @@ def short_stretches() -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Small builds do not wait for the disk."""
+    """Small builds do not wait for the disk, and where there is memory they do not use it."""
     without_fsync()
+    in_memory()
 
 
 LONGEST = ("assets", "defs", "stores", "proofs", "lineage")

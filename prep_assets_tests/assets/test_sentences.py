@@ -24,8 +24,6 @@ from prep_assets.tokenization.sentences import STARTS, Sentences, sentences_of
 from prep_assets_tests.assets.test_bos import tokenizer
 from prep_assets_tests.assets.workspaces import TOKENIZER, domain, failing, jsonl, minimal, resealed, workspace_in
 
-nltk = pytest.importorskip("nltk")
-
 TEXTS = [
     "One sentence only",
     "Dr. Smith came in.  He sat down!\n\nWhy? Nobody knew. ",
@@ -38,6 +36,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def punkt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A small Punkt model, in the files of nltk's own data set punkt_tab."""
+    nltk = pytest.importorskip("nltk")
     folder = tmp_path_factory.mktemp("nltk_data")
     model = folder / "tokenizers" / "punkt_tab" / "english"
     model.mkdir(parents=True)
@@ -74,9 +73,11 @@ def reference(text: str) -> list[list[int]]:
 
     Megatron keeps that white space (--keep-newlines) by a pattern of its own; here it is put back by finding each sentence in the text.
     """
+    from nltk.tokenize.punkt import PunktTokenizer
+
     opened = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     opened.encode_special_tokens = True
-    found = nltk.tokenize.punkt.PunktTokenizer("english").tokenize(text)
+    found = PunktTokenizer("english").tokenize(text)
     places, at = [], 0
     for sentence in found:
         at = text.index(sentence, at)
