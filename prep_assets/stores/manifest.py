@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Manifest:
     @property
     def text(self) -> str:
         """What ``manifest.json`` holds: signed where a key is configured, with a seal, which is the hash of everything else in it."""
-        fields = asdict(self)
+        fields = {name: getattr(self, name) for name in self.__slots__}
         if signature := signature_of(self.signed_digest) or fields.pop("signature"):
             fields["signature"] = signature
         if not self.options:
@@ -84,7 +84,7 @@ class Manifest:
     @property
     def signed_digest(self) -> str:
         """sha256 over what is signed: everything but the signature, and what a configuration or a run asked for."""
-        return digest({name: value for name, value in asdict(self).items() if name not in ("config_key", "signature", "options")})
+        return digest({name: getattr(self, name) for name in self.__slots__ if name not in ("config_key", "signature", "options")})
 
     @property
     def signature_fault(self) -> str:
