@@ -81,28 +81,33 @@ def pretraining_file(path: Path, megabytes: float, given: Path | None = None) ->
 
 def chats_file(path: Path, chats: int, given: Path | None = None) -> Path:
     """``{"messages": …}`` lines: so many chats of the lines of documents, a third of several rounds, or those of a file over and over; made once."""
-    if path.exists():
-        return path
-    fresh = path.with_name(f".new-{path.name}")
-    with fresh.open("w", encoding="utf-8") as file:
-        for messages in islice(_chats() if given is None else _given_chats(given), chats):
-            file.write(json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
-    fresh.replace(path)
+    return _lines_of(path, chats, ({"messages": messages} for messages in (_chats() if given is None else _given_chats(given))))
+
+
+def tools_file(path: Path, chats: int, given: Path | None = None) -> Path:
+    """The same with `tools`, as JSON, two thirds of them with calls, half of them with reasoning; or the rows of a file over and over."""
+    return _lines_of(path, chats, _with_tools() if given is None else _given_rows(given))
+
+
+def _lines_of(path: Path, count: int, rows: Iterator[dict[str, Any]]) -> Path:
+    if not path.exists():
+        fresh = path.with_name(f".new-{path.name}")
+        with fresh.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in islice(rows, count))
+        fresh.replace(path)
     return path
 
 
 def pairs_file(path: Path, pairs: int, given: Path | None = None) -> Path:
     """``{"prompt", "chosen", "rejected"}`` lines, lists of messages: chats with the last answer of the chat before as the rejected one; made once."""
-    if path.exists():
-        return path
-    fresh, before = path.with_name(f".new-{path.name}"), "I do not know."
-    with fresh.open("w", encoding="utf-8") as file:
-        for *prompt, chosen in islice(_chats() if given is None else _given_chats(given), pairs):
-            row = {"prompt": prompt, "chosen": [chosen], "rejected": [{**chosen, "content": f"{before} No."}]}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            before = chosen["content"]
-    fresh.replace(path)
-    return path
+    return _lines_of(path, pairs, _pairs(_chats() if given is None else _given_chats(given)))
+
+
+def _pairs(chats: Iterator[list[dict[str, str]]]) -> Iterator[dict[str, Any]]:
+    before = "I do not know."
+    for *prompt, chosen in chats:
+        yield {"prompt": prompt, "chosen": [chosen], "rejected": [{**chosen, "content": f"{before} No."}]}
+        before = chosen["content"]
 
 
 _PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -135,12 +140,35 @@ def _chats() -> Iterator[list[dict[str, str]]]:
             yield [{"role": ("user", "assistant")[i % 2], "content": part} for i, part in enumerate(parts[at : at + turns])]
 
 
+def _with_tools() -> Iterator[dict[str, Any]]:
+    for number, messages in enumerate(_chats()):
+        first, *others = messages
+        words = re.findall(r"[a-z]{3,}", first["content"]) or ["look"]
+        schema = {"type": "object", "properties": {word: {"type": "string", "description": f"The {word}."} for word in words[1:4]}}
+        tools = [
+            {"type": "function", "function": {"name": f"{word}_{number}", "description": " ".join(words[:12]), "parameters": schema}}
+            for word in words[: 1 + number % 2]
+        ]
+        call = {"name": f"{words[0]}_{number}", "arguments": json.dumps({word: word.upper() for word in words[1:4]} | {"limit": number})}
+        acts = [
+            {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call}]},
+            {"role": "tool", "content": json.dumps({"found": words})},
+        ]
+        thinks = {"reasoning_content": f"They ask about {words[-1]}."} if number % 2 else {}
+        yield {"messages": [first, *acts[: 2 * (number % 3 > 0)], *others[:-1], {**others[-1], **thinks}], "tools": json.dumps(tools)}
+
+
 def _given_chats(path: Path) -> Iterator[list[dict[str, str]]]:
+    return (row["messages"] for row in _given_rows(path))
+
+
+def _given_rows(path: Path) -> Iterator[dict[str, Any]]:
     for again in count():
         with path.open(encoding="utf-8") as lines:
             for line in lines:
-                first, *others = json.loads(line)["messages"]
-                yield [{**first, "content": f"{again} {first['content']}"} if again else first, *others]
+                row = json.loads(line)
+                first, *others = row["messages"]
+                yield {**row, "messages": [{**first, "content": f"{again} {first['content']}"} if again else first, *others]}
 
 
 def _given(path: Path, megabytes: float) -> Iterator[str]:

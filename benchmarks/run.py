@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpora import LIKE, chats_file, like, pairs_file, pretraining_file
+from corpora import LIKE, chats_file, like, pairs_file, pretraining_file, tools_file
 from frame import Case, Table, measure, rows_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +28,7 @@ PAGE = ROOT / "docs" / "performance.md"
 BASE_MB = 20
 CHATS = 12_000
 PAIRS = 3_000
+TOOL_CHATS = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,19 @@ def chats(options: Options) -> Iterator[Table]:
             yield Table(f"Chats, {tokenizer.name}, {size}×", cases, options.rounds)
 
 
+def tools(options: Options) -> Iterator[Table]:
+    """The same of chats with tools, with the shipped tokenizer, which has the control tokens of the template `qwen3`."""
+    script, tokenizer = str(Path(__file__).with_name("chats.py")), str(ROOT / "configs" / "tokenizer")
+    for size in options.sizes:
+        common = [str(tools_file(options.folder / f"tools-{size}.jsonl", TOOL_CHATS * size, options.chats)), tokenizer, "qwen3"]
+        cases = [
+            Case("prep-assets", [sys.executable, script, "ours", *common]),
+            Case("its checks", [sys.executable, script, "checks", *common]),
+        ]
+        cases += [Case("TRL", [options.peers, script, "trl", *common])] if size == options.sizes[0] else []
+        yield Table(f"Chats with tools, {size}×", cases, options.rounds)
+
+
 def pairs(options: Options) -> Iterator[Table]:
     """Preference pairs to tokens, the checks, and TRL's preparation, on one core; one table for each tokenizer and size."""
     script = str(Path(__file__).with_name("pairs.py"))
@@ -119,6 +133,7 @@ BENCHMARKS: Mapping[str, Callable[[Options], Iterator[Table]]] = {
     "pairs": pairs,
     "pretrain": pretrain,
     "tokenizers": tokenizers,
+    "tools": tools,
 }
 SCRIPTS = {"long chats": "long_chats.py", "packing": "packing.py", "reading": "read_windows.py"}
 """Those that print tables of their own."""
@@ -129,11 +144,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=sorted({*BENCHMARKS, *SCRIPTS}))
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[1, 4, 16], help=f"multiples of {BASE_MB} MB, of {CHATS:,} chats and of {PAIRS:,} pairs"
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[1, 4, 16],
+        help=f"multiples of {BASE_MB} MB, of {CHATS:,} chats, of {PAIRS:,} pairs and of {TOOL_CHATS:,} chats with tools",
     )
     parser.add_argument("--tokenizers", type=Path, nargs="+", default=_there())
     parser.add_argument("--text", type=Path)
-    parser.add_argument("--chats", type=Path, help="JSON lines with messages")
+    parser.add_argument("--chats", type=Path, help="JSON lines with messages, for --only tools with tools too")
     parser.add_argument("--peers", default=sys.executable)
     parser.add_argument("--megatron", default="", help="a checkout of Megatron-LM, which PyPI's package leaves its tool out of")
     parser.add_argument("--rounds", type=int, default=3)

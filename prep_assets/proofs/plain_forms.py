@@ -150,10 +150,20 @@ def _only_shown(node: Any) -> Iterator[Any]:
         yield from chain.from_iterable(map(_only_shown, node.iter_child_nodes()))
     elif isinstance(node, nodes.CondExpr):
         yield from chain.from_iterable(map(_only_shown, (node.expr1, node.expr2)))
-    elif isinstance(node, nodes.Template | nodes.For | nodes.If):
+    elif isinstance(node, nodes.Template | nodes.For | nodes.If) or _is_generation(node):
         for part in (part for name in ("body", "elif_", "else_") for part in getattr(node, name, ())):
             if isinstance(part, nodes.Stmt):
                 yield from _only_shown(part)
+
+
+def _is_generation(node: Any) -> bool:
+    """Whether a part of a template is what ``{% generation %}`` encloses, which is written as it is."""
+    from jinja2 import nodes
+
+    called = getattr(node, "call", None)
+    return (
+        isinstance(called, nodes.Call) and isinstance(called.node, nodes.ExtensionAttribute) and called.node.name == "_generation_support"
+    )
 
 
 _FORMS: dict[str, PlainForms] = {}

@@ -11,7 +11,8 @@ from prep_assets.proofs.stretches import Derived
 from prep_assets.samples import Sample
 
 Spelling = Mapping[str, Any]
-"""Arguments of `json.dumps`; none where a text is written as it is."""
+"""Arguments of `json.dumps`; none where a text is written as it is, `QUOTED` where it stands in a string of JSON."""
+QUOTED: Spelling = {"quoted": True}
 Found = tuple[int, int, int, Spelling]
 """Where a text stands (start, end), its number, and how it is spelled."""
 
@@ -38,7 +39,11 @@ class Shape(Protocol):
 
 def spelled(text: str, spelling: Spelling) -> str:
     """A text as a render shows it."""
-    return json.dumps(json.loads(text), ensure_ascii=False, **spelling) if spelling else text
+    if not spelling:
+        return text
+    return (
+        json.dumps(text, ensure_ascii=False)[1:-1] if spelling == QUOTED else json.dumps(json.loads(text), ensure_ascii=False, **spelling)
+    )
 
 
 def taken_apart(shape: Shape, derived: Callable[[Sample], Derived]) -> list[tuple[Derived, list[Found]]]:
@@ -47,6 +52,7 @@ def taken_apart(shape: Shape, derived: Callable[[Sample], Derived]) -> list[tupl
     both = []
     for value in (_one, _other):
         texts = shape.texts(names, value)
+        texts = [text if number in shape.json else f'{text}"\n{text}' for number, text in enumerate(texts)]
         try:
             made = derived(shape.sample(texts))
         except CheckFailed:
@@ -55,7 +61,7 @@ def taken_apart(shape: Shape, derived: Callable[[Sample], Derived]) -> list[tupl
         for number, (name, text) in enumerate(zip(names, texts, strict=True)):
             # reasoning, names of tools and ids may be left out
             if name in made.text or number < shape.tools:
-                if (place := _place(made.text, name, text, number, _SPELLINGS if number in shape.json else ({},))) is None:
+                if (place := _place(made.text, name, text, number, _SPELLINGS if number in shape.json else ({}, QUOTED))) is None:
                     return []
                 found.append(place)
         both.append((made, sorted(found, key=lambda each: each[0])))

@@ -71,12 +71,14 @@ class Questions:
         trims_some: whether it strips chosen white space, such as line breaks only, so that nothing follows for texts with white space at their ends.
         open: the first question whose answer may be another for other texts; ``""`` where there is none.
         written: how the JSON of each `Opaque` is written, by its text.
+        quoted: the words that are written as JSON.
     """
 
     needles: set[str] = field(default_factory=set)
     trims_some: bool = False
     open: str = ""
     written: dict[str, Callable[[Any], str]] = field(default_factory=dict)
+    quoted: set[str] = field(default_factory=set)
 
     def cannot_tell(self, question: str) -> None:
         """Note a question that other texts may answer otherwise."""
@@ -145,6 +147,8 @@ class Questions:
             return
         if name == "trim" and isinstance(value, str) and not any(map(holds, given)):
             self._strip(given[0] if given else None)
+        elif name == "tojson" and isinstance(value, str) and WORD.fullmatch(value.strip()):
+            self.quoted.add(value.strip())
         elif name == "replace" and isinstance(value, str) and not holds(given[:1]):
             self.search(given[0], value)
         elif (

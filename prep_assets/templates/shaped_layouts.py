@@ -60,7 +60,9 @@ def _taken(shape: Shape, words: list[str], texts: list[str], asked: Questions, r
     spelled: dict[int, Callable[[str], str]] = {}
     for number, (each, own) in enumerate(zip(words, texts, strict=True)):
         shown = next((found for found in asked.written if each in found), own) if number in shape.json else own
-        if shown in asked.written and (spell := _spelling(asked.written[shown])) is not None:
+        if each in asked.quoted:
+            spelled[number] = _within_quotes
+        elif shown in asked.written and (spell := _spelling(asked.written[shown])) is not None:
             spelled[number] = spell
         # reasoning, names of tools and ids may be left out: the render of a chat that loses anything else is refused
         if text.count(each) == 0 and number >= shape.tools:
@@ -75,6 +77,10 @@ def _taken(shape: Shape, words: list[str], texts: list[str], asked: Questions, r
     frames = tuple(text[left:right] for left, right in zip((0, *ends), (*(start for start, _, _ in places), None), strict=True))
     ways = tuple(spelled.get(number) for number in order)
     return Layout(frames, order, ((False, False),) * len(order), True, joined_calls(rendered), ends, ways)
+
+
+def _within_quotes(text: str) -> str:
+    return json_of(text)[1:-1]
 
 
 def _spelling(write: Callable[[Any], str]) -> Callable[[str], str] | None:
