@@ -60,14 +60,15 @@ def messages(
         images.require_all_taken()
         check(turns)
         sample = chat_sample(row, turns, tools_key)
-        return replace(sample, tools=_with_own_tools(row[messages_key], sample.tools, messages_key))
+        tools = _with_own_tools(row[messages_key], sample.tools, messages_key)
+        return sample if tools is sample.tools else replace(sample, tools=tools)
 
     return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles), check))
 
 
 def _with_own_tools(messages: Sequence[Mapping[str, Any]], tools: Tools, where: str) -> Tools:
     """The tools that a message offers itself, as OLMo's system messages do under ``functions``, where the row has none."""
-    own = [found for message in messages if (found := tools_of(message, TOOLS[0]))]
+    own = [found for message in messages if any(map(message.__contains__, TOOLS)) and (found := tools_of(message, TOOLS[0]))]
     if own and any(found != (tools or own[0]) for found in own):
         raise Refused("conflicting_tools", f"{where!r} offers other tools in one place than in another")
     return tools or (own[0] if own else ())

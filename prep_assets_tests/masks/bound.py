@@ -117,12 +117,14 @@ class Outcome:
         kept: positions of the samples that are in `encoded`.
         refused: reason and detail of every other one, by position.
         control_tokens: how many control tokens were counted in contents.
+        left_out: how many turns lost their reasoning.
     """
 
     kept: list[int]
     encoded: Encoded
     refused: Mapping[int, tuple[str, str]]
     control_tokens: int
+    left_out: int
 
     @property
     def reasons(self) -> Counter[str]:
@@ -155,7 +157,7 @@ def run(
     positions = [item.record.row for item in kept]
     assert sorted([*positions, *refusals.of]) == list(range(len(samples)))
     assert len(encoded.offsets) == len(positions) + 1
-    return Outcome(positions, encoded, refusals.of, conversations.control_tokens)
+    return Outcome(positions, encoded, refusals.of, conversations.control_tokens, conversations.reasoning_left_out)
 
 
 def policy_of(options: MaskOptions) -> MaskPolicy:

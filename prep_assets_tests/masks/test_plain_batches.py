@@ -44,6 +44,7 @@ def outcome(bound: Bound, samples: list[Sample], options: MaskOptions, **limits:
         found.encoded.offsets.tolist(),
         found.refused,
         found.control_tokens,
+        found.left_out,
     ]
 
 

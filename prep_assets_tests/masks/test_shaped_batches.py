@@ -129,6 +129,13 @@ def test_calls_are_cut_by_form(name: str, kept: int) -> None:
     assert alike(bind(SHIPPED, name), [*[ACTS] * 3, *[CALLED] * 3], MaskOptions()) == kept
 
 
+def test_reasoning_that_history_loses_is_counted() -> None:
+    forgets = Sample((*ACTS.turns, turn(USER, "Thanks."), turn(ASSISTANT, "Welcome.")), TOOLS)
+    bound = bind(SHIPPED, "qwen3")
+    assert alike(bound, [forgets] * 4, MaskOptions()) == 4
+    assert outcome(bound, [forgets] * 4, MaskOptions())[-1] == 4
+
+
 def test_published(real_data: Path) -> None:
     sources = sorted((real_data / "chat_templates" / "trl").glob("*.jinja"))
     templates = [bind_source(source.read_text("utf-8")) for source in sources]
