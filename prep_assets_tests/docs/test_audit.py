@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-MISPLACED = "proofs/test_selection_of_stores.py"
+MISPLACED = "proofs/test_misplaced_rows.py"
 
 SILENT: Mapping[str, tuple[str, ...]] = {
     "W1 arguments of calls become {}": ("schemas/test_columns.py::Audit W1:",),

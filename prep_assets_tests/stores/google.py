@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from prep_assets_tests.stores.served import Handler, Server
 
-class GoogleStorage(ThreadingHTTPServer):
+
+class GoogleStorage(Server):
     """The server: data and generation by key, of one bucket."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.objects: dict[str, tuple[bytes, int]] = {}
-        self.generation, self.one = 0, threading.Lock()
-
-    def __enter__(self) -> GoogleStorage:
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.shutdown()
-        self.server_close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        self.generation = 0
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     server: GoogleStorage
 
     def do_GET(self) -> None:
@@ -87,6 +71,3 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, str(value))
         self.end_headers()
         self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import socket
 import struct
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
 import pytest
+
+from prep_assets_tests.stores.served import Handler, Server
 
 Fault = Literal["500", "503", "409", "403", "lost", "reset", ""]
 """``lost``: carried out, and answered with 500. ``reset``: the connection breaks in the middle of the answer."""
@@ -20,7 +20,7 @@ _SLOW = b'<?xml version="1.0"?><Error><Code>%s</Code><Message>injected</Message>
 _CODES = {"500": b"InternalError", "503": b"SlowDown", "409": b"ConditionalRequestConflict", "403": b"AccessDenied"}
 
 
-class S3(ThreadingHTTPServer):
+class S3(Server):
     """The server.
 
     Attributes:
@@ -30,15 +30,13 @@ class S3(ThreadingHTTPServer):
         ranges: the ranges that were asked for.
     """
 
-    daemon_threads = True
     plan: Callable[[str, str, Any], Fault]
 
     def __init__(self) -> None:
         from moto.server import DomainDispatcherApplication, create_backend_app
 
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.app = DomainDispatcherApplication(create_backend_app)
-        self.one = threading.Lock()
         self.asked, self.ranges = Counter[tuple[str, str]](), list[str]()
         self.calm()
 
@@ -52,13 +50,8 @@ class S3(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections break here on purpose."""
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     server: S3
 
     def handle_one_request(self) -> None:
@@ -113,18 +106,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.wfile.write(data)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
-
 
 @contextmanager
 def serving() -> Iterator[S3]:
     """The server, with an empty bucket ``bucket``."""
     pytest.importorskip("moto.server", reason="the local S3 server is moto's", exc_type=ImportError)
     with S3() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         import urllib.request
 
         urllib.request.urlopen(urllib.request.Request(f"{server.url}/bucket", method="PUT"))
         yield server
-        server.shutdown()

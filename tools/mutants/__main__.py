@@ -56,23 +56,30 @@ def state(name: str) -> str:
     return sha256(ast.dump(tree).encode()).hexdigest()[:8]
 
 
+def tests_of(name: str) -> list[Path]:
+    """The direct tests of a module: ``test_<module>.py``, and each ``test_<module>_….py`` that is not another module's."""
+    modules = sorted((path.stem for path in (ROOT / "prep_assets" / ROOM).glob("*.py")), key=len, reverse=True)
+    found = sorted((ROOT / "prep_assets_tests" / ROOM).glob(f"test_{name}*.py"))
+    return [path for path in found if next(each for each in modules if f"{path.stem}_".startswith(f"test_{each}_")) == name]
+
+
 def module(name: str) -> tuple[int, int, int]:
     """Try all changes of one module: how many were noticed, how many there are, and how many of the others the page does not list."""
     whole = f"prep_assets.{ROOM}.{name}"
-    test = ROOT / "prep_assets_tests" / ROOM / f"test_{name}.py"
+    tests = tests_of(name)
     changed = Changed.of(whole, ROOT / "prep_assets" / ROOM / f"{name}.py")
     mutants = [mutant for mutant in changed.made.mutant_names if not _only_strict(*changed.difference(mutant))]
     if not mutants:
         return 0, 0, 0
-    if not test.exists():
-        print(f"{name}: no file {test.relative_to(ROOT)}")
+    if not tests:
+        print(f"{name}: no file prep_assets_tests/{ROOM}/test_{name}.py")
         return 0, len(mutants), len(mutants)
     changed.install()
     session = Session(whole, mutants)
     with Path(os.devnull).open("w") as nowhere:
         kept = os.dup(1)
         os.dup2(nowhere.fileno(), 1)
-        pytest.main([str(test), "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-q"], plugins=[session])
+        pytest.main([*map(str, tests), "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-q"], plugins=[session])
         os.dup2(kept, 1)
     if len(session.fates) < len(mutants):
         print(f"{name}: tests fail without any change: {session.failed}")
