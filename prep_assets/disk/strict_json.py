@@ -8,6 +8,8 @@ from typing import Any
 
 MOST_NESTED = 100
 """Lists and objects inside one another, the outermost counted."""
+dumps = json.JSONEncoder(ensure_ascii=False).encode
+"""A value as JSON, every character as itself."""
 TOO_DEEP = f"nested more than {MOST_NESTED} deep"
 
 

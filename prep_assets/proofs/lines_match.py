@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from prep_assets.disk.strict_json import dumps
 from prep_assets.proofs.plain_reading import as_text
 from prep_assets.proofs.verdict import Verdict, Worst
-
-_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +72,4 @@ def _types(row: Mapping[str, Any]) -> list[type]:
 
 
 def _written(row: Mapping[str, Any], key: str) -> str:
-    return _JSON.encode(row[key]) if key in row else "missing"
+    return dumps(row[key]) if key in row else "missing"

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from prep_assets.disk.strict_json import dumps
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.slots import Slotted, slotted
 from prep_assets.samples import THINKING, Sample
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 512
 """Renders with invented words that are kept."""
-_JSON = json.JSONEncoder(ensure_ascii=False)
 _WORD = re.compile("zq([a-p]+)qz")
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _DIGITS = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
@@ -249,7 +249,7 @@ def _put_together(name: str, made: Slotted, text: str, invented_text: str, inven
 def _spellings(words: str) -> Iterator[str]:
     """How a text may be written: as it is, or inside JSON."""
     yield words
-    yield _JSON.encode(words)[1:-1]
+    yield dumps(words)[1:-1]
     yield json.dumps(words)[1:-1]
 
 

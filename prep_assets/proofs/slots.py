@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prep_assets.disk.strict_json import dumps
 from prep_assets.errors import CheckFailed
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.templates.form import MessageForm
-
-_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def _filled(value: Any, texts: Sequence[str]) -> Any:
     if isinstance(value, _Hole):
         return texts[value.slot]
     if isinstance(value, _Json):
-        return _JSON.encode(_filled(value.value, texts))
+        return dumps(_filled(value.value, texts))
     if isinstance(value, dict):
         return {key: _filled(inner, texts) for key, inner in value.items()}
     return [_filled(inner, texts) for inner in value] if isinstance(value, list) else value

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_JSON = json.JSONEncoder(ensure_ascii=False)
+from prep_assets.disk.strict_json import dumps
+
 _SHOWN = 400
 
 
 def shown(row: Mapping[str, Any]) -> str:
     """A row as JSON, its beginning where it is long."""
-    return _JSON.encode(row)[:_SHOWN]
+    return dumps(row)[:_SHOWN]
 
 
 @dataclass(frozen=True, slots=True)
