@@ -41,6 +41,7 @@ class _Call:
 _CALLS: dict[int, _Call] = {}
 _LOCK = threading.Lock()
 _WATCH: list[tuple[int, threading.Thread]] = []
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 @contextmanager

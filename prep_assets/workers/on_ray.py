@@ -11,12 +11,13 @@ import statistics
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.workers.count import MEMORY, Workers
-from prep_assets.workers.pool import ONE_THREAD, WorkerLost
+from prep_assets.workers.fork_server import ONE_THREAD
+from prep_assets.workers.pool import WorkerLost
 from prep_assets.workers.process import answer_of
 from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work
 from prep_assets.workers.staging import NotDeterministic
@@ -129,7 +130,7 @@ class _Run:
         """Hand out shards, then wait until something has ended, or a little."""
         if time.monotonic() - self._size[0] > _LOOK:
             self._size = time.monotonic(), self._most()
-        about = replace(self.plan, shards=())
+        about = self.plan.about
         while len(self._flying) < self._size[1] and (shard := self._next()):
             task = self._task.remote(shard, self._work, about)
             self._flying[task] = shard, time.monotonic()

@@ -5,29 +5,23 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
-import sys
 from collections import Counter, deque
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from multiprocessing import Pipe
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.workers.count import Workers, worker_count
+from prep_assets.workers.fork_server import ForkServer
 from prep_assets.workers.shards import Effort, Plan, Runner, Shard, ShardResult, Work
 
 TRIES = 2
 """How often a shard is begun before the loss of its worker stops the build."""
 _AHEAD = 2
 """Shards that a worker holds: one under way and one to go on with while results are merged."""
-_THREADS = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
-ONE_THREAD = {**dict.fromkeys(_THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
-"""The workers are the threads: a library that starts one for each core in each of them would only fight itself."""
 
 
 class WorkerLost(PrepAssetsError):
@@ -36,7 +30,8 @@ class WorkerLost(PrepAssetsError):
 
 @dataclass(slots=True)
 class _Worker:
-    process: subprocess.Popen[bytes]
+    process: int
+    server: ForkServer
     connection: Connection
     shards: deque[Shard] = field(default_factory=deque)
     work: bytes | None = None
@@ -47,7 +42,8 @@ class _Worker:
 
 
 class Pool:
-    """Processes that carry out plans, one plan at a time. They are started when they are first needed and end with the pool.
+    """Processes that carry out plans, one plan at a time. They are forked when they are first needed, and end with the pool, or when a plan
+    needs something else to be opened.
 
     Close it, or use it as a context manager. A process that is killed with it leaves none behind: workers watch a pipe from it.
 
@@ -63,7 +59,8 @@ class Pool:
         self.size, self.effort = size, Effort()
         self.noted: dict[Any, Any] = {}
         self._workers: list[_Worker] = []
-        self._alive: tuple[int, int] | None = None
+        self._server: ForkServer | None = None
+        self._ready = self._needed = b""
 
     def __enter__(self) -> Pool:
         return self
@@ -87,20 +84,23 @@ class Pool:
     @property
     def processes(self) -> list[int]:
         """Ids of the workers that there are."""
-        return [worker.process.pid for worker in self._workers]
+        return [worker.process for worker in self._workers]
 
     def close(self) -> None:
         """End all workers at once, whatever they are doing."""
+        self._end_workers()
+        if self._server is not None:
+            self._server.end()
+            self._server = None
+
+    def _end_workers(self) -> None:
         for worker in self._workers:
-            worker.process.kill()
+            with suppress(ProcessLookupError):
+                os.kill(worker.process, signal.SIGKILL)
         for worker in self._workers:
-            worker.process.wait()
+            worker.server.ended(worker.process)
             worker.connection.close()
         self._workers.clear()
-        if self._alive is not None:
-            for end in self._alive:
-                os.close(end)
-            self._alive = None
 
     def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
         """The results of all shards, in the order of the plan, as they come. Workers are ended when the iterator is closed before its end.
@@ -108,7 +108,12 @@ class Pool:
         Raises:
             PrepAssetsError: whatever the work of the first shard that failed raised; or a worker was lost twice over one shard.
         """
-        described, about = pickle.dumps(work), replace(plan, shards=())
+        described, about, ready = pickle.dumps(work), plan.about, pickle.dumps(plan.ready)
+        if not self._workers or (plan.ready is not None and ready != self._ready):
+            self._end_workers()
+            self._ready, self._needed = ready, pickle.dumps((work, plan.ready))
+            if self._server is not None:
+                self._server.get_ready(self._needed)
         waiting, tries = deque(plan.shards), Counter[int]()
         results: dict[int, ShardResult | Exception] = {}
         complete = False
@@ -178,7 +183,7 @@ class Pool:
         """Put away a worker that is gone, and say how it ended."""
         self.effort.lost += 1
         self._workers.remove(worker)
-        code = worker.process.wait()
+        code = worker.server.ended(worker.process)
         worker.connection.close()
         if memory:
             return "ran out of memory"
@@ -193,23 +198,18 @@ class Pool:
         )
 
     def _start(self) -> _Worker:
-        if self._alive is None:
-            self._alive = os.pipe()
-        ours, theirs = Pipe()
-        # what this process imports, in its order: without -P a folder prep_assets where it was started would come first
-        command = [sys.executable, "-P", "-m", "prep_assets.workers.process", str(theirs.fileno()), str(self._alive[0])]
-        environment = {
-            **os.environ,
-            **ONE_THREAD,
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-        }
-        process = subprocess.Popen(
-            command,
-            pass_fds=(theirs.fileno(), self._alive[0]),
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # results of commands are on stdout
-            env=environment,
-            process_group=0,  # Ctrl-C is for the process that started them
+        for _ in range(TRIES):
+            if self._server is None:
+                self._server = ForkServer()
+                self._server.get_ready(self._needed)
+            server = self._server
+            with suppress(EOFError, OSError):
+                process, connection = server.worker()
+                if process == server.process.pid:  # it has threads, so that it is the worker itself
+                    self._server = None
+                return _Worker(process, server, connection)
+            server.end()
+            self._server = None
+        raise WorkerLost(
+            "the process that workers are forked from was ended twice before it forked one, as the system does when memory runs out"
         )
-        theirs.close()
-        return _Worker(process, ours)

@@ -1,7 +1,5 @@
-"""A worker: a process that carries out shards until its parent is gone. Started as ``python -m prep_assets.workers.process``.
-
-It is started afresh and not forked: the process that starts it has threads, and the locks of its tokenizers' thread pools would be copied in
-whatever state they are. What the work loads (tokenizer, template, schema) stays loaded from one shard to the next.
+"""A process that workers are forked from, and the worker: a process that carries out shards until its parent is gone. Started as
+``python -m prep_assets.workers.process``. What the work loads (tokenizer, template, schema) stays loaded from one shard to the next.
 """
 
 from __future__ import annotations
@@ -12,19 +10,76 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.workers.garbage import rare_collections
+from prep_assets.workers.hello import hello
 from prep_assets.workers.shards import Plan, Shard, ShardResult
 from prep_assets.workers.staging import carry_out
 
+_TASKS = Path("/proc/self/task")
+
 
 def main() -> None:
-    """Take shards from the connection whose file descriptor is the first argument, until the pipe that is the second one is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this process ends
-    connection, alive = Connection(int(sys.argv[1])), int(sys.argv[2])
+    """Get ready, fork workers and say how they ended, as the connection asks whose file descriptor is the first argument, until it is closed. Workers
+    end when the pipe that is the second one is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
+    control, alive = Connection(int(sys.argv[1])), int(sys.argv[2])
+    while True:
+        try:
+            kind, content = control.recv()
+        except EOFError:
+            return
+        if kind == "ready":
+            _get_ready(content)
+        elif kind == "ended":
+            control.send(os.waitstatus_to_exitcode(os.waitpid(content, 0)[1]))
+        else:
+            handle = recv_handle(control)
+            can_fork = _can_fork()
+            if worker := _forked() if can_fork else 0:
+                os.close(handle)
+                control.send(worker)
+                continue
+            if not can_fork:
+                control.send(os.getpid())
+            control.close()
+            _serve(Connection(handle), alive)
+            return
+
+
+def _get_ready(work: bytes) -> None:
+    """Import and open what some work needs. What fails here fails again in a worker, which tells of it."""
+    with suppress(Exception):
+        hello()
+        ready = pickle.loads(work)[1]
+        if ready is not None:
+            ready()
+
+
+def _can_fork() -> bool:
+    """Whether there is no thread but this one, and the one of `prep_assets.limits`, which can be copied without."""
+    harmless = sum(thread.name == "limits" for thread in threading.enumerate())
+    try:
+        return len(list(_TASKS.iterdir())) == 1 + harmless
+    except OSError:  # a system that does not say
+        return False
+
+
+def _forked() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, about the thread that can be copied without
+        return os.fork()
+
+
+def _serve(connection: Connection, alive: int) -> None:
+    """Take shards from a connection."""
     threading.Thread(target=_end_with_parent, args=(alive,), name="ends with its parent", daemon=True).start()
     work: Any = None
     while True:

@@ -63,6 +63,7 @@ class Plan:
         depot: where files are sent to by processes that do not reach that folder; `None`: all do.
         hello: what a worker must answer.
         whole: how many shards there were before those that are finished were left out.
+        ready: opens what every shard needs; it may run once, in a process that workers are forked from. It travels as the work does.
     """
 
     shards: Sequence[Shard]
@@ -70,6 +71,12 @@ class Plan:
     hello: Hello = field(default_factory=hello)
     whole: int = 0
     depot: Depot | None = None
+    ready: Callable[[], object] | None = None
+
+    @property
+    def about(self) -> Plan:
+        """What goes with each shard."""
+        return replace(self, shards=(), ready=None)
 
     @property
     def size(self) -> int:

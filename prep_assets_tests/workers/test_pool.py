@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +54,47 @@ def test_workers_stay_from_one_plan_to_the_next(pool, tmp_path):
     one, two = ({each.counts["process"] for each in pool.run_shards(plan(tmp_path / name), works.square)} for name in "ab")
     assert len(one | two) <= 2
     assert os.getpid() not in one
+
+
+def readied(folder: Path) -> set[int]:
+    return {int(path.name.removeprefix("ready-")) for path in folder.glob("ready-*")}
+
+
+def test_what_all_workers_need_is_opened_once_before_they_are_forked(tmp_path):
+    with Pool(2) as pool:
+        for _ in range(2):
+            planned = replace(plan(tmp_path), ready=partial(works.get_ready, tmp_path))
+            assert squares(pool, planned, partial(works.square_slowly, seconds=0.3)) == [0, 1, 4, 9, 16, 25]
+        [opened] = readied(tmp_path)
+        assert opened not in pool.processes
+        before = set(pool.processes)
+        (tmp_path / "other").mkdir()
+        planned = replace(plan(tmp_path / "b"), ready=partial(works.get_ready, tmp_path / "other"))
+        assert squares(pool, planned, works.square) == [0, 1, 4, 9, 16, 25]
+        assert before.isdisjoint(pool.processes) and readied(tmp_path / "other") == {opened}
+    assert all(map(gone, before))
+
+
+def test_a_process_with_threads_is_not_forked(tmp_path):
+    """Each worker is started afresh then, and one that is killed has its shard done by another all the same."""
+    with Pool(2) as pool:
+        planned = replace(plan(tmp_path), ready=partial(works.get_ready_with_a_thread, tmp_path))
+        assert squares(pool, planned, partial(works.die_once, at=3, marks=tmp_path)) == [0, 1, 4, 9, 16, 25]
+        assert pool.effort.lost == 1
+        assert set(pool.processes) <= readied(tmp_path)
+        assert len(readied(tmp_path)) == 3
+
+
+def test_what_fails_before_workers_are_forked_is_told_by_a_shard_or_does_not_matter(pool, tmp_path):
+    assert squares(pool, replace(plan(tmp_path), ready=works.fail_to_get_ready), works.square) == [0, 1, 4, 9, 16, 25]
+
+
+def test_the_process_that_workers_are_forked_from_may_be_killed(tmp_path):
+    with Pool(2) as pool:
+        first = squares(pool, plan(tmp_path / "a"), works.square)
+        assert pool._server is not None
+        os.kill(pool._server.process.pid, signal.SIGKILL)
+        assert squares(pool, plan(tmp_path / "b"), partial(works.die_once, at=3, marks=tmp_path)) == first
 
 
 def test_workers_import_what_their_parent_does_wherever_it_was_started(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,19 @@ def count_up(numbers: Any, folder: Path) -> dict[str, Any]:
     """A number for an array of them."""
     (folder / "sum.txt").write_text(str(int(numbers.sum())))
     return {}
+
+
+def get_ready(marks: Path) -> None:
+    """Say which process does."""
+    (marks / f"ready-{os.getpid()}").touch()
+
+
+def get_ready_with_a_thread(marks: Path) -> None:
+    """The same, and leave a thread behind."""
+    get_ready(marks)
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+
+def fail_to_get_ready() -> None:
+    """Open something that is not there."""
+    raise SourceError("nothing is there")

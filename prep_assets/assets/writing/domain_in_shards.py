@@ -40,9 +40,8 @@ def encode_domain(source: Source, encode: EncodeRows, streams: Streams, *, busy:
     if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * cuts.SHARD_BYTES:
         return encode(workspace, source.reading(), list(streams.writers.values()), streams.quarantine)
     ready = _looked_over(source, runner, shards, streams.payload)
-    return joined(
-        workspace, f"tokenize {source.name}", runner, ready, partial(_encode_part, source=source.travelling(), encode=encode), streams
-    )
+    part = partial(_encode_part, source=source.travelling(), encode=encode)
+    return joined(workspace, source.kind, f"tokenize {source.name}", runner, ready, part, streams)
 
 
 def _encode_part(

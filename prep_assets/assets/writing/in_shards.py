@@ -3,7 +3,7 @@ What comes out is what one process writes, to the byte."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from prep_assets.assets.reading.domain import Pace
 from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import Family
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.depot import ShardDepot
 from prep_assets.stores.guards import Guards
@@ -53,15 +54,18 @@ class Streams:
     quarantine: Quarantine
 
 
-def joined(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Shard], encode: Encode, streams: Streams) -> dict[str, Any]:
+def joined(
+    workspace: Workspace, kind: type[Family], doing: str, runner: Runner, shards: Sequence[Shard], encode: Encode, streams: Streams
+) -> dict[str, Any]:
     """Encode all shards and write what they give. Counts are those of the whole.
 
     Args:
+        kind: the family.
         doing: what progress is about.
     """
     total: dict[str, Any] = {}
     work = partial(_encode_shard, encode=encode, dtypes={name: dict(each) for name, each in streams.dtypes.items()})
-    for result in told(workspace, doing, runner, shards, work, streams.payload):
+    for result in told(workspace, doing, runner, shards, work, streams.payload, partial(_opened, workspace.travelling(kind), kind)):
         guards = Guards.of_work(result.folder, result.files)
         for name, writer in streams.writers.items():
             append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
@@ -69,6 +73,11 @@ def joined(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Sh
         add(total, result.counts["encoded"])
     runner.effort.shards += len(shards)
     return total
+
+
+def _opened(workspace: Workspace, kind: type[Family]) -> None:
+    """Open what a family is tokenized with."""
+    workspace.engines(workspace.family(kind))
 
 
 def take_quarantine(result: ShardResult, quarantine: Quarantine) -> None:
@@ -91,12 +100,20 @@ def _encode_shard(task: Any, folder: Path, *, encode: Encode, dtypes: Mapping[st
         return {"encoded": encoded, "refused": quarantine.counts}
 
 
-def told(workspace: Workspace, doing: str, runner: Runner, shards: Sequence[Shard], work: Work, payload: Path) -> Iterator[ShardResult]:
+def told(
+    workspace: Workspace,
+    doing: str,
+    runner: Runner,
+    shards: Sequence[Shard],
+    work: Work,
+    payload: Path,
+    ready: Callable[[], object] | None = None,
+) -> Iterator[ShardResult]:
     """The results, while progress is told of them."""
     place = staging(payload) / key_of(work)
     bucket = bucket_of(workspace.stores) if runner.elsewhere else None
     depot = ShardDepot(bucket.below(place.relative_to(workspace.stores).as_posix())) if bucket else None
-    plan = Plan(shards, place, depot=depot)
+    plan = Plan(shards, place, depot=depot, ready=ready)
     done, pace, total, before = 0, Pace(), plan.size, replace(runner.effort)
     for number, result in enumerate(carried_out(runner, plan, work), 1):
         yield result

@@ -58,7 +58,7 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
         encode=encode,
         kept=kept.relative_to(root) if kept else None,
     )
-    return joined(workspace, doing, runner, line_shards(lines, family.cluster.shards), work, streams)
+    return joined(workspace, type(family), doing, runner, line_shards(lines, family.cluster.shards), work, streams)
 
 
 def _encode_part(
