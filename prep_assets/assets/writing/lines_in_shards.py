@@ -24,7 +24,7 @@ from prep_assets.stores.tokens import RecordWriter
 from prep_assets.stores.version_folders import version_of
 from prep_assets.workers.shards import Shard
 
-BATCH = 2048
+BATCH = 512
 """Lines that are encoded at a time. It changes nothing in a store."""
 _READ = 1 << 20
 Batch = tuple[int, list[dict[str, Any]]]
