@@ -17,7 +17,7 @@ import numpy.typing as npt
 from prep_assets.disk.faults import named
 
 Ints = npt.NDArray[np.int64]
-IN_MEMORY = 1 << 16
+IN_MEMORY = 1 << 18
 """Bytes of the largest column that is no file."""
 STRETCH = 1 << 13
 """Elements that are worked on at a time."""
@@ -125,7 +125,7 @@ def order(keys: npt.NDArray[np.integer[Any]]) -> Ints:
     Args:
         keys: none below 0.
     """
-    if len(keys) <= STRETCH:
+    if 8 * len(keys) <= IN_MEMORY:
         return np.argsort(keys, kind="stable")
     ordered = made(len(keys), lambda part: np.arange(part.start, part.stop))
     most = max(int(keys[part].max()) for part in stretches(len(keys)))

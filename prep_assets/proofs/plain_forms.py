@@ -91,6 +91,7 @@ class PlainForms:
     template: ChatTemplate
     options: MaskOptions
     _known: dict[Form, PlainForm | None] = field(default_factory=dict)
+    _bare: dict[Form, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def written(self) -> tuple[str, ...]:
@@ -105,13 +106,21 @@ class PlainForms:
         }
         return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
 
-    def of(self, form: Form) -> PlainForm | None:
-        """What chats of this form must have become; `None` where each has to be derived by itself."""
+    def of(self, form: Form, *, spaced: bool = True) -> PlainForm | None:
+        """What chats of this form must have become; `None` where each has to be derived by itself.
+
+        Args:
+            spaced: whether it shall be known what becomes of white space at the ends of texts, if it can be.
+        """
         if form not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
+                self._bare.clear()
             self._known[form] = self._found(form) if isinstance(form, tuple) and isinstance(form[0], str) else self._shaped(form)
-        return self._known[form]
+        found, roles = self._known[form], self._bare.pop(form, None) if spaced else None
+        if found is not None and roles is not None:
+            found = self._known[form] = self._spaced(roles, found)
+        return found
 
     def _derived(self, roles: tuple[str, ...], texts: Sequence[str]) -> Derived:
         return derive(PlainChat(roles, tuple(texts)).sample(), self.options, self.template)
@@ -123,7 +132,7 @@ class PlainForms:
         return forms[0] if forms and forms[0] == forms[1] and _ends_between(forms[0]) else None
 
     def _found(self, roles: tuple[str, ...]) -> PlainForm | None:
-        names = [f"Qz{number:05d}zQ" for number in range(len(roles))]
+        names = _names(roles)
         try:
             bare = self._derived(roles, names)
         except CheckFailed:
@@ -131,12 +140,20 @@ class PlainForms:
         found = list(_NAME.finditer(bare.text))
         if sorted(name[0] for name in found) != names:
             return None
-        form = _taken(bare, [(*name.span(), int(name[1]), {}) for name in found])
+        self._bare[roles] = roles
+        return _taken(bare, [(*name.span(), int(name[1]), {}) for name in found])
+
+    def _spaced(self, roles: tuple[str, ...], form: PlainForm) -> PlainForm:
+        names = _names(roles)
         try:
             spaced = [self._derived(roles, [f"{blank}{name}{blank}" for name in names]) for blank in _BLANKS]
         except CheckFailed:
             return form
         return _with_edges(form, spaced, names)
+
+
+def _names(roles: Sequence[str]) -> list[str]:
+    return [f"Qz{number:05d}zQ" for number in range(len(roles))]
 
 
 def _only_shown(node: Any) -> Iterator[Any]:

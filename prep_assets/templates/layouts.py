@@ -160,14 +160,23 @@ class Layouts:
     template: ChatTemplate
     needles: set[str] = field(default_factory=set)
     _known: dict[Form, Layout | None] = field(default_factory=dict)
+    _bare: dict[Form, tuple[str, ...]] = field(default_factory=dict)
 
-    def of(self, form: Form) -> Layout | None:
-        """The layout of chats of this form; `None` where the template has to render them."""
+    def of(self, form: Form, *, spaced: bool = True) -> Layout | None:
+        """The layout of chats of this form; `None` where the template has to render them.
+
+        Args:
+            spaced: whether it shall be known what becomes of white space at the ends of texts, if it can be.
+        """
         if form not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
+                self._bare.clear()
             self._known[form] = self._shaped(form) if isinstance(form, Shape) else self._learned(form)
-        return self._known[form]
+        layout, roles = self._known[form], self._bare.pop(form, None) if spaced else None
+        if layout is not None and roles is not None:
+            layout = self._known[form] = self._with_edges(layout, roles)
+        return layout
 
     def _shaped(self, shape: Shape) -> Layout | None:
         from prep_assets.templates.shaped_layouts import shaped_layout
@@ -180,9 +189,8 @@ class Layouts:
         if self.template.image:
             return None
         words = [word(number) for number in range(len(roles))]
-        try:
-            rendered = render(PlainChat(roles, tuple(words)).sample(), self.template)
-        except Refused:
+        rendered = self._rendered(roles, words)
+        if rendered is None:
             return None
         asked = self._asked(roles, words, rendered.text)
         if asked.open or any(rendered.text.count(each) != 1 for each in words):
@@ -192,11 +200,13 @@ class Layouts:
         ends = tuple(start + len(words[turn]) for start, turn in zip(starts, order, strict=True))
         frames = tuple(rendered.text[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True))
         bare = Layout(frames, order, ((False, False),) * len(roles), False, rendered, ends)
-        if not is_between_words(bare) or not self._right(bare, roles, [f"{each}{SORTS}{each}" for each in words]):
+        sorts = [f"{each}{SORTS}{each}" for each in words]
+        if not is_between_words(bare) or not _right(bare, sorts, self._rendered(roles, sorts)):
             return None
         self.needles |= asked.needles
-        amid_space = any(control != control.strip() for control in self.template.control)
-        return bare if asked.trims_some or amid_space else self._with_edges(bare, roles, words)
+        if not asked.trims_some and not any(control != control.strip() for control in self.template.control):
+            self._bare[roles] = roles
+        return bare
 
     def _asked(self, roles: tuple[str, ...], words: Sequence[str], text: str) -> Questions:
         """What the template asks while it renders the words; open where it then renders otherwise."""
@@ -208,24 +218,28 @@ class Layouts:
             asked.cannot_tell("another render under watch")
         return asked
 
-    def _with_edges(self, bare: Layout, roles: tuple[str, ...], words: Sequence[str]) -> Layout:
+    def _with_edges(self, bare: Layout, roles: tuple[str, ...]) -> Layout:
         """The layout with what becomes of white space at the ends of texts, where that is known."""
+        words = [word(number) for number in range(len(roles))]
         texts = [f"{_LEAD}{each}{_TRAIL}" for each in words]
-        try:
-            text = render(PlainChat(roles, tuple(texts)).sample(), self.template).text
-        except Refused:
-            return bare
+        rendered = self._rendered(roles, texts)
+        text = rendered.text if rendered else ""
         places = [(text.find(words[turn]), len(words[turn])) for turn in bare.order]
         trims = tuple((not text.endswith(_LEAD, 0, at), not text.startswith(_TRAIL, at + length)) for at, length in places)
         full = Layout(bare.frames, bare.order, trims, True, bare.words, bare.ends)
-        return full if self._right(full, roles, texts) else bare
+        return full if _right(full, texts, rendered) else bare
 
-    def _right(self, layout: Layout, roles: tuple[str, ...], texts: Sequence[str]) -> bool:
-        chat = PlainChat(roles, tuple(texts))
+    def _rendered(self, roles: tuple[str, ...], texts: Sequence[str]) -> Rendered | None:
+        """The render of a chat; `None` where the template refuses it."""
         try:
-            return outline(layout.render(texts)) == outline(render(chat.sample(), self.template))
+            return render(PlainChat(roles, tuple(texts)).sample(), self.template)
         except Refused:
-            return False
+            return None
+
+
+def _right(layout: Layout, texts: Sequence[str], expected: Rendered | None) -> bool:
+    """Whether a layout writes a chat as the template does."""
+    return expected is not None and outline(layout.render(texts)) == outline(expected)
 
 
 def is_between_words(layout: Layout) -> bool:

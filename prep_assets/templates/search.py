@@ -16,6 +16,8 @@ from prep_assets.templates.shapes import ShapedChat
 
 Raw = npt.NDArray[np.uint8]
 _PART = 1 << 16
+_RARE = 256
+"""A byte is rare that stands at one in so many places."""
 _NONCHARACTER = b"\xef\xb7\x90"
 """U+FDD0 in UTF-8, the first of 32, of which marks are made."""
 
@@ -51,7 +53,7 @@ class _Sharing:
 
     def starts(self, data: bytes, raw: Raw) -> list[int]:
         """Where they begin in `data`, which ends with a byte that is in none of them."""
-        at = _places(raw, self.sign)
+        at = _places(data, raw, self.sign)
         near = at[self.before[raw[at - 1]] | self.after[raw[np.minimum(at + 1, len(raw) - 1)]]].tolist()
         return [
             place - offset for place in near for offset, each in self.strings if place >= offset and data.startswith(each, place - offset)
@@ -79,7 +81,7 @@ class Search:
         raw = np.frombuffer(data, np.uint8)
         starts = [start for each in self._sharing for start in each.starts(data, raw)]
         if not data.isascii():
-            at = _places(raw, _NONCHARACTER[0])
+            at = _places(data, raw, _NONCHARACTER[0])
             starts += at[(raw[at + 1] == _NONCHARACTER[1]) & (raw[at + 2] - np.uint8(_NONCHARACTER[2]) < 32)].tolist()
         if not starts:
             return set()
@@ -103,10 +105,16 @@ def _by_sign(needles: Sequence[bytes]) -> list[_Sharing]:
     return groups
 
 
-def _places(raw: Raw, byte: int) -> npt.NDArray[np.int64]:
-    """Where a byte stands, looked for in parts that the processor's cache holds."""
+def _places(data: bytes, raw: Raw, byte: int) -> npt.NDArray[np.int64]:
+    """Where a byte stands: looked for from place to place while it is rare, else in parts that the processor's cache holds."""
+    few, at = list[int](), data.find(byte)
+    while at >= 0 and len(few) <= len(data) // _RARE:
+        few.append(at)
+        at = data.find(byte, at + 1)
+    if at < 0:
+        return np.array(few, np.int64)
     parts = range(0, len(raw), _PART)
-    return np.concatenate([np.empty(0, np.int64), *(np.flatnonzero(raw[start : start + _PART] == byte) + start for start in parts)])
+    return np.concatenate([np.flatnonzero(raw[start : start + _PART] == byte) + start for start in parts])
 
 
 def _is_encodable(chat: PlainChat | ShapedChat) -> bool:

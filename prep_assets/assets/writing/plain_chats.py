@@ -52,7 +52,7 @@ class PlainChats:
     looked_for: tuple[str, ...]
     by_layout: int = 0
     compared: int = 0
-    _forms: dict[LayoutForm, _Known | None] = field(default_factory=dict)
+    _forms: dict[tuple[LayoutForm, bool], _Known | None] = field(default_factory=dict)
     _seen: dict[LayoutForm, int] = field(default_factory=dict)
     _compared: set[LayoutForm] = field(default_factory=set)
 
@@ -64,8 +64,12 @@ class PlainChats:
                 by_form.setdefault(chat.form, []).append(number)
         groups: list[tuple[_Known, list[int]]] = []
         for kind, numbers in by_form.items():
-            known = self._form(kind, len(numbers))
-            if known is not None and (good := _unsuspicious(known, chats, numbers)):
+            texts = list(chain.from_iterable([chat.texts for number in numbers if (chat := chats[number])]))
+            words = list(map(str.strip, texts))
+            known = self._form(kind, len(numbers), spaced=words != texts)  # to learn what becomes of white space takes longer than all else
+            if known is None:
+                continue
+            if good := numbers if all(words) and _holds(known, texts, words) else _unsuspicious(known, chats, numbers):
                 groups.append((known, good))
         # layouts that were learned just now may have brought further needles
         suspects = self._search().suspects(chats)
@@ -76,18 +80,18 @@ class PlainChats:
                 cuts.append((left, self._cut(*known, [chat for number in left if (chat := chats[number])])))
         return cuts
 
-    def _form(self, kind: LayoutForm, count: int) -> _Known | None:
-        """How chats of this form are cut, once there are enough of them to learn it."""
+    def _form(self, kind: LayoutForm, count: int, *, spaced: bool) -> _Known | None:
+        """How chats of this form are cut, with white space at the ends of their texts or without, once there are enough of them to learn it."""
         if len(self._seen) >= MOST_KNOWN:
             for each in (self._seen, self._forms, self._compared):
                 each.clear()
         self._seen[kind] = self._seen.get(kind, 0) + count
-        if kind not in self._forms and self._seen[kind] >= LEARN_AFTER:
-            self._forms[kind] = self._learned(kind)
-        return self._forms.get(kind)
+        if (kind, spaced) not in self._forms and self._seen[kind] >= LEARN_AFTER:
+            self._forms[kind, spaced] = self._learned(kind, spaced)
+        return self._forms.get((kind, spaced))
 
-    def _learned(self, kind: LayoutForm) -> _Known | None:
-        layout, derived = self.template.layouts.of(kind), self._plain_forms.of(kind)
+    def _learned(self, kind: LayoutForm, spaced: bool) -> _Known | None:
+        layout, derived = self.template.layouts.of(kind, spaced=spaced), self._plain_forms.of(kind, spaced=spaced)
         if layout is None or derived is None:
             return None
         try:
@@ -153,18 +157,18 @@ def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOption
     return _SAME.setdefault(key, PlainChats(template, encoder, options, looked_for))
 
 
+def _holds(known: _Known, texts: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether what is known of a form holds for these texts, of which `words` are without the white space at their ends."""
+    form, derived = known
+    return (form.layout.keeps_edges and derived.keeps_edges) or words == texts
+
+
 def _unsuspicious(known: _Known, chats: Sequence[Chat | None], numbers: list[int]) -> list[int]:
     """Of the chats of a form those whose texts are not blank, and end in no white space of which nobody knows what becomes."""
-    form, derived = known
-    keeps, good = form.layout.keeps_edges and derived.keeps_edges, list[int]()
-    if keeps and all(map(str.strip, chain.from_iterable([chat.texts for number in numbers if (chat := chats[number])]))):
-        return numbers
+    good = list[int]()
     for number in numbers:
-        chat = chats[number]
-        for text in chat.texts if chat else ():
-            words = text.strip()
-            if not words or not (keeps or len(words) == len(text)):
-                break
-        else:
-            good.append(number)
+        if (chat := chats[number]) is not None:
+            words = list(map(str.strip, chat.texts))
+            if all(words) and _holds(known, list(chat.texts), words):
+                good.append(number)
     return good
