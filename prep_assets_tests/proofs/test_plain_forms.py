@@ -92,8 +92,10 @@ def writes(shown: str) -> str:
     ],
 )
 def test_what_becomes_of_white_space(shown: str, strips: tuple[bool, bool], keeps_edges: bool) -> None:
-    form = PlainForms(template(writes(shown)), MaskOptions()).of(ROLES)
-    assert form is not None
+    forms = PlainForms(template(writes(shown)), MaskOptions())
+    bare, form = forms.of(ROLES, spaced=False), forms.of(ROLES)
+    assert form is not None and bare == replace(form, strips=((False, False),) * 3, keeps_edges=False)
+    assert forms.of(ROLES, spaced=False) is forms.of(ROLES) is form
     assert (form.strips, form.keeps_edges) == ((strips,) * 3, keeps_edges)
     assert form.frames == ("<|s|>user:", "<|e|><|s|>assistant:", "<|e|><|s|>user:", "<|e|>") and form.turns == (0, 1, 2)
     lead, trail = strips
@@ -157,6 +159,9 @@ def test_what_is_known_of_roles_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert forms.of((USER, ASSISTANT)) is one
     forms.of((USER,))
     assert len(forms._known) == 1 and forms.of((USER, ASSISTANT)) is not one
+    for roles in (ROLES, (USER,)):
+        forms.of(roles, spaced=False)
+    assert forms._bare.keys() == forms._known.keys() == {(USER,)}
 
 
 @pytest.mark.parametrize(

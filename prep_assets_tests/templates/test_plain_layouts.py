@@ -132,6 +132,16 @@ def test_white_space_that_only_some_templates_strip_is_not_guessed() -> None:
     assert not layout.keeps_edges
 
 
+def test_what_becomes_of_white_space_is_learned_when_it_is_asked_for() -> None:
+    source = "{% for m in messages %}{{ m.content | trim }}{{ eos_token }}{% endfor %}"
+    layouts = ChatTemplate("trims", source, {"eos_token": "</s>"}).layouts
+    bare = layouts.of((USER, ASSISTANT), spaced=False)
+    assert bare is not None and not bare.keeps_edges
+    full = layouts.of((USER, ASSISTANT))
+    assert full is not None and full == replace(bare, trims=((True, True),) * 2, keeps_edges=True)
+    assert layouts.of((USER, ASSISTANT), spaced=False) is full
+
+
 def test_a_plain_chat_is_its_sample(tmp_path: Path) -> None:
     chat = PlainChat((SYSTEM, USER, ASSISTANT), ("Be short.", "Hi", "Hello"))
     assert plain_chat(chat.sample()) == chat
