@@ -159,9 +159,9 @@ def test_what_is_known_of_roles_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert forms.of((USER, ASSISTANT)) is one
     forms.of((USER,))
     assert len(forms._known) == 1 and forms.of((USER, ASSISTANT)) is not one
-    for roles in (ROLES, (USER,)):
+    for roles in (ROLES, (USER,), (USER, ASSISTANT)):
         forms.of(roles, spaced=False)
-    assert forms._bare.keys() == forms._known.keys() == {(USER,)}
+    assert forms._bare.keys() == forms._known.keys() == {(USER, ASSISTANT)}
 
 
 @pytest.mark.parametrize(
