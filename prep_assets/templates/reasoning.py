@@ -34,15 +34,14 @@ class InlineReasoning:
     tags: tuple[tuple[str, str], ...]
     shown: bool
 
-    @property
+    @cached_property
     def strings(self) -> tuple[str, ...]:
         """Every tag: a text without any of them is read as it is."""
         return tuple(tag for pair in self.tags for tag in pair)
 
     def leaves(self, texts: Sequence[str]) -> bool:
         """Whether texts hold no tag, so that all of them are read as they are."""
-        whole = "\0".join(texts)
-        return not any(tag in whole for tag in self.strings)
+        return not any(map("\0".join(texts).__contains__, self.strings))
 
     def read(self, example: _Example) -> _Example:
         """`example` with the blocks of all its answers read.
