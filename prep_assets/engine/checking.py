@@ -13,6 +13,7 @@ from prep_assets.assets.graph import EVERY, run_check
 from prep_assets.assets.stage import ASKED, Asset, Check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
+from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.published import Published
 from prep_assets.workers.shards import Plan, Shard
@@ -57,3 +58,5 @@ def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verd
     except Exception as error:
         fault = f"the check could not be carried out ({type(error).__name__}: {error})"
         return Verdict(False, fault, {}, Worst(published.where, fault))
+    finally:
+        keep_words()

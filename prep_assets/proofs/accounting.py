@@ -96,7 +96,8 @@ class Fields:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Count a row that a schema has read."""
-        self.found.update(path for path in {*self.claimed, *self.ignored} if _holds(row, path.split(".")))
+        if self.claimed or self.ignored:
+            self.found.update(path for path in {*self.claimed, *self.ignored} if _holds(row, path.split(".")))
         if self._rows % SAMPLED == 0:
             self.unnamed |= self.passed_over(row) - self.claimed.keys()
         self._rows += 1

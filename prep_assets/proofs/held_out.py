@@ -9,6 +9,8 @@ from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
 
+import orjson
+
 _SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
 _PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _EXPONENT = re.compile(r"\de[+-]?\d")
@@ -27,8 +29,6 @@ def digest(data: bytes) -> bytes:
 def sorted_json(payload: Any) -> bytes:
     """JSON with sorted keys, by orjson. It writes null for what is not a number as well, and does not know every type: the standard library writes
     such rows."""
-    import orjson
-
     alone = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
     try:
         written = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS | alone)

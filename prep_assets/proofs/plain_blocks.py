@@ -10,10 +10,10 @@ form is not known, that hold a string that is looked for, and the share that is 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import chain, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,54 @@ class _Laid:
     weights: npt.NDArray[np.float32]
 
 
+_Shown = tuple[BytesForm, Sequence[bytes]]
+"""A chat: its form, and its texts as its render shows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The texts of chats in UTF-8, one after the other.
+
+    Attributes:
+        first: int64[n + 1], number of the first text of each chat, and of all.
+        blank: of which chats a text is nothing but white space, or which have none.
+        edged: of which a text begins or ends with white space.
+    """
+
+    data: Sequence[bytes]
+    first: Ints
+    blank: Bools
+    edged: Bools
+
+    @classmethod
+    def of(cls, chats: Sequence[PlainChat | None]) -> _Texts:
+        texts = [text for chat in chats if chat is not None for text in chat.texts]
+        first = np.cumsum([0, *(len(chat.texts) if chat is not None else 0 for chat in chats)])
+        whole, words = (np.fromiter(map(len, some), np.int64, len(texts)) for some in (texts, map(str.strip, texts)))
+        data = list(map(str.encode, texts, repeat("utf-8"), repeat("surrogatepass")))
+        blank, edged = np.diff(first) == 0, np.zeros(len(chats), bool)
+        for found, where in ((blank, words == 0), (edged, words < whole)):
+            found[np.searchsorted(first, np.flatnonzero(where), "right") - 1] = True
+        return cls(data, first, blank, edged)
+
+    def holding(self, pattern: re.Pattern[bytes]) -> Bools:
+        """Which chats have a text in which a pattern is found."""
+        found, ends = np.zeros(len(self.blank), bool), np.cumsum([len(text) + 1 for text in self.data])
+        starts = [match.start() for match in pattern.finditer(b"\0".join(self.data))]
+        found[np.searchsorted(self.first, np.searchsorted(ends, starts, "right"), "right") - 1] = True
+        return found
+
+    def sampled(self) -> Bools:
+        """Which chats are derived by themselves as well; false for those without texts."""
+        found, some = np.zeros(len(self.blank), bool), np.diff(self.first) > 0
+        found[some] = [PlainDerivation.picks(self.data[number]) for number in self.first[:-1][some].tolist()]
+        return found
+
+    def bounds(self, chosen: Bools) -> tuple[list[int], list[int]]:
+        """Where the texts of the chosen chats begin and end."""
+        return self.first[:-1][chosen].tolist(), self.first[1:][chosen].tolist()
+
+
 class PlainBlocks:
     """Proves blocks of chats, and counts them in both proofs."""
 
@@ -83,34 +131,33 @@ class PlainBlocks:
 
     def prove(self, claims: Claims) -> Bools:
         """Which of the chats are proven."""
-        proven = np.zeros(len(claims.chats), bool)
-        forms = self._known(claims.chats)
-        proven[[number for number, form in enumerate(forms) if form is not None]] = True
+        known = self._known(claims.chats)
+        proven = np.array([chat is not None for chat in known], bool)
         if not proven.any():
             return proven
-        fit = [form for form in forms if form is not None]
-        those = claims.of(proven)
-        laid = _laid([chat for chat in those.chats if chat is not None], fit)
+        fit = [chat for chat in known if chat is not None]
+        laid, those = _laid(fit), claims.of(proven)
         good = self._ids_agree(laid, those) & self._masks_agree(laid, those)
         if good.any():
             trained = int(np.count_nonzero((those.mask != 0) & np.repeat(good, those.lengths)))
-            held = [form for form, is_good in zip(fit, good.tolist(), strict=True) if is_good]
-            stops = {stop for form in held for stop in form.stops}
+            held = [form for (form, _), is_good in zip(fit, good.tolist(), strict=True) if is_good]
+            stops = {stop for form in set(held) for stop in form.stops}
             self._masks.proven(len(held), trained, stops, sum(form.form.tagged for form in held))
             self._identities.proven(len(held))
         proven[proven] = good
         return proven
 
-    def _known(self, chats: Sequence[PlainChat | None]) -> list[BytesForm | None]:
-        """The form of each chat; `None` where it is for the proofs of single rows."""
-        alone = self._suspects(chats)
-        found: list[BytesForm | None] = []
-        for number, chat in enumerate(chats):
-            if chat is None or number in alone or self._derivation.in_sample(chat.texts):
-                found.append(None)
-                continue
+    def _known(self, chats: Sequence[PlainChat | None]) -> list[_Shown | None]:
+        """The form of each chat, and its texts as its render shows them; `None` where it is for the proofs of single rows."""
+        found: list[_Shown | None] = [None] * len(chats)
+        texts = _Texts.of(chats)
+        alone, edged = texts.holding(self._suspect) | texts.blank | texts.sampled(), texts.edged
+        for number, first, last in zip(np.flatnonzero(~alone).tolist(), *texts.bounds(~alone), strict=True):
+            chat = chats[number]
+            assert chat is not None
             form = self._form(chat.roles)
-            found.append(form if form is not None and form.takes(chat.texts) else None)
+            if form is not None and (form.form.keeps_edges or not edged[number]):
+                found[number] = form, form.stripped(chat.texts) if edged[number] else form.in_order(texts.data[first:last])
         return found
 
     def _form(self, roles: tuple[str, ...]) -> BytesForm | None:
@@ -118,12 +165,6 @@ class PlainBlocks:
             form = self._derivation.form(roles)
             self._forms[roles] = None if form is None else BytesForm.of(form, self._masks.vocabulary.control)
         return self._forms[roles]
-
-    def _suspects(self, chats: Sequence[PlainChat | None]) -> set[int]:
-        """Which chats hold a string that is looked for, or half of a surrogate pair."""
-        encoded = [b"\0".join([text.encode(errors="surrogatepass") for text in chat.texts]) if chat else b"" for chat in chats]
-        ends = list(accumulate(len(each) + 1 for each in encoded))
-        return {bisect_right(ends, found.start()) for found in self._suspect.finditer(b"\0".join(encoded))}
 
     def _ids_agree(self, laid: _Laid, claims: Claims) -> Bools:
         """Of which rows the stored ids are the reference tokenizer's."""
@@ -164,18 +205,17 @@ class PlainBlocks:
         return good
 
 
-def _laid(chats: Sequence[PlainChat], forms: Sequence[BytesForm]) -> _Laid:
-    """What chats must have become; `forms` has the form of each."""
-    renders: list[bytes] = []
-    groups: dict[int, tuple[BytesForm, list[int], list[list[int]]]] = {}
-    for number, (chat, form) in enumerate(zip(chats, forms, strict=True)):
-        texts = form.shown(chat.texts)
-        renders.append(form.render(texts))
-        _, rows, lengths = groups.setdefault(id(form), (form, [], []))
-        rows.append(number)
-        lengths.append([len(text) for text in texts])
+def _laid(chats: Sequence[_Shown]) -> _Laid:
+    """What chats must have become."""
+    renders = [form.render(texts) for form, texts in chats]
     base = np.concatenate([[0], np.cumsum(np.fromiter(map(len, renders), np.int64))])
-    placed = [form.placed(np.array(rows), np.array(lengths), base) for form, rows, lengths in groups.values()]
+    lengths = np.fromiter(map(len, chain.from_iterable(texts for _, texts in chats)), np.int64)
+    first = np.cumsum([0, *(len(texts) for _, texts in chats)])
+    groups: dict[BytesForm, list[int]] = {}
+    for number, (form, _) in enumerate(chats):
+        groups.setdefault(form, []).append(number)
+    listed = [(form, np.array(numbers)) for form, numbers in groups.items()]
+    placed = [form.placed(rows, lengths[first[rows][:, None] + np.arange(len(form.frames) - 1)], base) for form, rows in listed]
     items = np.concatenate([each.items for each in placed])
     stretches, weights = (np.concatenate([getattr(each, name) for each in placed]) for name in ("stretches", "weights"))
     order = np.argsort(stretches[:, 0], kind="stable")

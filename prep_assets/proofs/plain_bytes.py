@@ -73,12 +73,12 @@ class BytesForm:
             frozenset(stop for *_, stop in form.stretches if stop),
         )
 
-    def takes(self, texts: Sequence[str]) -> bool:
-        """Whether what is known of the form holds for these texts, whatever strings they hold."""
-        return all(words and (self.form.keeps_edges or len(words) == len(text)) for text in texts for words in [text.strip()])
+    def in_order(self, texts: Sequence[bytes]) -> list[bytes]:
+        """The texts of a chat, of which none begins or ends with white space, in the order in which its render shows them."""
+        return [texts[turn] for turn in self.form.turns]
 
-    def shown(self, texts: Sequence[str]) -> list[bytes]:
-        """The texts of a chat as its render shows them, in its order."""
+    def stripped(self, texts: Sequence[str]) -> list[bytes]:
+        """The texts of any chat as its render shows them, in its order."""
         return [text.encode() for text in self.form.shown(texts)]
 
     def render(self, shown: Sequence[bytes]) -> bytes:

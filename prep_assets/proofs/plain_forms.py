@@ -297,7 +297,12 @@ class PlainDerivation:
     @staticmethod
     def in_sample(texts: Sequence[str]) -> bool:
         """Whether a chat is derived by itself as well."""
-        return zlib.crc32(texts[0].encode(errors="surrogatepass")) % ONE_IN == 0
+        return PlainDerivation.picks(texts[0].encode(errors="surrogatepass"))
+
+    @staticmethod
+    def picks(first: bytes) -> bool:
+        """The same by its first text."""
+        return zlib.crc32(first) % ONE_IN == 0
 
     def _is_alike(self, texts: Sequence[str], form: PlainForm) -> bool:
         """Whether what is known of a form holds for these texts."""

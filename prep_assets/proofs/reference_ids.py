@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from itertools import compress, pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.columns import stretches
+from prep_assets.disk.kept import key_of
+from prep_assets.proofs import word_cuts, words
 from prep_assets.proofs.word_cuts import cuts_before_spaces, whole_tokens
+from prep_assets.proofs.words import Words, joint, picked
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.flat import NO_TEXTS, Engine, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-MOST_HELD = 1 << 17
-MOST_BYTES = 8 << 20
-"""After so many distinct parts, or bytes of them, all are forgotten but those of the texts at hand."""
-LONGEST_HELD = 1024
-"""Longest part that is remembered, in bytes."""
 WHOLE_EVERY = 64
 """Every so many texts are tokenized whole as well."""
 WHOLE_MOST = 1 << 18
@@ -45,6 +45,7 @@ class ReferenceIds:
 
     Attributes:
         cuts: whether texts are cut and parts looked up.
+        words: the parts that were met before.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -54,8 +55,7 @@ class ReferenceIds:
         if self.cuts:
             self._whole, self._lengths = whole_tokens(vocabulary.spec), _byte_lengths(vocabulary)
             self._normalizer = vocabulary.backend.normalizer
-        self._known: dict[bytes, int] = {}
-        self._held, self._bytes = NO_TEXTS, 0
+        self.words = Words()
 
     def encode(self, texts: Sequence[str], first: npt.NDArray[np.bool_] | None = None) -> Flat:
         """Ids of each text, in order.
@@ -117,31 +117,10 @@ class ReferenceIds:
         bounds = _cuts(data, ends, self._whole)
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
-        ids, starts, counts = self._ids_of(coded.dictionary.to_pylist())
+        ids, starts, counts = self.words.ids_of(coded.dictionary.to_pylist(), self._tokenized)
         borders = np.searchsorted(bounds, np.concatenate([[0], ends]))
         del parts, bounds, data
         return _put_together(Flat(ids, starts), counts.astype(np.int32), coded.indices.to_numpy(), borders)
-
-    def _ids_of(self, distinct: list[bytes]) -> tuple[npt.NDArray[np.uint32], Ints, Ints]:
-        """Ids of all parts known, and for each given part where its own begin among them and how many they are. New ones are tokenized."""
-        if len(self._known) > MOST_HELD or self._bytes > MOST_BYTES:
-            left = [part for part in distinct if part in self._known]
-            self._held = _picked(self._held, np.fromiter((self._known[part] for part in left), np.int64))
-            self._known = dict(zip(left, range(len(left)), strict=True))
-            self._bytes = sum(map(len, left))
-        found = list(map(self._known.get, distinct))
-        new = [part for part, number in zip(distinct, found, strict=True) if number is None]
-        # long ones stand last, so that they can be forgotten
-        lasting = [part for part in new if len(part) <= LONGEST_HELD]
-        listed = [*lasting, *(part for part in new if len(part) > LONGEST_HELD)]
-        known, held = len(self._known), len(self._known) + len(lasting)
-        every = _joint(self._held, self._tokenized(listed)) if listed else self._held
-        fresh = dict(zip(listed, range(known, known + len(listed)), strict=True))
-        numbers = np.array([fresh[part] if number is None else number for part, number in zip(distinct, found, strict=True)], np.int64)
-        self._known |= zip(lasting, range(known, held), strict=True)
-        self._bytes += sum(map(len, lasting))
-        self._held = Flat(every.ids[: every.offsets[held]], every.offsets[: held + 1])
-        return every.ids, every.offsets[numbers], np.diff(every.offsets)[numbers]
 
     def _tokenized(self, parts: list[bytes]) -> Flat:
         """The ids of each part, of which none is empty. Those that may be cut on either side are tokenized together."""
@@ -155,7 +134,7 @@ class ReferenceIds:
         if together is None:
             return _encoded(self._rest, parts)
         alone = _encoded(self._rest, compress(parts, ~joinable))
-        return _picked(_joint(together, alone), np.argsort(np.concatenate([order, np.flatnonzero(~joinable)])))
+        return picked(joint(together, alone), np.argsort(np.concatenate([order, np.flatnonzero(~joinable)])))
 
     def _all_at_once(self, parts: list[bytes]) -> Flat | None:
         """The same for parts that may be cut on either side: tokenized as a few long texts, whose ids are divided by the bytes they stand for.
@@ -175,11 +154,24 @@ class ReferenceIds:
 
 
 def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
-    """The `ReferenceIds` of a tokenizer. The last one is kept, with the words that it has met."""
+    """The `ReferenceIds` of a tokenizer, with the words that are on disk. The last one is kept, with those that it has met since."""
     if _LAST.get(vocabulary.hash) is None:
         _LAST.clear()
-        _LAST[vocabulary.hash] = ReferenceIds(vocabulary)
+        _LAST[vocabulary.hash] = found = ReferenceIds(vocabulary)
+        found.words = Words.found(_key(vocabulary.hash)) if found.cuts else found.words
     return _LAST[vocabulary.hash]
+
+
+def keep_words() -> None:
+    """Put the words that were met on disk."""
+    for tokenizer, reference in _LAST.items():
+        if reference.cuts:  # else its words were found to be none
+            reference.words.keep(_key(tokenizer))
+
+
+def _key(tokenizer: str) -> str:
+    code = [Path(module).read_bytes() for module in (__file__, words.__file__, word_cuts.__file__)]
+    return key_of(tokenizer, *(sha256(each).hexdigest() for each in code))
 
 
 _LAST: dict[str, ReferenceIds] = {}
@@ -261,18 +253,6 @@ def _cut_after(text: bytes, most: int) -> int:
     """Where a text may be cut after so many bytes; its end where it may not."""
     found = _CUT.search(text, most)
     return found.end() if found else len(text)
-
-
-def _picked(flat: Flat, which: Ints) -> Flat:
-    """The texts of a result in another order."""
-    counts = np.diff(flat.offsets)[which]
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    return Flat(flat.ids[np.repeat(flat.offsets[which] - offsets[:-1], counts) + np.arange(offsets[-1])], offsets)
-
-
-def _joint(one: Flat, other: Flat) -> Flat:
-    """Two results, one after the other."""
-    return Flat(np.concatenate([one.ids, other.ids]), np.concatenate([one.offsets, one.offsets[-1] + other.offsets[1:]]))
 
 
 def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:

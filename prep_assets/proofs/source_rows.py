@@ -15,9 +15,12 @@ import lzma
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from itertools import chain
 from typing import IO, Any, NoReturn
+
+import orjson
 
 Rows = Iterator[tuple[int, dict[str, Any] | None]]
 """Number and fields of each row; `None` for a row that cannot be read."""
@@ -26,6 +29,8 @@ LINE_BYTES = 32 << 20
 """A longer line is no row."""
 DEPTH = 100
 """A row that is nested deeper is none."""
+LINES, BYTES = 64, 1 << 18
+"""Lines of JSON that are looked at together, and about how many bytes of them."""
 ROWS = 1024
 """Rows of a table that are held at a time."""
 _PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
@@ -88,8 +93,47 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
 
 
 def _json_lines(stream: IO[bytes]) -> Rows:
-    for number, line in _lines(stream):
-        yield number, None if line is None else _object(line)
+    lines = _lines(stream)
+    numbers, some, size = list[int](), list[bytes | None](), 0
+    for number, line in lines:
+        numbers.append(number)
+        some.append(line)
+        size += len(line or b"")
+        if len(some) == LINES or size >= BYTES:
+            yield from zip(numbers, _objects(some), strict=True)
+            numbers, some, size = [], [], 0
+    yield from zip(numbers, _objects(some), strict=True)
+
+
+def _objects(lines: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
+    """The object on each line; `None` for one that is too long or holds none. They are looked at together where nothing in them takes a second look."""
+    whole = [line for line in lines if line is not None]
+    try:
+        values = list(map(orjson.loads, whole))
+    except ValueError:
+        values = []
+    if len(whole) == len(lines) == len(values) and _are_sure(values, b"\n".join(whole)):
+        return values
+    return [None if line is None else _object(line) for line in lines]
+
+
+def _are_sure(values: Sequence[Any], data: bytes) -> bool:
+    """Whether values are objects that are not nested too deep, in which no key stands twice and all numbers are integers; `data`: their text."""
+    keys, waiting = 0, values
+    for _ in range(DEPTH):
+        kinds = {*map(type, waiting)}
+        if not kinds - _SCALARS:
+            return {*map(type, values)} == {dict} and keys == len(_KEY_END.findall(data))
+        if not kinds <= _SURE:
+            return False
+        objects, lists = ([each for each in waiting if type(each) is kind] for kind in (dict, list))
+        keys += sum(map(len, objects))
+        waiting = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(lists)]
+    return False
+
+
+_SCALARS = {str, int, bool, type(None)}
+_SURE = {*_SCALARS, dict, list}
 
 
 def _object(data: bytes) -> dict[str, Any] | None:
@@ -104,8 +148,6 @@ def _object(data: bytes) -> dict[str, Any] | None:
 def _value(data: bytes) -> tuple[Any, bool]:
     """The value of JSON text, and whether no object in it has a key twice for certain: by orjson where it keeps all of the text, by the standard
     library everywhere else."""
-    import orjson
-
     try:
         value = orjson.loads(data)
     except ValueError:

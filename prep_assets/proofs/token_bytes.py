@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.columns import stretches
+from prep_assets.disk.kept import Kept, key_of
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 _BEFORE = (b"", b"\xc3", b"\xe4", b"\xf1", b"\xe4\xb8", b"\xf1\x80", b"\xf1\x80\x80", b"\xe0", b"\xed", b"\xf0", b"\xf4")
@@ -46,10 +49,16 @@ def unproven_id(vocabulary: Vocabulary) -> int | None:
 
 def _is_proven(vocabulary: Vocabulary) -> bool:
     if vocabulary.hash not in _PROVEN:
-        _PROVEN[vocabulary.hash] = unproven_id(vocabulary) is None
+        key = key_of(vocabulary.hash, sha256(Path(__file__).read_bytes()).hexdigest())
+        kept = KEPT.find(key) is not None
+        _PROVEN[vocabulary.hash] = kept or unproven_id(vocabulary) is None
+        if _PROVEN[vocabulary.hash] and not kept:
+            KEPT.keep(key, b"")
     return _PROVEN[vocabulary.hash]
 
 
+KEPT = Kept("bytes", 256)
+"""An empty file for each tokenizer of which it is proven."""
 _PROVEN: dict[str, bool] = {}
 """Whether the decoder confirms the bytes of every id, by tokenizer."""
 

@@ -59,9 +59,13 @@ class Noted(Quarantine):
         super().__init__(Path())
         self.reasons: dict[str, str] = {}
 
-    def write(self, refusal: Refusal) -> None:
+    def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
         """Note it."""
-        self.reasons.setdefault(refusal.id, f"{refusal.stage}/{refusal.reason}")
+        self.reasons.setdefault(id, f"{stage}/{reason}")
+
+    def write(self, refusal: Refusal) -> None:
+        """The same of one that was made already."""
+        self.add(refusal.id, refusal.stage, refusal.reason, refusal.detail, refusal.payload)
 
 
 def _reason(refusal: Refused) -> str:

@@ -34,13 +34,15 @@ from prep_assets.proofs.truncated import Left, Truncation, left_of
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.read import read_blocks
 from prep_assets.samples import DOCUMENT, IMAGE, PlainChat, Record, Sample, Turn
-from prep_assets.schemas.reader import Reader, apply
-from prep_assets.schemas.registry import Convert
+from prep_assets.schemas.reader import Reader
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import control_pattern, treat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
+AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 16
+"""Rows that a schema reads at once, and about how many tokens of them."""
+_Row = tuple[int, str, Record]
 Example = tuple[int, str, Sample | PlainChat]
 """Number in the stream, id, and source of a record: as it is rendered, or in columns as its row has it, which is yet to be read."""
 
@@ -84,26 +86,28 @@ def _records(files: Sequence[SourceFile], txt: Literal["line", "file"], stream: 
                     yield from block.records
 
 
-def sample_of(convert: Convert, record: Record, identity: str) -> Sample:
+def sample_of(convert: Reader, record: Record, identity: str) -> Sample:
     """The sample that a record of a store came from.
 
     Raises:
         StoreError: the schema gives none, so this record cannot be what the store was made from.
     """
-    found = chat_of(convert, record, identity)
+    [found] = chats_of(convert, [record], [identity])
     return found.sample() if isinstance(found, PlainChat) else found
 
 
-def chat_of(convert: Convert, record: Record, identity: str) -> Sample | PlainChat:
-    """The same, in columns where the row is nothing but messages of a role and a text."""
-    try:
-        plain = convert.plain(record.payload) if isinstance(convert, Reader) else None
-        sample = apply(convert, record.payload) if plain is None else plain
-    except Refused as refusal:
-        raise StoreError(f"the store holds {identity}, which its schema refuses: {refusal}") from refusal
-    if not isinstance(sample, Sample | PlainChat):
-        raise StoreError(f"the store holds {identity}, which its schema reads as a {type(sample).__name__}")
-    return sample
+def chats_of(convert: Reader, records: Sequence[Record], identities: Sequence[str]) -> list[Sample | PlainChat]:
+    """The same of several, in columns where a row is nothing but messages of a role and a text."""
+    found = convert.rows([record.payload for record in records])
+    return [_sample_or_fault(each, identity) for each, identity in zip(found, identities, strict=True)]
+
+
+def _sample_or_fault(found: object, identity: str) -> Sample | PlainChat:
+    if isinstance(found, Refused):
+        raise StoreError(f"the store holds {identity}, which its schema refuses: {found}") from found
+    if not isinstance(found, Sample | PlainChat):
+        raise StoreError(f"the store holds {identity}, which its schema reads as a {type(found).__name__}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +188,11 @@ def sft_examples(
         chosen = _with_siblings(stream, only)
         wanted = replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
     rows = source_records(store, store.partition, wanted, several=expanded, given=given)
-    for identity, listed in groupby(rows, key=itemgetter(1)):
-        records = [(int(chosen[number]), each, record) for number, each, record in listed]
-        found = chat_of(convert, records[0][2], identity)
+    grouped = (list(listed) for _, listed in groupby(rows, key=itemgetter(1)))
+    for records, found in _read(convert, grouped, wanted.lengths):
+        identity = records[0][1]
         if isinstance(found, PlainChat) and not expanded and len(records) == 1:
-            yield records[0][0], identity, found
+            yield int(chosen[records[0][0]]), identity, found
             continue
         if isinstance(found, Sample) and found.tokenized is not None:
             found = _tokenized_again(found, domain, records[0][2])
@@ -198,7 +202,24 @@ def sft_examples(
         if len(samples) != len(records):
             raise StoreError(f"{identity} is {len(records)} records of the store, and must be {len(samples)}")
         for part, ((number, _, _), each) in enumerate(zip(records, samples, strict=True), 1):
-            yield number, identity if len(samples) == 1 else f"{identity}, answer {part} of {len(samples)}", each
+            yield int(chosen[number]), identity if len(samples) == 1 else f"{identity}, answer {part} of {len(samples)}", each
+
+
+def _read(convert: Reader, rows: Iterator[list[_Row]], lengths: npt.NDArray[np.int64]) -> Iterator[tuple[list[_Row], Sample | PlainChat]]:
+    """The records of each row, and what its schema makes of it, several rows at once; `lengths` of the records, in tokens."""
+
+    def read(some: list[list[_Row]]) -> Iterator[tuple[list[_Row], Sample | PlainChat]]:
+        return zip(some, chats_of(convert, [each[0][2] for each in some], [each[0][1] for each in some]), strict=True)
+
+    some: list[list[_Row]] = []
+    size = 0
+    for records in rows:
+        some.append(records)
+        size += int(lengths[records[0][0]])
+        if len(some) == AT_ONCE or size >= TOKENS_AT_ONCE:
+            yield from read(some)
+            some, size = [], 0
+    yield from read(some)
 
 
 def _tokenized_again(sample: Sample, domain: Domain, record: Record) -> Sample:
