@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from prep_assets.disk import columns
+from prep_assets.disk.kept import Kept
+from prep_assets.proofs import words
 from prep_assets_tests.effort import SOAK, examples, in_memory, without_fsync
 
 # a shared machine may be slow at any moment, and a seed may be unlucky, which says nothing about the code; in CI the same examples are tried each time
@@ -46,6 +48,14 @@ def short_stretches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "STRETCH", 7)
         patch.setattr(columns, "DIGIT", 8)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def words_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Words that tests give wrong ids to are not left on disk for builds of the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "KEPT", Kept(str(tmp_path_factory.mktemp("words")), 16))
         yield
 
 

@@ -193,20 +193,6 @@ class Reader:
             inside = any("." in path or path in plain.columns for path in ignored)
             self._columns[columns] = not inside and {*columns} - row.left - ignored == plain.columns
 
-    def plain(self, payload: Mapping[str, Any]) -> PlainChat | PlainPair | None:
-        """The chat or the pair of a row that is nothing but texts; `None` where `convert` has to read it.
-
-        Raises:
-            Refused: as `Account.settle` says.
-        """
-        plain = plain_rows_of(self.convert)
-        if plain is None or not self._columns.get(tuple(payload)):
-            return None
-        [found] = plain.read([payload])
-        if found is not None:
-            self.account.skim(payload, plain.columns)
-        return found
-
     def rows(self, payloads: Sequence[Mapping[str, Any]], *, plain: bool = True) -> list[Example | PlainChat | PlainPair | Refused]:
         """What rows are, or why they are refused.
 

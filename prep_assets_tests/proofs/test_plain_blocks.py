@@ -154,7 +154,7 @@ def claims(bound: Bound, chats: Sequence[PlainChat]) -> Claims:
 
 
 def laid_of(blocks: PlainBlocks, chats: Sequence[PlainChat | None]) -> Any:
-    return module._laid([chat for chat in chats if chat], [form for form in blocks._known(chats) if form])
+    return module._laid([chat for chat in blocks._known(chats) if chat])
 
 
 def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
@@ -166,9 +166,25 @@ def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
 
 
 def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    takes: Any = SimpleNamespace(takes=lambda texts: "So?" in texts)
-    monkeypatch.setattr(blocks, "_form", {ASKED: takes, TALK: takes}.get)
-    assert blocks._known([TALKS[0], TALKS[1], None, PlainChat((USER,), ("So?",))]) == [None, takes, None, None]
+    def form(keeps_edges: bool) -> Any:
+        return SimpleNamespace(
+            form=SimpleNamespace(keeps_edges=keeps_edges), in_order=list, stripped=lambda texts: [each.strip() for each in texts]
+        )
+
+    bare, full = form(False), form(True)
+    monkeypatch.setattr(blocks, "_form", {ASKED: bare, TALK: full}.get)
+    edged, blank = PlainChat(ASKED, ("a", "b ")), PlainChat(TALK, ("a", "b", " \t", "d", "e"))
+    longer = PlainChat(TALK, (" a", "b", "c", "d", "e"))
+    found = blocks._known([TALKS[0], edged, None, PlainChat((), ()), TALKS[1], blank, longer, PlainChat((USER,), ("So?",))])
+    first, second = ([text.encode() for text in talk.texts] for talk in TALKS[:2])
+    assert found == [(bare, first), None, None, None, (full, second), None, (full, ["a", "b", "c", "d", "e"]), None]
+
+
+def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_forms, "ONE_IN", 3)
+    chats = [PlainChat(ASKED, (f"{number} \u00e9", "b")) for number in range(40)]
+    alone = [PlainDerivation.in_sample(chat.texts) for chat in chats]
+    assert [chat is None for chat in blocks._known(chats)] == alone and {*alone} == {True, False}
 
 
 def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +194,12 @@ def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPat
 
 
 def test_suspects_among_many(blocks: PlainBlocks) -> None:
-    plain, half = PlainChat(ASKED, ("a", "b")), PlainChat(ASKED, ("a", "b\ud800"))
+    plain, half, none = PlainChat(ASKED, ("a", "b")), PlainChat(ASKED, ("a", "b\ud800")), PlainChat((), ())
     closes, typed = PlainChat(ASKED, ("a</think>", "b")), PlainChat(ASKED, ("a", "<|im_end|>"))
     apart = PlainChat(ASKED, ("a</thi", "nk>"))
-    assert blocks._suspects([plain, None, plain, half, plain, closes, None, apart, typed, plain]) == {3, 5, 8}
+    texts = module._Texts.of([plain, None, plain, half, plain, closes, none, apart, typed, plain])
+    assert np.flatnonzero(texts.holding(blocks._suspect)).tolist() == [3, 5, 8]
+    assert not module._Texts.of([None]).holding(blocks._suspect).any()
 
 
 def test_ids_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:

@@ -24,7 +24,7 @@ CONTROL = {"<u>": 1, "</u>": 2, "</e>": 3}
 def test_two_renders() -> None:
     form = BytesForm.of(FORM, CONTROL)
     assert form is not None
-    shown = [form.shown(texts) for texts in (("ab", " c "), ("é", "中"))]
+    shown = [form.stripped(texts) for texts in (("ab", " c "), ("é", "中"))]
     assert shown == [[b"ab", b"c"], ["é".encode(), "中".encode()]]
     assert [form.render(texts).decode() for texts in shown] == ["<u>ab</u>é%c</e>.", "<u>é</u>é%中</e>."]
     assert form.stops == {"</e>"}
@@ -53,12 +53,11 @@ def test_white_space_may_follow_the_stop_token() -> None:
     assert form.placed(np.array([0]), np.array([[2, 1]]), np.array([0, 19])).stretches.tolist() == [[0, 12, 18]]
 
 
-def test_what_a_form_takes() -> None:
-    form, bare = BytesForm.of(FORM, CONTROL), BytesForm.of(replace(FORM, keeps_edges=False), CONTROL)
+def test_texts_stand_in_the_order_of_the_render() -> None:
+    form = BytesForm.of(replace(FORM, turns=(1, 0)), CONTROL)
     assert form is not None
-    assert bare is not None
-    assert [form.takes(texts) for texts in (("a", " b"), ("a", "  "), ("", "b"))] == [True, False, False]
-    assert [bare.takes(texts) for texts in (("a", "b"), ("a", " b"), ("a", "b\n"))] == [True, False, False]
+    assert form.in_order([b"a", b"b"]) == form.stripped(["a", "b"]) == [b"b", b"a"]
+    assert form.stripped([" a ", "b"]) == [b"b", b"a"] and form.stripped(["a", " b "]) == [b" b ", b"a"]
 
 
 def test_forms_for_single_rows() -> None:

@@ -9,7 +9,6 @@ import json
 import lzma
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +16,7 @@ import pytest
 from backports import zstd
 
 from prep_assets.proofs import source_rows
+from prep_assets.proofs.json_rows import DEPTH
 from prep_assets.proofs.source_rows import Unsupported, read_rows
 from prep_assets.records.files import SourceFile
 from prep_assets.records.read import read_blocks
@@ -199,11 +199,11 @@ def nested(depth: int) -> str:
     return "[" * depth + "]" * depth
 
 
-@pytest.mark.parametrize("depth", [0, 1, source_rows.DEPTH - 1, source_rows.DEPTH])
+@pytest.mark.parametrize("depth", [0, 1, DEPTH - 1, DEPTH])
 def test_depth_and_keys_that_stand_twice(depth: int) -> None:
     """The object itself is the first level; what stands beside the deepest value changes nothing."""
     deep = f'{{"a": {nested(depth) or 1}, "b": [[]], "c": {{}}}}'
-    row = None if depth == source_rows.DEPTH else json.loads(deep)
+    row = None if depth == DEPTH else json.loads(deep)
     twice = '{"a": 1, "b": {"c": 1, "c": 1}, "d": [[]]}'
     assert read(f"{deep}\n{twice}".encode(), "jsonl") == [(0, row), (1, None)]
     assert read(f"[{deep}, {twice}, [{deep}]]".encode(), "json") == [(0, row), (1, None), (2, None)]
@@ -264,32 +264,3 @@ def test_a_value_that_python_does_not_have() -> None:
         writer.write_table(pa.table({"t": far}))
     found = read(sink.getvalue(), "arrow")
     assert [number for number, _ in found] == [0, 1, 2] and [row is None for _, row in found] == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("data", "value", "once"),
-    [
-        (b'{"a": 1}', {"a": 1}, True),
-        (b'{"a": {"b": 1, "c": 2}, "d": {}}', {"a": {"b": 1, "c": 2}, "d": {}}, True),
-        (b'{"l": [{"a": 1}, 2, [{"b": 3}]]}', {"l": [{"a": 1}, 2, [{"b": 3}]]}, True),
-        (b'{"a": "b:c"}', {"a": "b:c"}, True),
-        (b'{"a": "\\":"}', {"a": '":'}, False),
-        (b'{"a": 1, "a": 2}', {"a": 2}, False),
-        (b'{"a": 0.5}', {"a": 0.5}, True),
-        (b'{"a": 1234567890123456789}', {"a": 1234567890123456789}, True),
-        (b'{"a": 123456789012345678901234}', {"a": 123456789012345678901234}, False),
-        (b'{"a": 0.1234567890123456789}', {"a": 0.1234567890123456789}, False),
-    ],
-)
-def test_what_the_quick_reader_is_trusted_with(data: bytes, value: Any, once: bool) -> None:
-    """All but what may have a key twice, or an integer that it makes a fraction: these take the standard library."""
-    found = source_rows._value(data)
-    assert found == (value, once) and type(next(iter(found[0].values()))) is type(next(iter(value.values())))
-
-
-def test_what_the_quick_reader_refuses_may_have_a_key_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    import orjson
-
-    monkeypatch.setattr(orjson, "loads", Mock(side_effect=ValueError))
-    assert source_rows._value(b'{"a": 1}') == ({"a": 1}, False)
-    assert source_rows._object(b'{"a": 1}') == {"a": 1} and source_rows._object(b'{"a": 1, "a": 2}') is None

@@ -54,6 +54,11 @@ def reader_of(schema: str, ignore: tuple[str, ...] = (), **options: Any) -> Read
     return reader
 
 
+def plain_of(reader: Reader, row: dict[str, Any]) -> PlainPair | None:
+    [found] = reader.rows([row])
+    return found if isinstance(found, PlainPair) else None
+
+
 def line_of(example: object, form: Any) -> dict[str, Any] | None:
     try:
         return preference_row(example, form)
@@ -68,7 +73,7 @@ def test_read_in_columns(schema: str) -> None:
     @settings(max_examples=examples(150))
     @given(ROWS[schema])
     def check(row: dict[str, Any]) -> None:
-        plain = reader.plain(row)
+        plain = plain_of(reader, row)
         try:
             pair = apply(reader, row)
         except Refused:
@@ -82,7 +87,7 @@ def test_read_in_columns(schema: str) -> None:
             assert line is None or (line == made and list(line) == list(made or ()))
 
     check()
-    assert isinstance(reader.plain(USUAL[schema]), PlainPair)
+    assert isinstance(plain_of(reader, USUAL[schema]), PlainPair)
     lines = [pair_line(USUAL[schema], schema, {}, form, TAGS) for form in ("text", "messages")]
     assert schema == "ultrafeedback" or None not in lines
     assert pair_line({**USUAL[schema], "more": 1}, schema, {}, "text", TAGS) is None
@@ -92,17 +97,17 @@ def test_read_in_columns(schema: str) -> None:
 def test_columns_beside_the_texts(schema: str) -> None:
     row = USUAL[schema]
     reader = reader_of(schema, ("mine",))
-    assert isinstance(reader.plain({**row, "mine": "x"}), PlainPair) and reader.account.counts["mine"] == 2
+    assert isinstance(plain_of(reader, {**row, "mine": "x"}), PlainPair) and reader.account.counts["mine"] == 2
     used = Reader(convert_with(schema, {}, gives=Pair), Account(("mine",), ["mine"]))
     apply(used, {**row, "mine": "x"})
     # what is ignored is counted in each row, whether a condition uses it or not
-    assert isinstance(used.plain({**row, "mine": "x"}), PlainPair) and used.account.counts["mine"] == 2
-    assert reader.plain({**row, "other": "x"}) is None  # columns that no row had yet
+    assert isinstance(plain_of(used, {**row, "mine": "x"}), PlainPair) and used.account.counts["mine"] == 2
+    assert plain_of(reader, {**row, "other": "x"}) is None  # columns that no row had yet
     columns: list[dict[str, Any]] = [{"system": "s"}, {"tools": [], "margin": None}]
     for beside in columns:
         apply(reader, row | beside) if schema == "preference" else None
-        assert reader.plain(row | beside) is None
-    assert reader_of(schema, ("mine.inner",)).plain({**row, "mine.inner": "x"}) is None
+        assert plain_of(reader, row | beside) is None
+    assert plain_of(reader_of(schema, ("mine.inner",)), {**row, "mine.inner": "x"}) is None
 
 
 def test_texts_without_tags() -> None:
@@ -119,6 +124,6 @@ def test_options_that_read_otherwise() -> None:
         row = {**USUAL[schema], **({"prompt": "p"} if schema == "preference" else {})}
         reader = Reader(convert_with(schema, options, gives=Pair), Account())
         apply(reader, row)
-        assert reader.plain(row) is None
+        assert plain_of(reader, row) is None
     margin = reader_of("ultrafeedback", min_margin=0.5)
     assert margin.plain(USUAL["ultrafeedback"]) is not None and margin.plain({**USUAL["ultrafeedback"], "score_rejected": 1.6}) is None

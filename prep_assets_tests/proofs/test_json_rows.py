@@ -1,0 +1,88 @@
+"""Lines of JSON that are looked at together give what each gives by itself, and what one library is not trusted with another reads."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.proofs import json_rows
+
+PLAIN = [
+    b'{"a": 1}',
+    b'{"messages": [{"role": "user", "content": "b: c"}, {"role": "x", "content": null}], "d": {}, "e": [[], [true]]}',
+    b"{}",
+    b' {"a" : -9223372036854775808}\r',
+]
+ODD = [
+    b'{"a": 1, "a": 2}',
+    b'{"l": [{"b": 1, "b": 1}]}',
+    b'{"a": "\\":"}',
+    b'{"a": 0.5}',
+    b'{"a": 123456789012345678901234}',
+    b'{"a": NaN}',
+    b'{"a": "\\ud800"}',
+    b'{"a": 1} {"b": 2}',
+    b'{"a": [1',
+    b"2]}",
+    b"[1]",
+    b'"{}"',
+    b"null",
+    b"\xff",
+    b'{"a": ' + b"[" * json_rows.DEPTH + b"]" * json_rows.DEPTH + b"}",
+    None,
+]
+
+
+@given(st.lists(st.sampled_from([*PLAIN, *ODD]), max_size=8))
+def test_lines_together_are_what_each_is_by_itself(lines: list[bytes | None]) -> None:
+    assert json_rows.objects_of(lines) == [None if line is None else json_rows._object(line) for line in lines]
+
+
+@pytest.mark.parametrize("odd", [None, *ODD])
+def test_plain_lines_are_looked_at_together(odd: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one library alone is not trusted with takes all lines beside it to the second look."""
+    alone = Mock(side_effect=json_rows._object)
+    monkeypatch.setattr(json_rows, "_object", alone)
+    found = json_rows.objects_of(PLAIN)
+    assert found == list(map(orjson.loads, PLAIN)) and not alone.called
+    json_rows.objects_of([*PLAIN, odd])
+    assert alone.call_count == len(PLAIN) + (odd is not None)
+
+
+@pytest.mark.parametrize("inside", [json_rows.DEPTH - 2, json_rows.DEPTH - 1])
+def test_how_deep_lines_may_be_nested_that_are_looked_at_together(inside: int) -> None:
+    line = b'{"a": ' + b"[" * inside + b"]" * inside + b"}"
+    assert json_rows._are_sure([orjson.loads(line)], line) is (inside == json_rows.DEPTH - 2)
+    assert json_rows.objects_of([line]) == [orjson.loads(line)]
+
+
+@pytest.mark.parametrize(
+    ("data", "value", "once"),
+    [
+        (b'{"a": 1}', {"a": 1}, True),
+        (b'{"a": {"b": 1, "c": 2}, "d": {}}', {"a": {"b": 1, "c": 2}, "d": {}}, True),
+        (b'{"l": [{"a": 1}, 2, [{"b": 3}]]}', {"l": [{"a": 1}, 2, [{"b": 3}]]}, True),
+        (b'{"a": "b:c"}', {"a": "b:c"}, True),
+        (b'{"a": "\\":"}', {"a": '":'}, False),
+        (b'{"a": 1, "a": 2}', {"a": 2}, False),
+        (b'{"a": 0.5}', {"a": 0.5}, True),
+        (b'{"a": 1234567890123456789}', {"a": 1234567890123456789}, True),
+        (b'{"a": 123456789012345678901234}', {"a": 123456789012345678901234}, False),
+        (b'{"a": 0.1234567890123456789}', {"a": 0.1234567890123456789}, False),
+    ],
+)
+def test_what_the_quick_reader_is_trusted_with(data: bytes, value: Any, once: bool) -> None:
+    """All but what may have a key twice, or an integer that it makes a fraction: these take the standard library."""
+    found = json_rows.value_of(data)
+    assert found == (value, once) and type(next(iter(found[0].values()))) is type(next(iter(value.values())))
+
+
+def test_what_the_quick_reader_refuses_may_have_a_key_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orjson, "loads", Mock(side_effect=ValueError))
+    assert json_rows.value_of(b'{"a": 1}') == ({"a": 1}, False)
+    assert json_rows._object(b'{"a": 1}') == {"a": 1} and json_rows._object(b'{"a": 1, "a": 2}') is None
