@@ -16,7 +16,7 @@ from prep_assets.disk.kept import Kept
 from prep_assets.tokenization.flat import NO_TEXTS, Flat
 
 MOST_BYTES, EACH = 12 << 20, 64
-"""After so many bytes of words, and so many for each beside, half of them are forgotten: those that were not met for the longest time."""
+"""After so many bytes of words and ids, and so many for each word beside, half of them are forgotten: those that were not met for the longest time."""
 LONGEST_HELD = 1024
 """Longest word that is remembered, in bytes."""
 KEPT = Kept("words", 16)
@@ -63,14 +63,14 @@ class Words:
         self._turn += 1
         self._met = np.concatenate([self._met, np.zeros(len(lasting), np.int64)])
         self._met[numbers[numbers < held]] = self._turn
-        self._bytes += sum(map(len, lasting)) + EACH * len(lasting)
+        self._bytes += int(_sizes(lasting, self.held.offsets[known:]).sum())
         if self._bytes > MOST_BYTES:
             self._forget()
         return every.ids, every.offsets[numbers], np.diff(every.offsets)[numbers]
 
     def _forget(self) -> None:
         words, latest = list(self.known), np.argsort(self._met, kind="stable")[::-1]
-        taken = np.cumsum(np.fromiter(map(len, words), np.int64)[latest] + EACH)
+        taken = np.cumsum(_sizes(words, self.held.offsets)[latest])
         left = np.sort(latest[taken <= MOST_BYTES // 2])
         self._bytes = int(taken[len(left) - 1]) if len(left) else 0
         self.known = {words[number]: at for at, number in enumerate(left.tolist())}
@@ -91,9 +91,14 @@ class Words:
             file = msgspec.msgpack.decode(data, type=_File)
             offsets = np.concatenate([[0], np.cumsum(np.frombuffer(file.counts, np.uint32), dtype=np.int64)])
             words.known = dict(zip(file.words, range(len(file.words)), strict=True))
-            words._bytes = sum(map(len, file.words)) + EACH * len(file.words)
             words.held, words._met = Flat(np.frombuffer(file.ids, np.uint32), offsets), np.zeros(len(file.words), np.int64)
+            words._bytes = int(_sizes(file.words, offsets).sum())
         return words
+
+
+def _sizes(words: list[bytes], offsets: Ints) -> Ints:
+    """Bytes that each of some words takes, of which ids begin at these places."""
+    return np.fromiter(map(len, words), np.int64, len(words)) + EACH + 4 * np.diff(offsets)
 
 
 def picked(flat: Flat, which: Ints) -> Flat:

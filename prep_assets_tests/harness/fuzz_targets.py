@@ -101,7 +101,7 @@ def _schema(name: str) -> Feed:
             return
         if type(payload) is dict:
             apply(reader, payload)
-            reader.plain(payload)
+            reader.rows([payload])
 
     return feed
 

@@ -39,13 +39,13 @@ def test_each_word_is_tokenized_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_those_that_were_not_met_for_the_longest_time_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the bytes, once there are too many of them: those of a word, and some for each."""
+    """Half of the bytes, once there are too many of them: those of a word and of its ids, and some for each."""
     monkeypatch.setattr(module, "EACH", 2)
-    monkeypatch.setattr(module, "MOST_BYTES", 12)
+    monkeypatch.setattr(module, "MOST_BYTES", 28)
     words, tokenized = Words(), Counted()
     for some in ([b"a"], [b"b"], [b"c"], [b"a", b"d"]):
         words.ids_of(some, tokenized)
-    assert words.known == {b"a": 0, b"b": 1, b"c": 2, b"d": 3}, "twelve bytes are not too many"
+    assert words.known == {b"a": 0, b"b": 1, b"c": 2, b"d": 3}, "28 bytes are not too many"
     assert spelled(words.ids_of([b"c", b"e", b"a"], tokenized)) == [b"c", b"e", b"a"]
     assert len(words.known) == 2 and {*words.known} <= {b"a", b"c", b"e"}
     asked = len(tokenized.asked)
@@ -68,7 +68,7 @@ def test_what_is_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     found = Words.found("key")
     assert spelled(found.ids_of([b"\n", b"the", b"x"], tokenized)) == [b"\n", b"the", b"x"]
     assert tokenized.asked[1:] == [[b"x"]] and Words.found("other").known == {}
-    monkeypatch.setattr(module, "MOST_BYTES", 7)
+    monkeypatch.setattr(module, "MOST_BYTES", 35)
     found.ids_of([b"y"], tokenized)
     assert {*found.known} <= {b"y", b"x", b"the", b"\n"} and b"y" in found.known, "what came from disk is counted too"
     (path,) = tmp_path.iterdir()

@@ -126,4 +126,6 @@ def test_options_that_read_otherwise() -> None:
         apply(reader, row)
         assert plain_of(reader, row) is None
     margin = reader_of("ultrafeedback", min_margin=0.5)
-    assert margin.plain(USUAL["ultrafeedback"]) is not None and margin.plain({**USUAL["ultrafeedback"], "score_rejected": 1.6}) is None
+    assert (
+        plain_of(margin, USUAL["ultrafeedback"]) is not None and plain_of(margin, {**USUAL["ultrafeedback"], "score_rejected": 1.6}) is None
+    )
