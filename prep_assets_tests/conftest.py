@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from prep_assets.disk import columns
 from prep_assets.disk.kept import Kept
-from prep_assets.proofs import words
+from prep_assets.proofs import token_bytes, words
 from prep_assets_tests.effort import SOAK, examples, in_memory, without_fsync
 
 # a shared machine may be slow at any moment, and a seed may be unlucky, which says nothing about the code; in CI the same examples are tried each time
@@ -52,10 +52,11 @@ def short_stretches() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def words_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Words that tests give wrong ids to are not left on disk for builds of the user's own."""
+def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is proven of tokenizers that tests spoil is not left on disk for the user's own builds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "KEPT", Kept(str(tmp_path_factory.mktemp("words")), 16))
+        for module in (token_bytes, words):
+            patch.setattr(module, "KEPT", Kept(str(tmp_path_factory.mktemp("kept")), 99))
         yield
 
 

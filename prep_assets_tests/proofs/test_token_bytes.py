@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from prep_assets.disk.kept import Kept
 from prep_assets.proofs import token_bytes as module
 from prep_assets.proofs.token_bytes import ByteTable, unproven_id
 
@@ -132,3 +134,21 @@ def test_bytes_are_taken_once_they_are_proven(monkeypatch: pytest.MonkeyPatch) -
     assert unproven.take(6, ids(0)) is None and unproven.take(6, ids(0)) is None
     without = ByteTable(SimpleNamespace(hash="z", size=5, token_bytes=None))  # type: ignore[arg-type]
     assert without.take(6, ids(0)) is None
+
+
+def test_what_is_proven_is_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only what is proven, of this very tokenizer and code."""
+    monkeypatch.setattr(module, "KEPT", Kept(str(tmp_path), 9))
+    wrong, keys = other(5, b"x"), set[str]()
+    for own, proven in ((TABLE, True), (wrong, False)):
+        for again in (False, True):
+            monkeypatch.setattr(module, "_PROVEN", {})
+            tokenizer = vocabulary(own)
+            assert module._is_proven(tokenizer) is proven
+            assert bool(tokenizer.calls) is not (again and proven)
+            keys |= {path.name for path in tmp_path.iterdir()}
+    assert len(keys) == 1
+    (tmp_path / "code.py").write_text("another")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "code.py"))
+    monkeypatch.setattr(module, "_PROVEN", {})
+    assert module._is_proven(tokenizer := vocabulary()) and tokenizer.calls
