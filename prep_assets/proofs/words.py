@@ -98,7 +98,8 @@ class Words:
 
 def _sizes(words: list[bytes], offsets: Ints) -> Ints:
     """Bytes that each of some words takes, of which ids begin at these places."""
-    return np.fromiter(map(len, words), np.int64, len(words)) + EACH + 4 * np.diff(offsets)
+    sizes: Ints = np.fromiter(map(len, words), np.int64, len(words)) + EACH + 4 * np.diff(offsets)
+    return sizes
 
 
 def picked(flat: Flat, which: Ints) -> Flat:
