@@ -160,7 +160,7 @@ def test_a_tokenizer_whose_words_join_after_all_is_found_out() -> None:
     """Should it ever be thought safe and be none, whole texts say so."""
     vocabulary = load(CONFIGS / "tokenizer").vocabulary
     again = ReferenceIds(vocabulary)
-    again._known[b" cat"], again._held = 0, Flat(np.array([7], np.uint32), np.array([0, 1]))
+    again.words.ids_of([b" cat"], lambda parts: Flat(np.array([7], np.uint32), np.array([0, 1])))
     flat = again.encode(["the cat"])
     assert again.cuts is False
     assert flat.ids.tolist() == choose_engine(vocabulary, reference_only=True).reference.encode(["the cat"]).ids.tolist()

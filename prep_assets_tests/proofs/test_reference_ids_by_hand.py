@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from prep_assets.disk import columns
+from prep_assets.disk.kept import Kept
 from prep_assets.proofs import reference_ids as module
+from prep_assets.proofs import words
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.tokenization import engines
 from prep_assets.tokenization.engines import choose_engine
@@ -56,37 +59,36 @@ def whole(texts: list[str], vocabulary: Vocabulary = SHIPPED) -> list[list[int]]
     return [vocabulary.backend.encode(text, add_special_tokens=False).ids if text else [] for text in texts]
 
 
-@pytest.mark.parametrize("held", [1 << 18, 3])
+@pytest.mark.parametrize("held", [1 << 18, 200])
 @pytest.mark.parametrize("longest", [64, 4, 0])
 @pytest.mark.parametrize("run", [4096, 2, 1])
 def test_whatever_is_remembered_ids_are_the_same(monkeypatch: pytest.MonkeyPatch, held: int, longest: int, run: int) -> None:
     for name, value in {
-        "MOST_HELD": held,
-        "LONGEST_HELD": longest,
         "RUN": run,
         "WHOLE_EVERY": 3,
         "WHOLE_MOST": longest,
         "OVERLAP": longest,
     }.items():
         monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(words, "MOST_BYTES", held)
+    monkeypatch.setattr(words, "LONGEST_HELD", longest)
     again, _ = noting(monkeypatch)
     for texts in (TALE, TALE[::-1], [*TALE, *TALE], [], [""]):
         assert rows(again.encode(texts)) == whole(texts)
-        assert all(len(part) <= longest for part in again._known)
-        assert (
-            again._known == {part: number for number, part in enumerate(again._known)} and len(again._held.offsets) == len(again._known) + 1
-        )
+        known, held_now = again.words.known, again.words.held
+        assert all(len(part) <= longest for part in known)
+        assert known == {part: number for number, part in enumerate(known)} and len(held_now.offsets) == len(known) + 1
     assert again.cuts
 
 
 def test_what_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     """New words in one text where they may be cut on either side, all others each for itself; every so many texts whole as well."""
-    monkeypatch.setattr(module, "LONGEST_HELD", 6)
+    monkeypatch.setattr(words, "LONGEST_HELD", 6)
     monkeypatch.setattr(module, "WHOLE_EVERY", 2)
     again, rest = noting(monkeypatch)
     again.encode(["the cat sat", "a cat", "doggie", "verylong cat"])
     assert rest.texts == [[], [" cat sat"], ["the", "a", "doggie", "verylong"], ["the cat sat", "doggie"]]
-    assert list(again._known) == [b"the", b" cat", b" sat", b"a", b"doggie"]
+    assert list(again.words.known) == [b"the", b" cat", b" sat", b"a", b"doggie"]
     rest.texts.clear()
     again.encode(["the cat sat", "a  b\x7f (x)", "x\u00e9 ~ verylong"])
     assert rest.texts == [[], ["  b\x7f (x verylong"], [")", "x\u00e9 ~"], ["the cat sat", "x\u00e9 ~ verylong"]]
@@ -104,17 +106,6 @@ def test_words_that_a_tokenizer_composes_are_tokenized_in_one_text_as_well(monke
     texts = ["the e\u0301tude cat"]
     assert rows(again.encode(texts)) == whole(texts, vocabulary)
     assert rest.texts == [[], [" e\u0301tude cat"], ["the"], texts]
-
-
-@pytest.mark.parametrize(("bound", "most"), [("MOST_HELD", 2), ("MOST_BYTES", 3)])
-def test_after_so_many_words_all_are_forgotten_but_those_at_hand(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
-    monkeypatch.setattr(module, bound, most)
-    again, _ = noting(monkeypatch)
-    again.encode(["a b"])
-    again.encode(["a c"])
-    assert list(again._known) == [b"a", b" b", b" c"], "two of three bytes are not too many"
-    assert rows(again.encode(["d c a"])) == whole(["d c a"])
-    assert again._known == {b" c": 0, b"d": 1, b" a": 2} and len(again._held.offsets) == 4 and again._bytes == 5
 
 
 def test_a_run_whose_bytes_do_not_add_up_is_tokenized_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +135,7 @@ def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -
     assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted
     assert first.texts == [["the", "cat", "a"]] and again.cuts
     assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
-    again._held.ids[again._held.offsets[again._known[b" cat"]]] += 1  # whole texts then say that it does not hold
+    again.words.held.ids[again.words.held.offsets[again.words.known[b" cat"]]] += 1  # whole texts then say that it does not hold
     assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted and again.cuts is False
     assert (first.texts[-1], rest.texts[-1]) == (["the cat sat", "cat", "a cat"], ["the cat"])
     assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
@@ -194,6 +185,35 @@ def test_the_last_tokenizer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.reference_ids(normalizing(SHIPPED)) is other
 
 
+def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(words, "KEPT", Kept(str(tmp_path), 4))
+    monkeypatch.setattr(module, "_LAST", {})
+    module.reference_ids(SHIPPED).encode(TALE)
+    module.keep_words()
+    module._LAST.clear()
+    again = module.reference_ids(SHIPPED)
+    rest = Noting(again._rest)
+    monkeypatch.setattr(again, "_rest", rest)
+    monkeypatch.setattr(again, "_first", rest)
+    assert rows(again.encode(TALE[:1])) == whole(TALE[:1])
+    assert rest.texts == [[], TALE[:1]], "as a whole, and no word of it"
+    again.cuts, again.words.fresh = False, 1000
+    (kept,) = tmp_path.iterdir()
+    kept.unlink()
+    module.keep_words()
+    assert not list(tmp_path.iterdir()), "words that do not stand for themselves are not kept"
+
+
+def test_words_on_disk_are_of_one_tokenizer_and_one_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keys = {module._key("a"), module._key("b")}
+    for changed in (module, words, module.word_cuts):
+        (tmp_path / "code.py").write_text("another")
+        with monkeypatch.context() as patch:
+            patch.setattr(changed, "__file__", str(tmp_path / "code.py"))
+            keys.add(module._key("a"))
+    assert len(keys) == 5
+
+
 def test_where_words_are_cut() -> None:
     parts = [text.encode() for text in ("ab c", "", "d\x7f e~ f", "\u00e9 g! h")]
     data, ends = b"".join(parts), module._ends(parts)
@@ -213,7 +233,7 @@ def flat(*texts: list[int]) -> Flat:
 
 def test_results_put_together() -> None:
     one, other = flat([1, 2], [], [3]), flat([4], [5, 6])
-    assert rows(module._joint(one, other)) == [[1, 2], [], [3], [4], [5, 6]]
+    assert rows(words.joint(one, other)) == [[1, 2], [], [3], [4], [5, 6]]
     assert rows(module.interleaved(one, other, np.array([False, True, True, False, True]))) == [[4], [1, 2], [], [5, 6], [3]]
     assert rows(module._one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
 
