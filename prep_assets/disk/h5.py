@@ -95,7 +95,8 @@ class GrowingH5:
         import h5py
 
         self._written = _Patient(path)
-        self._file = h5py.File(self._written, "w", libver="v108")
+        # without a cache, which would hold a MiB of each dataset
+        self._file = h5py.File(self._written, "w", libver="v108", rdcc_nbytes=0)
         for key, dtype in dtypes.items():
             self._file.create_dataset(key, shape=(0,), maxshape=(None,), dtype=dtype, chunks=(chunk,), track_times=False)
         self._written.check()

@@ -42,6 +42,12 @@ class Engines:
     rest_reference: ReferenceEngine | CodeEngine | UnigramEngine
     verdict: str
 
+    def pause(self) -> None:
+        """Free what the fast engine remembers of many texts: for some time none will come."""
+        for engine in (self.first, self.rest):
+            if isinstance(engine, RoutedEngine):
+                engine.pause()
+
 
 def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> Engines:
     """The fast engine where it gives the reference's ids for this very tokenizer, and the reference for the texts where it does not.

@@ -25,7 +25,7 @@ from prep_assets.tokenization.suspects import Table
 class GigatokenEngine:
     """`gigatoken`, made of the `FastForm` of a tokenizer.
 
-    Its cache of words grows without bound, so the tokenizer is made anew after `RENEW_AFTER` characters.
+    Its cache of words grows without bound, so the tokenizer is made anew after `RENEW_AFTER` characters, or after `IDLE_AFTER` and a pause.
 
     Attributes:
         size: ids from here on are placeholders for bytes that the tokenizer does not have.
@@ -33,14 +33,14 @@ class GigatokenEngine:
 
     name = "gigatoken"
     RENEW_AFTER = 256 << 20
+    IDLE_AFTER = 32 << 20
 
     def __init__(self, spec: dict[str, Any]) -> None:
         form = fast_form(spec)
         self.size, self.cuts_at_digits = form.size, form.cuts_at_digits
         self._between, self._unspaced = form.between, form.unspaced
         self._json = msgspec.json.encode(form.spec)
-        self._since_new = 0
-        self._tokenizer = self._new()
+        self._since_new, self._tokenizer = 0, self._new()
 
     def _new(self) -> Any:
         from gigatoken import Tokenizer
@@ -51,13 +51,18 @@ class GigatokenEngine:
         """Ids of each text, in order."""
         if not texts:
             return NO_TEXTS
+        if self._tokenizer is None or self._since_new > self.RENEW_AFTER:
+            self._since_new, self._tokenizer = 0, self._new()
         self._since_new += sum(map(len, texts))
-        if self._since_new > self.RENEW_AFTER:
-            self._tokenizer, self._since_new = self._new(), 0
         if self._unspaced is not None:
             begins = {text[0] for text in self._unspaced}
             texts = [text if not text or (text[0] in begins and text.startswith(self._unspaced)) else f" {text}" for text in texts]
         return self._in_batch(texts) if self._between is None else self._as_one(texts)
+
+    def pause(self) -> None:
+        """Free a large cache: for some time no text will come."""
+        if self._since_new > self.IDLE_AFTER:
+            self._tokenizer = None
 
     def _as_one(self, texts: Sequence[str]) -> Flat:
         text: str | bytes = BETWEEN.join(texts)
@@ -103,6 +108,7 @@ class RoutedEngine:
     def __init__(self, fast: GigatokenEngine, reference: ReferenceEngine, suspects: Table, *, composes: bool) -> None:
         self.name, self.composes = fast.name, composes
         self._fast, self._reference, self._suspects = fast, reference, suspects
+        self.pause = fast.pause
         self._ascii_suspects = bool(suspects[:128].any())
         self._numerals = _numerals() if fast.cuts_at_digits else None
 

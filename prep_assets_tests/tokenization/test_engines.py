@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,20 @@ def test_a_renewed_engine_goes_on_as_before(shipped: Loaded, monkeypatch: pytest
     texts = ["Hello there", "What is 2 + 2?", "é👍"]
     assert [engine.encode([text]).ids.tolist() for text in texts] == shipped.ordinary(texts)
     assert engine._tokenizer is not first
+
+
+def test_an_engine_that_has_met_many_words_forgets_them_in_a_pause(shipped: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stayed in memory while a store was checked."""
+    fast = GigatokenEngine(shipped.vocabulary.spec)
+    routed = RoutedEngine(fast, shipped.engines.reference, np.zeros(0x110000, bool), composes=False)
+    engines = replace(shipped.engines, first=routed, rest=routed)
+    met = engines.first.encode(["Hello there"]).ids.tolist()
+    engines.pause()
+    assert fast._tokenizer is not None
+    monkeypatch.setattr(GigatokenEngine, "IDLE_AFTER", 10)
+    engines.pause()
+    assert fast._tokenizer is None
+    assert engines.first.encode(["Hello there"]).ids.tolist() == met
 
 
 def test_character_spans_are_those_of_the_text(shipped: Loaded) -> None:

@@ -48,7 +48,9 @@ def encode_lines(workspace: Workspace, family: Family, doing: str, lines: Lines,
     runner = workspace.runner(family)
     if runner is None or lines.path.stat().st_size < FEWEST * cuts.SHARD_BYTES:
         batches = _told(workspace, doing, lines, _batches(lines, Part()))
-        return encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
+        counts = encode(workspace, batches, list(streams.writers.values()), streams.quarantine)
+        workspace.engines(family).pause()
+        return counts
     travelling, root = replace(lines, index={}, guards=Guards()), workspace.stores.resolve()
     kept = version_of(lines.path) if runner.elsewhere and bucket_of(root) else None
     work = partial(
