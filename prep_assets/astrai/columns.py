@@ -15,7 +15,6 @@ from prep_assets.astrai.task import Task
 from prep_assets.errors import Refused
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, value_at, wrong_type
 from prep_assets.schemas.reader import Account
-from prep_assets.schemas.sections import plain_text
 from prep_assets.schemas.view import View, peek, unread, whole
 
 Text = TypeVar("Text")
@@ -143,11 +142,6 @@ def _with_unread(row: Row, view: View) -> Row:
     return replace(row, dropped=dropped, unread=left) if left or dropped else row
 
 
-def text_at(row: Mapping[str, Any], field: str) -> str:
-    """The text under `field`; a number as JSON writes it, null and absent as no text."""
-    return plain_text(row.get(field), field)
-
-
 def messages_at(value: object, where: str) -> Sequence[Mapping[str, Any]]:
     """A list of messages, each with a role, and a content or calls of tools. Null is an empty list."""
     messages = [as_mapping(message, f"{where}[{i}]") for i, message in enumerate([] if value is None else as_list(value, where))]
@@ -178,16 +172,12 @@ def require_equal_groups(task: Task, row: Mapping[str, Any]) -> None:
     }
     if not any(source.list_field for source in lists.values()):
         return
-    sizes = {field: _size(row, field, source) for field, source in lists.items()}
+    sizes = {
+        field: 1 if source.is_value and not isinstance(value_at(row, field), list) else len(as_list(value_at(row, field), field))
+        for field, source in lists.items()
+    }
     if len(set(sizes.values())) > 1 or 0 in sizes.values():
         raise Refused("length_mismatch", f"the lists of one group differ in length or are empty: {sizes}", stage="schema")
-
-
-def _size(row: Mapping[str, Any], field: str, source: Source) -> int:
-    value = value_at(row, field)
-    if isinstance(value, list):
-        return len(value)
-    return 1 if source.is_value else len(as_list(value, field))
 
 
 def require_length(task: Task, texts: Sequence[str]) -> None:

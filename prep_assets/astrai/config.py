@@ -215,11 +215,9 @@ def load_pipeline(path: Path) -> AnyPipeline:
         ConfigError: no such file, no JSON, or every fault of it with its key path, what is allowed there and the nearest spelling.
     """
     try:
-        text = path.read_text("utf-8")
+        values = loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the pipeline configuration {path}: {error}") from error
-    try:
-        values = loads(text)
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     return parse_pipeline(values, str(path))

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.astrai.columns import Builder, Row, Tokens, messages_at, nothing_there, require_length, text_at
+from prep_assets.astrai.columns import Builder, Row, Tokens, messages_at, nothing_there, require_length
 from prep_assets.astrai.config import Section, Source
 from prep_assets.astrai.task import Task
 from prep_assets.errors import ConfigError, Refused, TemplateError
@@ -48,16 +48,8 @@ class _Piece:
     train: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Pieces that are encoded one by one and joined; `bos` puts the beginning-of-text token in front."""
-
-    pieces: tuple[_Piece, ...]
-    bos: bool = False
-
-
-class AstraiBuilder(Builder[_Pieces]):
-    """Records → tokens and masks as AstrAI's documentation describes them."""
+class AstraiBuilder(Builder[list[_Piece]]):
+    """Records → tokens and masks as AstrAI's documentation describes them. Pieces are encoded one by one and joined."""
 
     def __init__(self, task: Task, vocabulary: Vocabulary, ignore: Sequence[str] = ()) -> None:
         super().__init__(task, ignore)
@@ -66,7 +58,7 @@ class AstraiBuilder(Builder[_Pieces]):
         bos = vocabulary.special.get("bos_token")
         self._bos = [] if bos is None else [vocabulary.backend.token_to_id(bos)]
 
-    def sequence(self, source: Source, row: Mapping[str, Any]) -> _Pieces:
+    def sequence(self, source: Source, row: Mapping[str, Any]) -> list[_Piece]:
         pieces: list[_Piece] = []
         for section in source.sections:
             if section.template:
@@ -77,13 +69,13 @@ class AstraiBuilder(Builder[_Pieces]):
             raise nothing_there(source, row)
         if self.task.is_text:
             require_length(self.task, [piece.text for piece in pieces])
-        return _Pieces(tuple(pieces), source.is_templated)
+        return pieces
 
-    def element(self, section: Section, value: object, where: str) -> _Pieces:
+    def element(self, section: Section, value: object, where: str) -> list[_Piece]:
         """A sequence of its own, without special tokens."""
         if section.template:
-            return _Pieces(tuple(self._messages(value, section, where)))
-        return _Pieces((_Piece(needed(plain_text(value, where), "empty_answer", where), False, section.action == "train"),))
+            return self._messages(value, section, where)
+        return [_Piece(needed(plain_text(value, where), "empty_answer", where), False, section.action == "train")]
 
     def _messages(self, value: object, section: Section, where: str) -> list[_Piece]:
         assert self._template is not None
@@ -92,28 +84,30 @@ class AstraiBuilder(Builder[_Pieces]):
 
     def _text(self, row: Mapping[str, Any], section: Section, *, first: bool) -> list[_Piece]:
         must_be_string = self.task.typed and self.task.is_text
-        text = as_text(value_at(row, section.field), section.field) if must_be_string else text_at(row, section.field)
+        text = as_text(value_at(row, section.field), section.field) if must_be_string else plain_text(row.get(section.field), section.field)
         if not text.strip() and not self.task.typed:
             return []
         special = first if section.add_special_tokens is None else section.add_special_tokens
         return [_Piece(text, special, section.action == "train")]
 
-    def encode(self, texts: Sequence[tuple[str, _Pieces]]) -> list[Tokens | Refused]:
+    def encode(self, texts: Sequence[tuple[str, list[_Piece]]]) -> list[Tokens | Refused]:
         encoded: dict[tuple[str, bool], list[int]] = {}
         for special in (False, True):
-            alone = list(dict.fromkeys(piece.text for _, one in texts for piece in one.pieces if piece.special is special))
+            alone = list(dict.fromkeys(piece.text for _, pieces in texts for piece in pieces if piece.special is special))
             found = self._backend.encode_batch_fast(alone, add_special_tokens=special)
             encoded.update({(text, special): encoding.ids for text, encoding in zip(alone, found, strict=True)})
-        return [self._tokens(key, one, encoded) for key, one in texts]
+        return [self._tokens(key, pieces, encoded) for key, pieces in texts]
 
-    def _tokens(self, key: str, one: _Pieces, encoded: Mapping[tuple[str, bool], list[int]]) -> Tokens | Refused:
-        ids = list(self._bos) if one.bos else []
+    def _tokens(self, key: str, pieces: list[_Piece], encoded: Mapping[tuple[str, bool], list[int]]) -> Tokens | Refused:
+        source = self.task.sources[key]
+        begins = source.is_templated and not source.list_field
+        ids = list(self._bos) if begins else []
         mask = [0] * len(ids)
-        for piece in one.pieces:
+        for piece in pieces:
             found = encoded[piece.text, piece.special]
             ids += found
             mask += [int(piece.train)] * len(found)
-        shortest = 2 if one.bos else 1
+        shortest = 2 if begins else 1
         if len(ids) < shortest:
             return Refused("empty", f"{key!r} comes to {len(ids)} tokens, at least {shortest} are needed", stage="tokenize")
         return Tokens(np.array(ids, np.uint32), np.array(mask, np.uint8))
@@ -198,7 +192,7 @@ class SpansBuilder(Builder[Rendered]):
         for section in source.sections:
             if section.template:
                 turns += chat_turns(value_at(row, section.field), section.field, section.action)
-            elif (text := text_at(row, section.field)).strip():
+            elif (text := plain_text(row.get(section.field), section.field)).strip():
                 turns.append(plain_turn(text, section.action))
         if not turns:
             raise nothing_there(source, row)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -19,15 +18,6 @@ _GROUP = ["prompts", "responses", "rewards"]
 _PACKED = {"simple": "concat", "bfd": "bfd", "bfd_split": "bfd_split"}
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A family's configuration in the making, and what has to be said about it."""
-
-    family: str
-    values: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
 def migrated(pipeline: AnyPipeline, name: str, *, files: Sequence[str], tokenizer: str, domain: str) -> str:
     """The text of a ``pretrain.yaml``, ``sft.yaml``, ``preference.yaml`` or ``rl.yaml``, which the loader accepts.
 
@@ -39,18 +29,18 @@ def migrated(pipeline: AnyPipeline, name: str, *, files: Sequence[str], tokenize
         ConfigError: no family can hold it, or its sections do not come to examples.
     """
     task = task_of(pipeline)
-    draft = _Draft(_family(task))
-    schema, options = _schema(task, draft)
+    family = _family(task)
+    schema, options = _schema(task, family)
     convert_with(schema, options)
     source: dict[str, Any] = {"files": list(files), "schema": schema, **({"options": options} if options else {})}
-    _domain_notes(task, draft, source)
-    draft.values = {"tokenizer": tokenizer, "domains": {domain: source}, "output": _output(task, draft)}
-    {"pretrain": _pretrain, "sft": _sft, "preference": _preference, "rl": _rl}[draft.family](task, draft)
-    parse(FAMILIES[draft.family], draft.values, f"the configuration migrated from {name}")
-    body = yaml.safe_dump(draft.values, sort_keys=False, allow_unicode=True, width=120)
-    return "\n".join(
-        [f"# configs/{draft.family}.yaml, from {name} by prep-assets migrate.", body + "# Not the same as in AstrAI:", *draft.notes, ""]
-    )
+    output: dict[str, Any] = {}
+    values: dict[str, Any] = {"tokenizer": tokenizer, "domains": {domain: source}, "output": output}
+    fill = {"pretrain": _pretrain, "sft": _sft, "preference": _preference, "rl": _rl}[family]
+    notes = [*_domain(task, source), *_output(task, family, output), *fill(task, values)]
+    parse(FAMILIES[family], values, f"the configuration migrated from {name}")
+    body = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+    said = [f"# - {note}" for note in notes]
+    return "\n".join([f"# configs/{family}.yaml, from {name} by prep-assets migrate.", body + "# Not the same as in AstrAI:", *said, ""])
 
 
 def _family(task: Task) -> str:
@@ -66,11 +56,9 @@ def _family(task: Task) -> str:
     )
 
 
-def _schema(task: Task, draft: _Draft) -> tuple[str, dict[str, Any]]:
+def _schema(task: Task, family: str) -> tuple[str, dict[str, Any]]:
     """The schema that reads the same records, and its options."""
     sections = task.pipeline.input.sections or ()
-    if any(section.add_special_tokens is not None for section in sections):
-        _note(draft, "add_special_tokens: the template, or the end-of-text token after a completion, decides about special tokens")
     if task.single and len(sections) == 1 and sections[0].template and sections[0].action == "$role":
         return "messages", {"messages_key": sections[0].field}
     bounds = task.pipeline.preprocessing.model_dump(include={"min_chars", "max_chars"})
@@ -82,12 +70,12 @@ def _schema(task: Task, draft: _Draft) -> tuple[str, dict[str, Any]]:
     if task.single:
         listed_sections = [section.model_dump(include=keep) for section in sections]
         return "sections", {"sections": listed_sections, **(bounds if task.is_text else {})}
-    if draft.family == "rl" and task.sources["prompts"].is_templated:
+    if family == "rl" and task.sources["prompts"].is_templated:
         return "group", _group_fields(task)
     listed: dict[str, dict[str, Any]] = {
         key: {"sections": [section.model_dump(include=keep) for section in source.sections]} for key, source in task.sources.items()
     }
-    if draft.family == "rl":
+    if family == "rl":
         if any(source.is_templated for source in task.sources.values()):
             raise ConfigError(
                 "responses with a template after prompts without one cannot be migrated: a conversation is rendered, or it is not"
@@ -106,59 +94,54 @@ def _group_fields(task: Task) -> dict[str, Any]:
     return found
 
 
-def _domain_notes(task: Task, draft: _Draft, source: dict[str, Any]) -> None:
+def _domain(task: Task, source: dict[str, Any]) -> Iterator[str]:
+    """Fill in the domain, and say what is not the same."""
+    if any(section.add_special_tokens is not None for section in task.pipeline.input.sections or ()):
+        yield "add_special_tokens: the template, or the end-of-text token after a completion, decides about special tokens"
     key, limit = task.pipeline.output.domain_key, task.pipeline.preprocessing.max_items
     if key is not None:
         source.update(domains="auto", domain_key=key)
-        _note(
-            draft,
-            "domain_key: AstrAI puts values other than text into __default__; here a number is the domain of its text, and a list stops the build",
-        )
+        yield "domain_key: AstrAI puts values other than text into __default__; here a number is the domain of its text, and a list stops the build"
     if limit is not None:
         source["max_items"] = limit
         each = " of each domain" if key is not None else ""
-        _note(draft, f"max_items counts the records{each} that are read; AstrAI counts those that are kept")
+        yield f"max_items counts the records{each} that are read; AstrAI counts those that are kept"
     if task.deduplicate:
-        _note(draft, "deduplicate compares whole records of one domain; AstrAI their first 200 characters, over all domains")
+        yield "deduplicate compares whole records of one domain; AstrAI their first 200 characters, over all domains"
 
 
-def _output(task: Task, draft: _Draft) -> dict[str, Any]:
+def _output(task: Task, family: str, values: dict[str, Any]) -> Iterator[str]:
     output = task.pipeline.output
     dtype = task.columns[task.primary].dtype
     if dtype not in ("int32", "int64"):
-        _note(draft, f"output.dtype: ids are int32, not {dtype}")
+        yield f"output.dtype: ids are int32, not {dtype}"
         dtype = "int32"
     for key in output.dtype:
         if key != task.primary:
-            _note(draft, f"output.dtype.{key}: masks and position ids have fixed types")
+            yield f"output.dtype.{key}: masks and position ids have fixed types"
     # an h5 store is one file, but for the tokens of SFT, which are always `bin`
-    shards = {"max_tokens_per_shard": output.max_tokens_per_shard} if output.storage_format == "bin" or draft.family == "sft" else {}
-    return {"storage_format": output.storage_format, "dtype": dtype, **shards}
+    shards = {"max_tokens_per_shard": output.max_tokens_per_shard} if output.storage_format == "bin" or family == "sft" else {}
+    values.update(storage_format=output.storage_format, dtype=dtype, **shards)
 
 
-def _pretrain(task: Task, draft: _Draft) -> None:
+def _pretrain(task: Task, values: dict[str, Any]) -> Iterator[str]:
     steps = task.pipeline.preprocessing
-    draft.values["preprocessing"] = {"max_seq_len": None, "deduplicate": task.deduplicate}
-    _note(draft, f"max_seq_len {steps.max_seq_len}: documents stay whole in the token stream; AstrAI cuts them off there")
-    _note(draft, "each document ends with the end-of-text token; AstrAI adds what the tokenizer's post-processor adds")
+    values["preprocessing"] = {"max_seq_len": None, "deduplicate": task.deduplicate}
+    yield f"max_seq_len {steps.max_seq_len}: documents stay whole in the token stream; AstrAI cuts them off there"
+    yield "each document ends with the end-of-text token; AstrAI adds what the tokenizer's post-processor adds"
     if task.is_binned:
-        _note(draft, f"packing_strategy {steps.packing_strategy}: the stream is not packed; its trainer reads windows of it")
+        yield f"packing_strategy {steps.packing_strategy}: the stream is not packed; its trainer reads windows of it"
     if task.pipeline.output.position_ids_mode != "none":
-        _note(draft, "position_ids: not stored with a stream of documents")
+        yield "position_ids: not stored with a stream of documents"
 
 
-def _sft(task: Task, draft: _Draft) -> None:
-    steps, values = task.pipeline.preprocessing, draft.values
+def _sft(task: Task, values: dict[str, Any]) -> Iterator[str]:
+    steps = task.pipeline.preprocessing
     templated = task.sources[task.primary].is_templated
     if templated:
         values.update(template="tokenizer", mask=dict(task.pipeline.mask), mask_default=task.pipeline.mask_default, train_headers=True)
-        _note(
-            draft, "the conversation is rendered once, as transformers does, so there is no beginning-of-text token but the template's own"
-        )
-        _note(
-            draft,
-            "train_headers trains the role headers as AstrAI does; white space after a stop token is not trained. Leave it out to train answers only",
-        )
+        yield "the conversation is rendered once, as transformers does, so there is no beginning-of-text token but the template's own"
+        yield "train_headers trains the role headers as AstrAI does; white space after a stop token is not trained. Leave it out to train answers only"
     else:
         # the schema's own turns: a prompt, and a completion that ends with the end-of-text token
         values.update(mask={"prompt": "mask", "completion": "train"}, mask_default="mask")
@@ -168,32 +151,28 @@ def _sft(task: Task, draft: _Draft) -> None:
     if steps.packing_strategy == "bfd":
         packing["overlong"] = "truncate"
     values["packing"] = packing
-    _note(draft, "records without a trained token are refused; AstrAI keeps them")
-    _note(draft, "sft_packed holds rows of packing.row_len tokens: set it to the trainer's window. AstrAI writes one flat stream")
+    yield "records without a trained token are refused; AstrAI keeps them"
+    yield "sft_packed holds rows of packing.row_len tokens: set it to the trainer's window. AstrAI writes one flat stream"
     if steps.truncation_mode == "keep_end":
-        _note(draft, "truncation_mode keep_end: a document longer than a row keeps its start")
+        yield "truncation_mode keep_end: a document longer than a row keeps its start"
     if task.pipeline.output.position_ids_mode == "continuous":
-        _note(draft, "position_ids_mode continuous: position ids begin at 0 in each document")
+        yield "position_ids_mode continuous: position ids begin at 0 in each document"
 
 
-def _preference(task: Task, draft: _Draft) -> None:
+def _preference(task: Task, values: dict[str, Any]) -> Iterator[str]:
     steps = task.pipeline.preprocessing
-    draft.values["preprocessing"] = {"max_seq_len": steps.max_seq_len, "deduplicate": task.deduplicate}
-    draft.values.update(template="tokenizer", form="messages", shuffle=False, test_fraction=0.0)
-    _note(draft, "the prompt that both sides share is stored once; only the answers are trained, whatever mask says of other roles")
-    _note(draft, "a pair that is longer than max_seq_len is refused; AstrAI cuts it off there")
+    values["preprocessing"] = {"max_seq_len": steps.max_seq_len, "deduplicate": task.deduplicate}
+    values.update(template="tokenizer", form="messages", shuffle=False, test_fraction=0.0)
+    yield "the prompt that both sides share is stored once; only the answers are trained, whatever mask says of other roles"
+    yield "a pair that is longer than max_seq_len is refused; AstrAI cuts it off there"
 
 
-def _rl(task: Task, draft: _Draft) -> None:
+def _rl(task: Task, values: dict[str, Any]) -> Iterator[str]:
     steps = task.pipeline.preprocessing
-    draft.values["preprocessing"] = {"max_seq_len": steps.max_seq_len, "deduplicate": task.deduplicate}
-    draft.values.update(template="tokenizer", test_fraction=0.0)
-    _note(draft, "a response ends with the token that ends a turn, or the text, and that token is trained; AstrAI writes the text alone")
+    values["preprocessing"] = {"max_seq_len": steps.max_seq_len, "deduplicate": task.deduplicate}
+    values.update(template="tokenizer", test_fraction=0.0)
+    yield "a response ends with the token that ends a turn, or the text, and that token is trained; AstrAI writes the text alone"
     if task.sources["prompts"].is_templated:
-        _note(draft, "a prompt ends with the generation prompt, and a response is rendered after it as the assistant's turn")
-    _note(draft, "a group of which one response does not fit in max_seq_len, with its prompt, is refused; AstrAI cuts responses off there")
-    _note(draft, "responses are trained, whatever mask says; rewards are float32")
-
-
-def _note(draft: _Draft, text: str) -> None:
-    draft.notes.append(f"# - {text}")
+        yield "a prompt ends with the generation prompt, and a response is rendered after it as the assistant's turn"
+    yield "a group of which one response does not fit in max_seq_len, with its prompt, is refused; AstrAI cuts responses off there"
+    yield "responses are trained, whatever mask says; rewards are float32"

@@ -52,10 +52,10 @@ class _Pending:
 
     def borders(self) -> Borders:
         """Where records, and elements of lists, begin and end."""
-        ends = {key: {"offsets": _cumulative(lengths)} for key, lengths in self.records.items()}
-        return {
-            key: each | ({"element_offsets": _cumulative(self.elements[key])} if key in self.elements else {}) for key, each in ends.items()
-        }
+        found = {key: {"offsets": _cumulative(lengths)} for key, lengths in self.records.items()}
+        for key, lengths in self.elements.items():
+            found[key]["element_offsets"] = _cumulative(lengths)
+        return found
 
 
 @dataclass(slots=True)
@@ -133,8 +133,6 @@ class ShardWriter:
             self.totals.cut_by_packing += len(cell.values) - sum(map(len, kept))
         return Cells(np.concatenate(kept), tuple(map(len, kept)) if cell.lengths else None)
 
-    # -- waiting files ------------------------------------------------------------------------------------------------------------------
-
     def _raw(self, folder: str, key: str) -> Path:
         return self._root / RAW / folder / key
 
@@ -154,8 +152,6 @@ class ShardWriter:
         if not count:
             return np.zeros(0, dtype)
         return np.memmap(self._raw(folder, key), dtype, "r", shape=(count,))
-
-    # -- shards -------------------------------------------------------------------------------------------------------------------------
 
     def _finish(self, folder: str) -> None:
         self._flush()

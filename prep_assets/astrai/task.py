@@ -93,19 +93,15 @@ def task_of(pipeline: AnyPipeline, *, position_ids: PositionIds | None = None) -
     Raises:
         ConfigError: two outputs of one name, position ids for separate records, or a dtype that its key cannot have.
     """
-    typed = isinstance(pipeline, TypedPipeline)
-    sections_form = in_sections(pipeline) if isinstance(pipeline, TypedPipeline) else pipeline
-    if position_ids is not None:
-        sections_form = sections_form.model_copy(
-            update={"output": sections_form.output.model_copy(update={"position_ids_mode": position_ids})}
-        )
-    sections = sections_form.input.sections
-    sources = sections_form.input.sources or {SEQUENCE: Source(sections=sections or ())}
-    is_text = sections is not None and all(section.action == "train" and not section.template for section in sections)
     if isinstance(pipeline, TypedPipeline):
-        is_text = pipeline.input.type == "text"
-    deduplicate = isinstance(pipeline, TypedPipeline) and pipeline.preprocessing.deduplicate
-    task = Task(sections_form, typed, is_text, deduplicate, sources, {})
+        form, is_text, deduplicate = in_sections(pipeline), pipeline.input.type == "text", pipeline.preprocessing.deduplicate
+    else:
+        form, sections, deduplicate = pipeline, pipeline.input.sections, False
+        is_text = sections is not None and all(section.action == "train" and not section.template for section in sections)
+    if position_ids is not None:
+        form = form.model_copy(update={"output": form.output.model_copy(update={"position_ids_mode": position_ids})})
+    sources = form.input.sources or {SEQUENCE: Source(sections=form.input.sections or ())}
+    task = Task(form, isinstance(pipeline, TypedPipeline), is_text, deduplicate, sources, {})
     return replace(task, columns=_columns(task, position_ids))
 
 
@@ -152,15 +148,11 @@ def _columns(task: Task, position_ids: PositionIds | None) -> dict[str, Column]:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two outputs are called {name!r}: give one of them another key or mask_key. Outputs: {', '.join(names)}")
-    return _with_dtypes(dict(listed), task.pipeline.output.dtype)
-
-
-def _with_dtypes(columns: dict[str, Column], dtypes: Mapping[str, str]) -> dict[str, Column]:
-    for key, dtype in dtypes.items():
+    columns = dict(listed)
+    for key, dtype in task.pipeline.output.dtype.items():
         if key not in columns:
-            raise ConfigError(
-                f"output.dtype names {key!r}, which is not an output{nearest(key, columns) or '.'} Outputs: {', '.join(columns)}"
-            )
+            said = nearest(key, columns) or "."
+            raise ConfigError(f"output.dtype names {key!r}, which is not an output{said} Outputs: {', '.join(columns)}")
         allowed = _DTYPES_OF[columns[key].kind]
         if dtype not in allowed:
             raise ConfigError(f"output.dtype.{key} cannot be {dtype}: it would not hold the values. Possible: {', '.join(allowed)}")
