@@ -39,11 +39,9 @@ class Shape(Protocol):
 
 def spelled(text: str, spelling: Spelling) -> str:
     """A text as a render shows it."""
-    if not spelling:
-        return text
-    return (
-        json.dumps(text, ensure_ascii=False)[1:-1] if spelling == QUOTED else json.dumps(json.loads(text), ensure_ascii=False, **spelling)
-    )
+    if spelling == QUOTED:
+        return json.dumps(text, ensure_ascii=False)[1:-1]
+    return json.dumps(json.loads(text), ensure_ascii=False, **spelling) if spelling else text
 
 
 def taken_apart(shape: Shape, derived: Callable[[Sample], Derived]) -> list[tuple[Derived, list[Found]]]:

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 from prep_assets.assets.writing import plain_chats
 from prep_assets.assets.writing.plain_chats import PlainChats
-from prep_assets.errors import CheckFailed
-from prep_assets.proofs.plain_forms import PlainForms, derived_of
-from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.certify import certify
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.shapes import shaped
-from prep_assets_tests.effort import examples
+from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
 from prep_assets_tests.masks.test_plain_batches import outcome
@@ -103,11 +101,11 @@ ACTS = Sample(
 )
 
 
-@pytest.mark.parametrize("name", ["deepseek-r1", "glm4", "llama3", "mistral", "qwen", "qwen3"])
+@pytest.mark.parametrize("name", ["deepseek-r1", "llama3", "mistral", "qwen", "qwen3"])
 def test_in_batches_and_one_by_one(name: str) -> None:
     bound = bind(SHIPPED, name)
 
-    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(rich_chats(), max_size=6),
         st.sampled_from(sorted(POLICIES)),
@@ -138,7 +136,7 @@ def test_reasoning_that_history_loses_is_counted() -> None:
 
 def test_published(real_data: Path) -> None:
     sources = sorted((real_data / "chat_templates" / "trl").glob("*.jinja"))
-    templates = [bind_source(source.read_text("utf-8")) for source in sources]
+    templates = [bind_source(source.read_text("utf-8")) for source in (sources if SOAK else sources[::4])]
 
     @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(templates), st.lists(rich_chats(), max_size=4))
@@ -146,27 +144,6 @@ def test_published(real_data: Path) -> None:
         alike(bound, samples, MaskOptions())
 
     check()
-
-
-@pytest.mark.parametrize("name", ["llama3", "qwen", "qwen3"])
-def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
-    bound = bind(SHIPPED, name)
-    forms = PlainForms(bound.template, MaskOptions(train_on_eos="all"))
-
-    @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
-    @given(rich_chats())
-    def check(sample: Sample) -> None:
-        chat = shaped(sample)
-        form = forms.of(chat.form) if chat else None
-        if chat is None or form is None or any(each in text for text in chat.texts for each in ODD[:8]):
-            return
-        found, expected = derived_of(form, form.shown(chat.texts)), derive(sample, forms.options, bound.template)
-        assert (found.text, found.expected, found.controls) == (expected.text, expected.expected, expected.controls)
-
-    check()
-    chat = shaped(ACTS)
-    assert chat is not None
-    assert chat.form.sample(chat.texts) == chat.whole
 
 
 def lists(asks: str) -> ChatTemplate:
@@ -209,17 +186,14 @@ def test_json_is_written_as_the_template_writes_it(how: str) -> None:
     assert layout is not None
     text = template.render([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well."}], tools=TOOLS)
     assert layout.render(chat.texts).text == text
-    form = PlainForms(template, MaskOptions()).of(chat.form)
-    if "indent=1" in how:
-        assert form is None
-        return
-    assert form is not None
-    assert derived_of(form, form.shown(chat.texts)).text == text
 
 
 def test_a_chat_with_more_than_columns_hold_is_none() -> None:
     for region in (Region("image", "x.png"), Region("text", "a", attend=False), Region("text", "a", drop=True), Region(TOOL_CALL, "{}")):
         assert shaped(Sample((turn(USER, "Hi"), Turn(ASSISTANT, (region,))))) is None
     assert shaped(Sample((turn(USER, "Hi"),), documents=({"text": "a"},))) is None
-    with pytest.raises(CheckFailed):
-        derive(Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region(TOOL_CALL, "{}"),)))), MaskOptions(), lists(""))
+    assert shaped(Sample((turn(USER, "Hi"), turn(ASSISTANT, "\u2003" * 17)))) is None
+    assert shaped(Sample((Turn(USER, (Region("text", "Hi"),), " Ann"), turn(ASSISTANT, "Well")))) is None
+    chat = shaped(ACTS)
+    assert chat is not None
+    assert chat.form.sample(chat.texts) == chat.whole

@@ -1,0 +1,136 @@
+"""Places of tools, arguments and texts in the renders of chats of one shape, and what is derived of them by form."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.plain_forms import PlainForm, PlainForms, _ends_between, derived_of
+from prep_assets.proofs.shaped_forms import QUOTED, Shape, spelled, taken_apart
+from prep_assets.proofs.trained_texts import Derived, MaskOptions, derive
+from prep_assets.samples import ASSISTANT, USER, Sample, Turn, turn
+from prep_assets.templates.shapes import shaped
+from prep_assets_tests.effort import examples
+from prep_assets_tests.masks.bound import SHIPPED, bind
+from prep_assets_tests.masks.test_shaped_batches import ODD, TOOLS, rich_chats
+from prep_assets_tests.proofs.conversations import template
+
+
+def shape(*turns: Turn) -> Shape:
+    chat = shaped(Sample(turns or (turn(USER, "Hi"),), TOOLS))
+    assert chat is not None
+    return chat.form
+
+
+def writing(write: str, **how: Any) -> Any:
+    """What a template that writes one tool and one text would derive: `T` stands for the tool, `X` for the text, `Q` for it
+    within quotes, `N` for its name."""
+
+    def derived(sample: Sample) -> Derived:
+        text = sample.turns[0].text
+        shown = {"T": json.dumps(sample.tools[0], ensure_ascii=False, **how), "X": text, "Q": json.dumps(text)[1:-1], "N": text[:9]}
+        return Derived(re.sub("[TXQN]", lambda found: shown[found[0]], write), (), (), 0, ())
+
+    return derived
+
+
+@pytest.mark.parametrize("indent", [None, 4, 2])
+@pytest.mark.parametrize("separators", [None, (",", ":")])
+@pytest.mark.parametrize("sort_keys", [False, True])
+def test_how_json_is_spelled_is_found(indent: int | None, separators: tuple[str, str] | None, sort_keys: bool) -> None:
+    how = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+    found = taken_apart(shape(), writing("tools: T, text: X.", **how))
+    assert len(found) == 2
+    for made, places in found:
+        (start, end, number, spelling), (first, last, text, as_it_is) = places
+        assert (number, text, as_it_is) == (0, 1, {})
+        assert spelling == {key: value for key, value in how.items() if value}
+        assert made.text[:start] == "tools: " and made.text[end:first] == ", text: " and made.text[last:] == "."
+        assert json.loads(made.text[start:end])
+        assert spelled(made.text[start:end], spelling) == made.text[start:end]
+
+
+def test_places_are_in_the_order_of_the_render() -> None:
+    for _, places in taken_apart(shape(), writing("X and T")):
+        assert [number for _, _, number, _ in places] == [1, 0]
+        assert places[0][0] == 0
+
+
+def test_a_text_within_quotes() -> None:
+    for _, places in taken_apart(shape(), writing('T "Q"')):
+        assert [spelling for *_, spelling in places] == [{}, QUOTED]
+    assert spelled('a"b\né', QUOTED) == 'a\\"b\\né'
+    assert spelled("a", {}) == "a"
+
+
+@pytest.mark.parametrize("write", ["X", "T X T", "T X X", "T X N", "T", "T N"])
+def test_what_is_missing_or_twice_is_not_certain(write: str) -> None:
+    found = taken_apart(shape(), writing(write))
+    # the render of a text that is left out, as reasoning is in history, has no place of it
+    assert [[number for _, _, number, _ in places] for _, places in found] == ([[0], [0]] if write == "T" else [])
+
+
+def test_json_in_no_known_spelling_is_not_certain() -> None:
+    assert taken_apart(shape(), writing("T X", indent=3)) == []
+
+
+def test_a_chat_that_cannot_be_derived() -> None:
+    def fails(sample: Sample) -> Derived:
+        raise CheckFailed("no")
+
+    assert taken_apart(shape(), fails) == []
+
+
+def test_a_template_that_knows_the_invented_tools_apart() -> None:
+    def derived(sample: Sample) -> Derived:
+        return writing("T X!" if "b" in sample.tools[0] else "T X")(sample)  # type: ignore[no-any-return]
+
+    assert [made.text[-1] for made, _ in taken_apart(shape(), derived)] == ["!", "Q"]
+    source = "{{ tools[0] | tojson }}{{ '!' if tools[0].b }}{% for m in messages %}<|s|>{{ m.role }}: {{ m.content }}<|e|>{% endfor %}"
+    asked = shape(turn(USER, "Hi"), turn(ASSISTANT, "Well"))
+    assert PlainForms(template(source), MaskOptions()).of(asked) is None
+    form = PlainForms(template(source.replace("tools[0].b", "false")), MaskOptions()).of(asked)
+    assert form is not None
+    assert form.keeps_edges
+    assert form.frames == ("", "<|s|>user: ", "<|e|><|s|>assistant: ", "<|e|>")
+    texts = [json.dumps(TOOLS[0]), "Hi", "Well"]
+    assert form.shown(texts) == texts
+
+
+@pytest.mark.parametrize(
+    ("places", "between"),
+    [({}, True), ({"controls": (((0, 1), (1, 1)),)}, True), ({"controls": (((0, 0), (0, 2)),)}, False)]
+    + [({"stretches": (((0, 1), (1, end), 1.0, ""),)}, end == 1) for end in (1, 2)]
+    + [({"shortenable": (((0, end), (1, 0), USER),)}, end == 1) for end in (1, 2)],
+)
+def test_places_amid_a_text_are_seen(places: dict[str, Any], between: bool) -> None:
+    whole: dict[str, Any] = {"stretches": (), "controls": (), "shortenable": ()}
+    assert _ends_between(PlainForm(("a", "b"), (0,), ((False, False),), True, **(whole | places))) is between
+
+
+def test_the_spelling_of_each_text_of_many_chats() -> None:
+    form = PlainForm(("", "", ""), (1, 0), ((False, False),) * 2, True, (), (), (), False, ({"indent": 2}, {}))
+    assert form.all_shown([("a", '{"b": 1}'), ("c", "[]")]) == [['{\n  "b": 1\n}', "[]"], ["a", "c"]]
+
+
+@pytest.mark.parametrize("name", ["llama3", "qwen", "qwen3"])
+def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
+    bound = bind(SHIPPED, name)
+    forms = PlainForms(bound.template, MaskOptions(train_on_eos="all"))
+
+    @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(rich_chats())
+    def check(sample: Sample) -> None:
+        chat = shaped(sample)
+        form = forms.of(chat.form) if chat else None
+        if chat is None or form is None or any(each in text for text in chat.texts for each in ODD[:8]):
+            return
+        found, expected = derived_of(form, form.shown(chat.texts)), derive(sample, forms.options, bound.template)
+        assert (found.text, found.expected, found.controls) == (expected.text, expected.expected, expected.controls)
+
+    check()
