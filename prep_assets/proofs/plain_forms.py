@@ -90,7 +90,7 @@ class PlainForms:
 
     template: ChatTemplate
     options: MaskOptions
-    _known: dict[Form, PlainForm | None] = field(default_factory=dict)
+    _known: dict[tuple[str, ...], PlainForm | None] = field(default_factory=dict)
     _bare: dict[Form, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -112,11 +112,13 @@ class PlainForms:
         Args:
             spaced: whether it shall be known what becomes of white space at the ends of texts, if it can be.
         """
+        if not (isinstance(form, tuple) and isinstance(form[0], str)):
+            return self._shaped(form)
         if form not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
                 self._bare.clear()
-            self._known[form] = self._found(form) if isinstance(form, tuple) and isinstance(form[0], str) else self._shaped(form)
+            self._known[form] = self._found(form)
         found, roles = self._known[form], self._bare.pop(form, None) if spaced else None
         if found is not None and roles is not None:
             found = self._known[form] = self._spaced(roles, found)

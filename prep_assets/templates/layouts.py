@@ -159,7 +159,7 @@ class Layouts:
 
     template: ChatTemplate
     needles: set[str] = field(default_factory=set)
-    _known: dict[Form, Layout | None] = field(default_factory=dict)
+    _known: dict[tuple[str, ...], Layout | None] = field(default_factory=dict)
     _bare: dict[Form, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, form: Form, *, spaced: bool = True) -> Layout | None:
@@ -168,11 +168,13 @@ class Layouts:
         Args:
             spaced: whether it shall be known what becomes of white space at the ends of texts, if it can be.
         """
+        if isinstance(form, Shape):  # of which there may be many, each of which is remembered where it is used
+            return self._shaped(form)
         if form not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
                 self._bare.clear()
-            self._known[form] = self._shaped(form) if isinstance(form, Shape) else self._learned(form)
+            self._known[form] = self._learned(form)
         layout, roles = self._known[form], self._bare.pop(form, None) if spaced else None
         if layout is not None and roles is not None:
             layout = self._known[form] = self._with_edges(layout, roles)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -197,3 +198,29 @@ def test_a_chat_with_more_than_columns_hold_is_none() -> None:
     chat = shaped(ACTS)
     assert chat is not None
     assert chat.form.sample(chat.texts) == chat.whole
+
+
+@pytest.mark.parametrize(
+    ("token", "of_json", "of_space"), [("<|end|>", True, True), ("}}", False, True), ('"]', False, True), ("<e>\n", False, False)]
+)
+def test_a_control_token_that_json_or_white_space_may_begin(token: str, of_json: bool, of_space: bool) -> None:
+    """Such a token may stand half in a text, half in what the template writes beside it."""
+    chats = [shaped(CALLED), shaped(Sample((turn(USER, "Hi\n"), turn(ASSISTANT, "Well")))), shaped(Sample((turn(USER, "Hi"),)))]
+    encoder: Any = SimpleNamespace(vocabulary=SimpleNamespace(control={token: 1}))
+    cutter = PlainChats(bind(SHIPPED, "qwen").template, encoder, MaskOptions(), ())
+    assert [chat is not None and cutter._tells_apart(chat.form) for chat in chats] == [of_json, of_space, True]
+
+
+def test_a_needle_that_begins_in_white_space_is_found() -> None:
+    """The text in its column is without the line break that the template's string begins with."""
+    source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('\\nEND')[0] }}<|im_end|>\n{% endfor %}"
+    said = [
+        Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region("text", text, 0.5),)))) for text in ("\nSo.", "\nEND of it", "\nYes", "\nNo.")
+    ]
+    assert alike(bind_source(source), said, MaskOptions()) == 3
+
+
+def test_forms_are_forgotten_when_they_hold_too_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_chats, "MOST_TEXTS", 8)
+    few = Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region("text", "Well", 0.5),))))
+    assert alike(bind(SHIPPED, "qwen3"), [ACTS, few, CALLED, ACTS, few] * 2, MaskOptions()) == 10

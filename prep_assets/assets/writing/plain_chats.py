@@ -19,7 +19,7 @@ from prep_assets.templates.layouts import Form as LayoutForm
 from prep_assets.templates.layouts import outline
 from prep_assets.templates.rendering import render
 from prep_assets.templates.search import Search, search_for
-from prep_assets.templates.shapes import ShapedChat, json_of
+from prep_assets.templates.shapes import Shape, ShapedChat, json_of
 from prep_assets.tokenization.encode import Encoder
 from prep_assets.tokenization.forms import Form, FormCuts
 
@@ -28,7 +28,10 @@ ONE_IN = 256
 form."""
 LEARN_AFTER = 3
 """Chats of a form before its layout is learned, which takes the time of as many renders."""
+MOST_TEXTS = 1 << 15
+"""Texts of all forms that are remembered, each of which takes some 2 KB."""
 
+_OF_JSON = frozenset('{}",:')
 Chat = PlainChat | ShapedChat
 _Known = tuple[Form, PlainForm]
 """How chats of one form are cut, and the same derived a second time."""
@@ -53,7 +56,8 @@ class PlainChats:
     by_layout: int = 0
     compared: int = 0
     _forms: dict[tuple[LayoutForm, bool], _Known | None] = field(default_factory=dict)
-    _seen: dict[LayoutForm, int] = field(default_factory=dict)
+    _seen: dict[int, int] = field(default_factory=dict)
+    _texts: int = 0
     _compared: set[LayoutForm] = field(default_factory=set)
 
     def cut(self, chats: Sequence[Chat | None]) -> list[tuple[list[int], FormCuts]]:
@@ -82,15 +86,20 @@ class PlainChats:
 
     def _form(self, kind: LayoutForm, count: int, *, spaced: bool) -> _Known | None:
         """How chats of this form are cut, with white space at the ends of their texts or without, once there are enough of them to learn it."""
-        if len(self._seen) >= MOST_KNOWN:
+        if len(self._seen) >= MOST_KNOWN or self._texts >= MOST_TEXTS:
+            self._texts = 0
             for each in (self._seen, self._forms, self._compared):
                 each.clear()
-        self._seen[kind] = self._seen.get(kind, 0) + count
-        if (kind, spaced) not in self._forms and self._seen[kind] >= LEARN_AFTER:
+        key = hash(kind)  # the shape of a long chat takes memory; of one that comes once nothing else is kept
+        self._seen[key] = self._seen.get(key, 0) + count
+        if (kind, spaced) not in self._forms and self._seen[key] >= LEARN_AFTER:
+            self._texts += kind.size if isinstance(kind, Shape) else len(kind)
             self._forms[kind, spaced] = self._learned(kind, spaced)
         return self._forms.get((kind, spaced))
 
     def _learned(self, kind: LayoutForm, spaced: bool) -> _Known | None:
+        if isinstance(kind, Shape) and not self._tells_apart(kind):
+            return None
         layout, derived = self.template.layouts.of(kind, spaced=spaced), self._plain_forms.of(kind, spaced=spaced)
         if layout is None or derived is None:
             return None
@@ -104,12 +113,19 @@ class PlainChats:
             return None
         return Form.of(layout, self.encoder.cutter), derived
 
+    def _tells_apart(self, shape: Shape) -> bool:
+        """Whether no control token can begin in JSON, or in white space at the end of a text, and end in what stands beside it."""
+        spaced = any(region.lead or region.trail for turn in shape.turns for region in turn.regions)
+        tokens = self.encoder.vocabulary.control if shape.json or spaced else ()
+        return not any(token != token.strip() or (shape.json and _OF_JSON.intersection(token)) for token in tokens)
+
     @cached_property
     def _plain_forms(self) -> PlainForms:
         return forms_of(self.template, self.options)
 
     def _search(self) -> Search:
-        strings = (*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written)
+        listed = (*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written)
+        strings = (*listed, *filter(None, map(str.strip, listed)))  # texts of shapes have no white space at their ends
         return search_for(frozenset((*strings, *(json_of(each)[1:-1] for each in strings))))  # as they are, and within JSON
 
     def _cut(self, form: Form, derived: PlainForm, chats: Sequence[Chat]) -> FormCuts:
