@@ -126,7 +126,8 @@ class Noted:
     def of(self, source: Source, shards: Sequence[Shard]) -> list[Shard] | None:
         """The shards with what each must know of the others; nothing where these are the duplicates of something else."""
         files = (*source.sources.files, *source.sources.test_files)
-        if source.max_items is not None or (self.domain, self.files, self.shards) != (source.domain, files, shards):
+        held, holds = ([(file.url, file.blocks) for file in each] for each in (self.files, files))
+        if source.max_items is not None or (self.domain, held, self.shards) != (source.domain, holds, shards):
             return None
         return [replace(shard, task=(shard.task, Found(mine))) for shard, mine in zip(shards, self.duplicates, strict=True)]
 
