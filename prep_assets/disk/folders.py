@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 
 from prep_assets.disk.faults import named
+
+SILENT = 3.0
+"""Seconds for which nothing is said of waiting."""
+_LOG = logging.getLogger(__name__)
 
 
 def sync(path: Path) -> None:
@@ -60,8 +66,16 @@ def folder_size(directory: Path) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process at a time; the system frees the lock of a process that dies."""
+    """One process at a time; the system frees the lock of a process that dies. Whoever waits for long says so."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting = Timer(SILENT, _LOG.warning, ("%s: another process is at work there; waiting until it ends", path.parent))
+            waiting.start()
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            finally:
+                waiting.cancel()
         yield

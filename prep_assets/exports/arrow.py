@@ -22,11 +22,14 @@ from prep_assets.disk.ledger import rename
 from prep_assets.disk.written import WrittenFile, write_json
 from prep_assets.errors import ConfigError
 from prep_assets.stores.manifest import digest, file_hash
+from prep_assets.workers.memory import require_memory
 
 SHARD_BYTES = 500_000_000
 _FORM: dict[str, Any] = {"indent": 2, "sort_keys": True}
 BATCH = 10_000
 """Lines that are in memory at a time."""
+ROW_GROUP = 1000
+"""Rows of a row group of Parquet."""
 Rows = Callable[[], Iterable[dict[str, Any]]]
 
 
@@ -36,6 +39,41 @@ def ragged(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], dtype: str)
 
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return pa.ListArray.from_arrays(offsets, pa.array(np.asarray(values).astype(dtype)))
+
+
+def parquet_files(tables: Iterable[Any], rows_per_file: int, name: Callable[[int], Path]) -> list[Path]:
+    """Write tables of one schema as files of exactly so many rows, the last of what is left. Memory holds a row group and a table."""
+    import pyarrow.parquet as pq
+
+    written: list[Path] = []
+    done, writer = 0, None
+    with ExitStack() as opened:
+        for group in _groups(tables, rows_per_file):
+            if writer is None or done % rows_per_file == 0:
+                opened.close()
+                written.append(name(len(written)))
+                file = opened.enter_context(WrittenFile(written[-1]))
+                writer = opened.enter_context(pq.ParquetWriter(file, storable(group.schema), compression="zstd"))
+            writer.write_table(group, row_group_size=ROW_GROUP)
+            done += len(group)
+    return written
+
+
+def _groups(tables: Iterable[Any], rows_per_file: int) -> Iterator[Any]:
+    """The rows of all tables in groups of at most `ROW_GROUP`, of which none is in two files."""
+    import pyarrow as pa
+
+    waiting, done = None, 0
+    for table in tables:
+        waiting = table if waiting is None else pa.concat_tables([waiting, table])
+        group = min(ROW_GROUP, rows_per_file)
+        needed = 3 * group * waiting.nbytes // max(1, len(waiting))
+        require_memory(needed, f"a row group of {group:,} rows of Parquet", "Lower rows_per_file, or pack to shorter rows")
+        while len(waiting) >= (most := min(ROW_GROUP, rows_per_file - done % rows_per_file)):
+            yield waiting.slice(0, most)
+            waiting, done = waiting.slice(most), done + most
+    if waiting is not None and len(waiting):
+        yield waiting
 
 
 def save_to_disk(folder: Path, tables: Iterable[Any], *, split: str = "train") -> None:

@@ -30,9 +30,12 @@ from prep_assets.packing.pieces import within
 from prep_assets.stores.groups import LOGPROBS, GroupStore
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.workers.memory import require_memory
 
 BLOCK = 1 << 20
 """About how many tokens are read at a time."""
+PADDED = 40
+"""Bytes that a place of a padded row may take, in all that is made of it."""
 RECORDS = 1024
 """How many pairs are read at a time."""
 IGNORE = -100
@@ -106,9 +109,23 @@ class Block:
             raise ConfigError(
                 f"a row has {int(self.row_lengths.max()):,} tokens, {width:,} were asked for. Ask for more, or pack to shorter rows"
             )
+        needed, what = PADDED * width * len(self.row_lengths), f"{len(self.row_lengths):,} rows, each padded to {width:,} tokens,"
+        require_memory(needed, what, "Ask for shorter rows: max_seq_length of the export, or row_len")
         table = np.full((len(self.row_lengths), width), fill, np.result_type(values.dtype, np.min_scalar_type(fill)))
         table[np.arange(width) < self.row_lengths[:, None]] = values
         return table
+
+
+def held(source: PackedStore | TokenStore, size: int, option: str, columns: int = 1) -> None:
+    """Raises:
+    ConfigError: there is no memory for a file of a source that an option gives so many bytes, each token a 32-bit number in so many columns.
+    """
+    tokens = source.tokens if isinstance(source, TokenStore) else len(source) * source.row_len
+    require_memory(
+        3 * min(size, 4 * columns * tokens),
+        f"a file of {option} {size:,} bytes, which is put together three times over,",
+        f"Lower {option}",
+    )
 
 
 def rows(source: PackedStore | TokenStore) -> Iterator[Block]:

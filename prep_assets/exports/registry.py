@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.exports.readable import Options, Readable
 from prep_assets.exports.source import Source, open_source
@@ -264,8 +265,10 @@ def _split(name: str) -> str:
     return name
 
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
 """A number of rows, tokens or bytes, at least 1."""
+Size = Annotated[int, Field(ge=1, le=2**32 - 1)]
+"""Bytes of a file that says in 32 bits where its parts begin, and is put together in memory."""
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 """A token id, which every format holds in int32 or less."""
 FileName = Annotated[str, AfterValidator(_plain)]

@@ -164,6 +164,8 @@ def _source_file(pattern: str, one: Found, name: str, format: str | None) -> Sou
         raise SourceError(f"{one.url} (of {pattern!r}): its suffix says nothing of its format. Known: {SUFFIXES}; or set `format`")
     listed = one.listed or Listed(one.url)
     size = listed.size if listed.size >= 0 else remote_size(one.url) if is_remote(one.url) else _stat(one.url).st_size
+    if size == 0 and not (is_remote(one.url) or Path(one.url).is_file()):
+        raise SourceError(f"{one.url} (of {pattern!r}) is a pipe, a socket or a device. Save what it gives to a file, or leave it out")
     if size == 0:
         raise SourceError(f"{one.url} (of {pattern!r}) is empty (0 bytes). Fetch it again or leave it out")
     return SourceFile(name, one.url, size, format or suffix_format or "", compression, listed=listed.fingerprint)

@@ -85,22 +85,57 @@ def _named(path: Path) -> list[Found]:
 
 def _globbed(pattern: str) -> list[Found]:
     # pathlib's own glob takes hidden files in and leaves files under `**` out.
-    paths = (Path(os.path.normpath(name)) for name in sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
+    paths = sorted({Path(os.path.normpath(name)) for name in _matches(pattern)})
     _check_readable(pattern)
     return [Found(str(path), path.as_posix()) for path in paths if path.is_file() and is_data(path.name)]
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """What a pattern matches. `**` is looked into here: `glob` follows links that lead back, again and again."""
+    head, found, rest = pattern.partition("/**")
+    if not found or rest[:1] not in ("", "/"):
+        yield from glob.iglob(pattern)  # noqa: PTH207
+        return
+    for name in glob.iglob(f"{head}/"):  # noqa: PTH207
+        for folder in _folders(start := Path(name), start):
+            yield from _matches(f"{glob.escape(str(folder))}/{rest.lstrip('/') or '*'}")
+
+
+def _folders(folder: Path, start: Path) -> Iterator[Path]:
+    """A folder and all below it that are not hidden, none over a link that leads back."""
+    yield folder
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    for name in names:
+        if not _goes_round(folder / name, start):
+            yield from _folders(folder / name, start)
+
+
+def _goes_round(folder: Path, start: Path) -> bool:
+    """Whether a folder is a link to one that it is in, or that the way from `start` came through."""
+    if not folder.is_symlink():
+        return False
+    way = {each.resolve() for each in folder.parents if each == start or start in each.parents}
+    return folder.resolve() in {*way, *folder.parent.resolve().parents}
 
 
 def _check_readable(pattern: str) -> None:
     """Raise where a folder that may hold matches cannot be read: `glob` leaves it out, and its files would be taken for removed."""
     above = os.path.dirname(pattern)  # noqa: PTH120
     while glob.has_magic(above):
-        for folder in glob.iglob(f"{above}/", recursive=True):  # noqa: PTH207
-            os.scandir(folder).close()
+        for folder in _matches(f"{above}/"):
+            if Path(folder).is_dir():
+                os.scandir(folder).close()
         above = os.path.dirname(above)  # noqa: PTH120
 
 
-def walk(folder: Path) -> Iterator[Found]:
-    """The data files under `folder`: known suffixes, nothing hidden or unfinished; saved data sets in their own order."""
+def walk(folder: Path, start: Path | None = None) -> Iterator[Found]:
+    """The data files under `folder`: known suffixes, nothing hidden or unfinished; saved data sets in their own order.
+
+    Args:
+        start: where the walk began, where that is above.
+    """
+    start = start or folder
     if (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
         yield from _saved_data_set(folder)
         return
@@ -108,7 +143,8 @@ def walk(folder: Path) -> Iterator[Found]:
         if not is_data(path.name):
             continue
         if path.is_dir():
-            yield from walk(path)
+            if not _goes_round(path, start):
+                yield from walk(path, start)
         elif format_of(path.name)[0]:
             yield Found(str(path), path.as_posix())
 

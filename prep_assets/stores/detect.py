@@ -151,7 +151,10 @@ def _current(path: Path) -> Path:
             return aside[0]
         raise StoreError(f"no published store in {path}: it has no `current`; its build was not finished, or its checks failed. {_REMEDY}")
     # a file system without links has a pointer file instead
-    version = (path / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
+    try:
+        version = (path / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
+    except (RuntimeError, ValueError) as error:  # a link to itself; no text
+        raise StoreError(f"no published store in {path}: `current` leads nowhere ({error}). {_REMEDY}") from error
     if not version.is_dir():
         raise StoreError(f"no published store in {path}: `current` points to {version}, which is not there. {_REMEDY}")
     if (path / VERSIONS).is_dir() and not (version / MANIFEST).is_file():

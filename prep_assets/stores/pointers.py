@@ -10,6 +10,7 @@ from pathlib import Path
 
 from prep_assets.disk.folders import sync
 from prep_assets.disk.written import write_text
+from prep_assets.errors import StoreError
 
 POINTERS = ("current", "candidate", "draft", "damaged")
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -21,7 +22,10 @@ def target(folder: Path, name: str) -> Path | None:
     pointer = folder / name
     if not pointer.exists():
         return None
-    return (folder / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
+    try:
+        return (folder / pointer.read_text("utf-8").strip() if pointer.is_file() else pointer).resolve()
+    except ValueError as error:
+        raise StoreError(f"{pointer} holds no path ({error}). Delete it, then build the store again") from error
 
 
 def point(folder: Path, name: str, version: Path) -> None:

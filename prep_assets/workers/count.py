@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from prep_assets.workers.memory import free_memory
+
 Workers = int | Literal["auto"]
 MEMORY = 600 << 20
 """Bytes that a worker may take; what builds take is in docs/reliability.md."""
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
-_MEMORY = Path("/proc/meminfo")
 
 
 def worker_count(workers: Workers) -> int:
@@ -26,12 +27,3 @@ def _processors() -> int:
         return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
     except (OSError, ValueError):
         return found
-
-
-def free_memory() -> int:
-    """Bytes of memory that new processes can have; very many where the system does not say."""
-    try:
-        lines = _MEMORY.read_text("ascii").splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return 1 << 62

@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.workers.count import Workers, worker_count
+from prep_assets.workers.count import MEMORY, Workers, worker_count
 from prep_assets.workers.fork_server import ForkServer
+from prep_assets.workers.memory import memory_there, require_memory
 from prep_assets.workers.shards import Effort, Plan, Runner, Shard, ShardResult, Work
 
 TRIES = 2
@@ -106,8 +107,12 @@ class Pool:
         """The results of all shards, in the order of the plan, as they come. Workers are ended when the iterator is closed before its end.
 
         Raises:
-            PrepAssetsError: whatever the work of the first shard that failed raised; or a worker was lost twice over one shard.
+            PrepAssetsError: there is no memory for so many workers; whatever the work of the first shard that failed raised; or a worker was lost
+                twice over one shard.
         """
+        count = min(self.size, len(plan.shards))
+        fewer = f"Set `workers` in the configuration, or --workers, to {max(1, memory_there() // MEMORY):,} or fewer, or to auto"
+        require_memory(count * MEMORY, f"{count:,} workers, {MEMORY >> 20} MiB each,", fewer)
         described, about, ready = pickle.dumps(work), plan.about, pickle.dumps(plan.ready)
         if not self._workers or (plan.ready is not None and ready != self._ready):
             self._end_workers()

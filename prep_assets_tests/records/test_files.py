@@ -79,6 +79,25 @@ def test_a_folder_gives_known_suffixes_of_all_depths_and_nothing_hidden_or_unfin
     assert names(tmp_path, ".") == ["a.jsonl", "d/b.csv.gz"]
 
 
+@pytest.mark.parametrize("pattern", [".", "**", "*/**", "c"])
+def test_links_that_go_round_multiply_nothing(tmp_path: Path, pattern: str) -> None:
+    """A link to the folder that it is in gave each file forty times."""
+    fill(tmp_path, "c/a.jsonl", "c/d/b.jsonl", "far/e.jsonl")
+    (tmp_path / "c" / "again").symlink_to(".")
+    (tmp_path / "c" / "d" / "up").symlink_to("../..")
+    (tmp_path / "c" / "d" / "far").symlink_to("../../far")
+    (tmp_path / "far" / "back").symlink_to("../c")
+    found = [Path(file.url).relative_to(tmp_path).as_posix() for file in find_files([pattern], tmp_path)]
+    assert len(found) == len(set(found)) < 12
+    assert {"c/a.jsonl", "c/d/b.jsonl", "c/d/far/e.jsonl"} <= set(found)
+
+
+def test_a_pipe_is_no_source(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(SourceError, match="is a pipe, a socket or a device"):
+        find_files(["."], tmp_path)
+
+
 def test_a_glob_leaves_folders_and_unfinished_files_out(tmp_path: Path) -> None:
     fill(tmp_path, "a.jsonl", "a.jsonl.part", "d.jsonl/b.jsonl")
     assert names(tmp_path, "*") == ["a.jsonl"]

@@ -12,7 +12,7 @@ import pytest
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.open import Store, open_store
-from prep_assets.stores.published import Draft, Place, Published
+from prep_assets.stores.published import Draft, Place, Published, open_published
 from prep_assets.stores.tokens import record_writer
 
 
@@ -69,6 +69,17 @@ def test_a_current_that_leads_nowhere(tmp_path: Path, as_file: bool) -> None:
     shutil.rmtree(gone.directory)
     with pytest.raises(StoreError, match=r"no published store in .*points to .*a-\w+, which is not there"):
         open_store(tmp_path / "t")
+
+
+@pytest.mark.parametrize("pointer", [lambda path: path.symlink_to("current"), lambda path: path.write_bytes(b"\xff\xfe")])
+def test_a_pointer_that_cannot_be_followed(tmp_path: Path, pointer: Callable[[Path], None]) -> None:
+    publish(tmp_path, "", "a", [1])
+    (tmp_path / "t" / "current").unlink()
+    pointer(tmp_path / "t" / "current")
+    with pytest.raises(StoreError, match=r"no published store in .*`current` (leads nowhere|points to)"):
+        open_store(tmp_path / "t")
+    with pytest.raises(StoreError, match=r"holds no path|no store in"):
+        open_published(tmp_path, "t")
 
 
 def test_a_partition_that_is_not_published_is_named(tmp_path: Path) -> None:

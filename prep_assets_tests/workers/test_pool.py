@@ -187,9 +187,10 @@ def test_a_number_of_workers_is_taken_at_its_word():
 
 
 def test_auto_has_no_more_workers_than_processors_or_memory(monkeypatch, tmp_path):
-    from prep_assets.workers import count
+    from prep_assets.workers import count, memory
 
-    monkeypatch.setattr(count, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "none")
     monkeypatch.setattr(count, "_QUOTA", tmp_path / "quota")
     monkeypatch.setattr(count.os, "sched_getaffinity", lambda process: set(range(8)))
     assert worker_count("auto") == 8

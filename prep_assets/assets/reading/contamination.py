@@ -14,9 +14,12 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.read import read_blocks
+from prep_assets.workers.memory import require_memory
 
 SHORTEST = 8
 """Fewest words of a passage; shorter texts are common property."""
+_PASSAGE = 200
+"""Bytes of a passage in memory, beside 8 for each word."""
 _WORD = re.compile(r"\w+")
 
 
@@ -40,10 +43,19 @@ class Benchmarks:
         found = cls(words)
         for number, file in enumerate(files):
             for block in read_blocks(file, number):
+                found._require_memory()
                 for record in block.records:
                     for text in strings_in(record.payload):
                         found._add(text, record_id(file, record.row))
         return found
+
+    def _require_memory(self) -> None:
+        """Raises:
+        ConfigError: the passages so far leave no room for more.
+        """
+        needed = sum((_PASSAGE + 8 * size) * len(known) for size, known in self.passages.items())
+        count = sum(map(len, self.passages.values()))
+        require_memory(2 * needed, f"the {count:,} passages of benchmarks so far, and as many more,", "Give `decontaminate` fewer files")
 
     def _add(self, text: str, source: str) -> None:
         numbered = tuple(self.numbers.setdefault(word, len(self.numbers)) for word in _words(text))

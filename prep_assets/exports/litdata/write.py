@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from prep_assets.disk.written import write_bytes, write_text
 from prep_assets.errors import ConfigError
-from prep_assets.exports.blocks import rows
-from prep_assets.exports.registry import Count, Progress, exporter
+from prep_assets.exports.blocks import held, rows
+from prep_assets.exports.registry import Progress, Size, exporter
 from prep_assets.stores.tokens import TokenStore
 
 INT32 = 16
@@ -27,12 +27,13 @@ INT32 = 16
 
 
 @exporter("litdata", TokenStore, keeps_borders=False, keeps_mask=lambda _: False)
-def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: int, chunk_bytes: Count = 1 << 26) -> None:
+def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: int, chunk_bytes: Size = 1 << 26) -> None:
     """A token stream in chunks of whole blocks of `block_size` tokens, about `chunk_bytes` each. A stream with a loss mask is refused."""
     if "loss_mask" in source.arrays:
         raise ConfigError("litdata's token chunks have no loss mask: every token of this stream would be trained. Use hf_arrow or mds")
     if block_size < 2:
         raise ConfigError(f"block_size {block_size} must be at least 2: an input and its target")
+    held(source, chunk_bytes, "chunk_bytes")
     per_chunk = max(1, chunk_bytes // (4 * block_size)) * block_size
     chunks: list[dict[str, Any]] = []
     waiting = np.zeros(0, "<i4")

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.written import write_bytes, write_text
-from prep_assets.exports.blocks import rows
-from prep_assets.exports.registry import Count, Progress, exporter
+from prep_assets.exports.blocks import held, rows
+from prep_assets.exports.registry import Progress, Size, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 
@@ -24,13 +24,14 @@ SHAPE_TYPES = ("<u1", "<u2", "<u4")
 
 
 @exporter("mds", TokenStore, PackedStore)
-def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Count = 1 << 26) -> None:
+def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Size = 1 << 26) -> None:
     """Samples of one row each: ``tokens`` of a stream without a mask; otherwise ``input_ids, labels, position_ids``.
 
     `position_ids` restart in each document of a packed row. All are ``ndarray:int32``. A shard has at most `size_limit` bytes of samples.
     """
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
     names = ["input_ids", "labels", "position_ids"] if masked else ["tokens"]
+    held(source, size_limit, "size_limit", len(names))
     meta = {"column_encodings": ["ndarray:int32"] * len(names), "column_names": names, "column_sizes": [None] * len(names)}
     meta |= {"compression": None, "format": "mds", "hashes": [], "size_limit": size_limit, "version": 2}
     shards: list[dict[str, Any]] = []

@@ -9,16 +9,15 @@ token of each document has 0 (Megatron-Bridge, ``fill_packing_strategy``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from prep_assets.disk.written import WrittenFile
-from prep_assets.exports.arrow import ragged
+from prep_assets.exports.arrow import parquet_files, ragged
 from prep_assets.exports.blocks import rows
 from prep_assets.exports.registry import Count, FileName, Progress, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
-
-ROW_GROUP = 1000
 
 
 @exporter("packed_parquet", PackedStore, TokenStore, kind="parquet")
@@ -27,23 +26,20 @@ def packed_parquet(
 ) -> None:
     """``splits/<split>/shard_000000.idx.parquet`` …: zstd, row groups of 1000 rows. A token stream gives one document a row."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     folder = out / "splits" / split
     folder.mkdir(parents=True)
     kinds = {"input_ids": "int32", "loss_mask": "uint8", "seq_start_id": "int32"}
     schema = pa.schema([(name, pa.list_(getattr(pa, kind)())) for name, kind in kinds.items()])
-    waiting, files = schema.empty_table(), 0
-    for block in rows(source):
-        columns = [
-            ragged(block.tokens, block.row_lengths, "int32"),
-            ragged(block.next_trained, block.row_lengths, "uint8"),
-            ragged(block.document_starts, block.row_documents, "int32"),
-        ]
-        waiting = pa.concat_tables([waiting, pa.table(columns, schema=schema)])
-        while len(waiting) >= rows_per_file or (block.done == len(source) and len(waiting)):
-            part, waiting = waiting.slice(0, rows_per_file), waiting.slice(rows_per_file)
-            with WrittenFile(folder / f"shard_{files:06d}.idx.parquet") as file:
-                pq.write_table(part, file, compression="zstd", row_group_size=ROW_GROUP)
-            files += 1
-        progress(block.done, len(source))
+
+    def tables() -> Iterator[Any]:
+        for block in rows(source):
+            columns = [
+                ragged(block.tokens, block.row_lengths, "int32"),
+                ragged(block.next_trained, block.row_lengths, "uint8"),
+                ragged(block.document_starts, block.row_documents, "int32"),
+            ]
+            yield pa.table(columns, schema=schema)
+            progress(block.done, len(source))
+
+    parquet_files(tables(), rows_per_file, lambda number: folder / f"shard_{number:06d}.idx.parquet")
