@@ -15,7 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 import prep_assets
-from prep_assets.assets.graph import EVERY
+from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.assets.graph import EVERY, run_check
 from prep_assets.assets.workspace import Workspace
 from prep_assets.cli.main import app
 from prep_assets.disk.blocks import BLOCK, sums_of
@@ -141,6 +142,22 @@ def test_what_this_process_may_not_read_is_not_taken_for_damaged(workspace: Work
     monkeypatch.setattr(Path, "open", refused)
     found = scrub(workspace, EVERYTHING)
     assert (found.damaged, {each.endswith("cannot be read: Permission denied") for each in found.unreached}) == ((), {True})
+
+
+def test_a_store_that_stands_in_another_place_fails_its_first_check(workspace: Workspace) -> None:
+    own, other = workspace.place("pretrain_raw", "a"), workspace.place("pretrain_tokens", "a")
+    renamed = own.shelf.versions / f"{'0' * 20}-{'0' * 12}"
+    payload(workspace, "pretrain_raw", "sources.json").parent.rename(renamed)
+    found = run_check(INTEGRITY, workspace, own.shelf.published(renamed.name))
+    assert not found.passed
+    assert f", in the folder {renamed.name}" in found.summary
+    strange = other.shelf.published(other.pointers.current)
+    foreign = strange.directory.rename(own.shelf.versions / strange.version)
+    for path in other.shelf.versions.glob("*.jsonl"):
+        path.rename(own.shelf.versions / path.name)
+    found = run_check(INTEGRITY, workspace, replace(strange, folder=foreign))
+    assert not found.passed
+    assert f"it is a store of {other.label}, in {own.shelf.versions}" in found.summary
 
 
 def test_a_source_that_rots_though_it_looks_untouched_is_named(workspace: Workspace, tmp_path: Path) -> None:
