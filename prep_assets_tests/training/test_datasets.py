@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place, Published
-from prep_assets.training import DatasetFactory, PackedDataset, SequenceDataset, share_memory
+from prep_assets.training import DatasetFactory, PackedDataset, SequenceDataset, share_memory, shared
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
 
@@ -258,6 +258,14 @@ def test_shared_memory_is_one_memory(stream: Path) -> None:
 
 def test_shared_memory_by_name(stream: Path) -> None:
     assert len(DatasetFactory.load("sft", stream, 16, share_memory=True)) == 3
+
+
+def test_more_than_there_is_of_shared_memory_is_told_before_it_is_copied(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that do not fit end the process with a signal."""
+    monkeypatch.setattr(shared, "SHARED", stream)
+    monkeypatch.setattr(shared, "free_bytes", lambda folder: 3)
+    with pytest.raises(ConfigError, match=r"of shared memory are free at .*Open it without share_memory"):
+        share_memory(open_store(stream))
 
 
 def test_text_cannot_be_shared(tmp_path: Path) -> None:
