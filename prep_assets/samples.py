@@ -136,11 +136,6 @@ class PlainChat(Struct, frozen=True):
     roles: tuple[str, ...]
     texts: tuple[str, ...]
 
-    @property
-    def form(self) -> tuple[str, ...]:
-        """What it has in common with chats that differ in texts alone."""
-        return self.roles
-
     def sample(self) -> Sample:
         """The sample that it is."""
         return Sample(tuple(turn(role, text) for role, text in zip(self.roles, self.texts, strict=True)))

@@ -65,8 +65,8 @@ class PlainChats:
         by_form: dict[LayoutForm, list[int]] = {}
         for number, chat in enumerate(chats):
             if chat is not None:
-                by_form.setdefault(chat.form, []).append(number)
-        groups: list[tuple[_Known, list[int]]] = []
+                by_form.setdefault(chat.roles if isinstance(chat, PlainChat) else chat.form, []).append(number)
+        groups: list[tuple[LayoutForm, _Known, list[int]]] = []
         for kind, numbers in by_form.items():
             texts = list(chain.from_iterable([chat.texts for number in numbers if (chat := chats[number])]))
             words = list(map(str.strip, texts))
@@ -74,14 +74,14 @@ class PlainChats:
             if known is None:
                 continue
             if good := numbers if all(words) and _holds(known, texts, words) else _unsuspicious(known, chats, numbers):
-                groups.append((known, good))
+                groups.append((kind, known, good))
         # layouts that were learned just now may have brought further needles
         suspects = self._search().suspects(chats)
         cuts = []
-        for known, good in groups:
+        for kind, known, good in groups:
             left = [number for number in good if number not in suspects] if suspects else good
             if left:
-                cuts.append((left, self._cut(*known, [chat for number in left if (chat := chats[number])])))
+                cuts.append((left, self._cut(kind, *known, [chat for number in left if (chat := chats[number])])))
         return cuts
 
     def _form(self, kind: LayoutForm, count: int, *, spaced: bool) -> _Known | None:
@@ -128,7 +128,7 @@ class PlainChats:
         strings = (*listed, *filter(None, map(str.strip, listed)))  # texts of shapes have no white space at their ends
         return search_for(frozenset((*strings, *(json_of(each)[1:-1] for each in strings))))  # as they are, and within JSON
 
-    def _cut(self, form: Form, derived: PlainForm, chats: Sequence[Chat]) -> FormCuts:
+    def _cut(self, kind: LayoutForm, form: Form, derived: PlainForm, chats: Sequence[Chat]) -> FormCuts:
         texts = [chat.texts for chat in chats]
         found, shown = form.cut(texts), derived.all_shown(texts)
         if derived.frames != form.layout.frames or shown != list(map(list, found.columns)):
@@ -138,15 +138,15 @@ class PlainChats:
                 f"the layout of template {self.template.name} gives {found.text(wrong)[:300]!r}, which its second derivation does not. "
                 "This is a fault of prep-assets; please report it"
             )
-        self._compare(form, chats)
+        self._compare(form, chats, is_first=kind not in self._compared)
+        self._compared.add(kind)
         self.by_layout += len(chats)
         return found
 
-    def _compare(self, form: Form, chats: Sequence[Chat]) -> None:
+    def _compare(self, form: Form, chats: Sequence[Chat], *, is_first: bool) -> None:
         """Stop where the template itself renders one of a sample of the chats otherwise."""
         hashes = [xxhash.xxh3_64_intdigest(chat.texts[-1].encode()) % ONE_IN for chat in chats]
-        if chats[0].form not in self._compared:
-            self._compared.add(chats[0].form)
+        if is_first:
             hashes[0] = 0
         for chat in [chat for chat, sampled in zip(chats, hashes, strict=True) if not sampled]:
             self.compared += 1
