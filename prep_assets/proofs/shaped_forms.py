@@ -22,6 +22,11 @@ _SPELLINGS: tuple[Spelling, ...] = tuple(
     for separators in (None, (",", ":"))
     for in_order in (False, True)
 )
+_VALUES: tuple[Callable[[str], object], ...] = (
+    lambda name: {"b": name, "a": {"d": [1, name], "c": "é"}},
+    lambda name: {"Z": {"Y": name}, name: []},
+)
+"""Invented tools and arguments."""
 
 
 class Shape(Protocol):
@@ -48,7 +53,7 @@ def taken_apart(shape: Shape, derived: Callable[[Sample], Derived]) -> list[tupl
     """Two chats of a shape derived, with the places of their texts; nothing where one of them cannot be, or where a place is not certain."""
     names = [f"Qz{number:05d}zQ" for number in range(shape.size)]
     both = []
-    for value in (_one, _other):
+    for value in _VALUES:
         texts = shape.texts(names, value)
         texts = [text if number in shape.json else f'{text}"\n{text}' for number, text in enumerate(texts)]
         try:
@@ -64,14 +69,6 @@ def taken_apart(shape: Shape, derived: Callable[[Sample], Derived]) -> list[tupl
                 found.append(place)
         both.append((made, sorted(found, key=lambda each: each[0])))
     return both
-
-
-def _one(name: str) -> object:
-    return {"b": name, "a": {"d": [1, name], "c": "é"}}
-
-
-def _other(name: str) -> object:
-    return {name: [], "Z": {"Y": name, "X": [None]}}
 
 
 def _place(render: str, name: str, text: str, number: int, spellings: Iterable[Spelling]) -> Found | None:

@@ -26,14 +26,14 @@ from prep_assets_tests.masks.test_plain_batches import outcome
 
 ODD = ["<|im_end|>", "</think>", "<think>x</think>y", "<tool_response>", "</tool_call>", "a\ufdd0", "\udc80", "[/INST]", "", " \n", "null"]
 WORDS = st.sampled_from(["Hi", "é中😀", 'a "b" \\', "\n\nSo.", "Well. ", "\tx\n", "{}", '{"name": 1}', "1"])
-TEXTS = st.one_of(WORDS, WORDS, WORDS, st.sampled_from(ODD))
+TEXTS = st.one_of(*[WORDS] * 9, st.sampled_from(ODD))
 NAMES = st.sampled_from(["get", "add up", "a-b", '"'])
 VALUES = st.recursive(
     st.one_of(TEXTS, st.integers(), st.booleans(), st.none(), st.just(-1.5e-9)),
     lambda of: st.lists(of, max_size=2) | st.dictionaries(TEXTS, of, max_size=2),
     max_leaves=3,
 )
-ARGUMENTS = st.dictionaries(st.sampled_from(["x", "path", "é", "<|im_end|>"]) | TEXTS, VALUES, max_size=2)
+ARGUMENTS = st.dictionaries(st.sampled_from(["x", "path", "é"]) | TEXTS, VALUES, max_size=2)
 WEIGHTS = st.sampled_from([None, None, None, 0.0, 0.5])
 
 

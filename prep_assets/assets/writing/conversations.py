@@ -33,7 +33,7 @@ from prep_assets.templates.control_text import SpecialInContent, control_pattern
 from prep_assets.templates.layouts import plain_chat
 from prep_assets.templates.reasoning import InlineReasoning
 from prep_assets.templates.rendering import Rendered, render
-from prep_assets.templates.shapes import ShapedChat, shaped
+from prep_assets.templates.shapes import shaped
 from prep_assets.tokenization.encode import Encoded, Encoder
 from prep_assets.tokenization.policy import MaskPolicy
 
@@ -132,7 +132,8 @@ class Conversations:
     def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
         """The examples of a block: by their layouts where these are known, all others rendered one by one."""
         chats = [self._in_columns(item.given) if by_form else None for item in items]
-        groups = self._plain_chats.cut(chats)
+        # where a chat becomes several if it loses reasoning, those that lose some are rendered
+        groups = [group for group in self._plain_chats.cut(chats) if not (self.expand and group[1].form.layout.left_out)]
         by_layout = {number for numbers, _ in groups for number in numbers}
         examples = Block()
         places: dict[int, int] = {}
@@ -151,12 +152,11 @@ class Conversations:
         examples.groups = [([places[number] for number in numbers], cut) for numbers, cut in groups]
         return examples
 
-    def _in_columns(self, example: Given) -> Chat | None:
+    @staticmethod
+    def _in_columns(example: Given) -> Chat | None:
         if isinstance(example, PlainChat):
             return example
-        found = (plain_chat(example) or shaped(example)) if isinstance(example, Sample) else None
-        # a chat that may become several is rendered, to see what it loses
-        return None if self.expand and isinstance(found, ShapedChat) else found
+        return (plain_chat(example) or shaped(example)) if isinstance(example, Sample) else None
 
     @cached_property
     def _plain_chats(self) -> PlainChats:
