@@ -50,7 +50,7 @@ def remote(local: Workspace, failing_s3: S3, tmp_path: Path) -> Workspace:
 
 
 def test_a_bucket_holds_the_bytes_of_a_folder(
-    local: Workspace, remote: Workspace, failing_s3: S3, monkeypatch: Any, tmp_path: Path
+    local: Workspace, remote: Workspace, failing_s3: S3, contents: Callable[[Path], dict[str, bytes]], monkeypatch: Any, tmp_path: Path
 ) -> None:
     bucket = Bucket(remote.where)
     kept = {entry.key: b"".join(bucket.read(entry.key)) for entry in bucket.entries("") if "catalog.json" not in entry.key}
@@ -66,9 +66,7 @@ def test_a_bucket_holds_the_bytes_of_a_folder(
         ours, theirs = there.published(asset, partition), local.published(asset, partition)
         assert ours is not None and theirs is not None
         assert (ours.manifest, ours.results) == (theirs.manifest, theirs.results)
-        assert {path.name: path.read_bytes() for path in ours.directory.rglob("*") if path.is_file()} == {
-            path.name: path.read_bytes() for path in theirs.directory.rglob("*") if path.is_file()
-        }
+        assert contents(ours.directory) == contents(theirs.directory)
     version = there.place("sft_packed").shelf.pointers().current
     opened = prep_assets.load(f"{remote.where}/sft_packed/versions/{version}/sft_packed.h5")
     assert len(opened) and opened.fetch(0, len(opened), "sequence").tolist() == _rows(local)
