@@ -22,7 +22,7 @@ from prep_assets_tests.harness import crashstates, fulldisk, fuzz, powercut, shi
 )
 @pytest.mark.skipif(bool(shim.missing()), reason=shim.missing() or "never")
 def test_some_calls_are_killed_or_fail(name: str, points: str, of: list[str]) -> None:
-    command = [sys.executable, "-m", f"prep_assets_tests.harness.{name}", "--points", points, "--seconds", "60", *of]
+    command = [sys.executable, "-m", f"prep_assets_tests.harness.{name}", "--points", points, "--seconds", "600", *of]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f": {points}, violations: 0" in done.stdout
@@ -42,7 +42,7 @@ def test_without_an_fsync_a_crash_loses_something(tmp_path: Path, monkeypatch: p
 
 
 def test_some_damaged_bytes_are_refused(tmp_path: Path) -> None:
-    counts = fuzz.harness(tmp_path, inputs=160, seed=3, seconds=60, size=2)
+    counts = fuzz.harness(tmp_path, inputs=160, seed=3, seconds=600, size=2)
     assert counts.violations == []
     assert len(counts.by_target) > 90
 
