@@ -54,6 +54,44 @@ def test_plain_lines_are_looked_at_together(odd: bytes | None, monkeypatch: pyte
     assert alone.call_count == len(PLAIN) + (odd is not None)
 
 
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        (b'{"a": "\\":"}', {"a": '":'}),
+        (b'{"a": "\\ud83d\\ude00", "b": "\\":"}', {"a": "\U0001f600", "b": '":'}),
+        (b'{"a": "\\ud83d", "b": "\\":"}', None),
+        (b'{"a": "\xc3\xa9\\u00e9"}', {"a": "éé"}),
+        (b'{"a": NaN}', None),
+        (b'{"a": 1e999}', None),
+        (b'{"a": 123456789012345678901234}', {"a": 123456789012345678901234}),
+        (b'{"a": {"b": 1, "b": 1}}', None),
+        (b"[1]", None),
+        (b"{broken", None),
+    ],
+)
+def test_what_stands_on_a_line(line: bytes, row: Any) -> None:
+    assert json_rows._object(line) == row and json_rows.objects_of([line]) == [row]
+
+
+def test_why_a_value_is_none() -> None:
+    with pytest.raises(ValueError, match=r"^NaN is no JSON$"):
+        json_rows.value_of(b"[NaN]")
+    with pytest.raises(ValueError, match=rf"^{'9' * 40} is beyond every float$"):
+        json_rows.value_of(b"[" + b"9" * 400 + b".5]")
+
+
+@pytest.mark.parametrize("levels", [0, 1, json_rows.DEPTH - 1, json_rows.DEPTH])
+def test_how_deep_a_row_may_be_nested(levels: int) -> None:
+    """The object itself is the first level; what stands beside the deepest value changes nothing."""
+    deep = b'{"a": ' + b"[" * levels + b"]" * levels + b', "b": [[]], "c": {}}' if levels else b'{"a": 1, "b": [[]], "c": {}}'
+    row = orjson.loads(deep)
+    assert json_rows.depth_of(row) == max(levels + 1, 3)
+    assert json_rows._object(deep) == (None if levels == json_rows.DEPTH else row)
+    assert json_rows.depth_of({"a": 1}) == 1 and json_rows.depth_of([{"a": [1], "b": 2}, 3]) == 3
+    mixed = b'{"a": [' * 60 + b"]}" * 60
+    assert json_rows.depth_of(orjson.loads(mixed)) == 120 and json_rows._object(mixed) is None
+
+
 @pytest.mark.parametrize("inside", [json_rows.DEPTH - 2, json_rows.DEPTH - 1])
 def test_how_deep_lines_may_be_nested_that_are_looked_at_together(inside: int) -> None:
     line = b'{"a": ' + b"[" * inside + b"]" * inside + b"}"

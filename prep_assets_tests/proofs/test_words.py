@@ -52,10 +52,16 @@ def test_those_that_were_not_met_for_the_longest_time_are_forgotten(monkeypatch:
     kept = list(words.known)
     assert spelled(words.ids_of(kept, tokenized)) == kept and len(tokenized.asked) == asked
     words.ids_of([b"x", b"y"], tokenized)
-    assert len(words.known) == 4, "the two that were left are counted with what they take"
+    assert len(words.known) == 4
+    words.ids_of([b"z"], tokenized)
+    assert len(words.known) == 2 and b"z" in words.known, "the two that were left are counted with what they take"
     words.ids_of([b"a" * 11], tokenized)
     assert words.known == {}, "one that takes more than half"
-    assert spelled(words.ids_of([b"z"], tokenized)) == [b"z"] and words.known == {b"z": 0}
+    for some in (b"z", b"a", b"b", b"c"):
+        assert spelled(words.ids_of([some], tokenized)) == [some]
+    assert words.known == {b"z": 0, b"a": 1, b"b": 2, b"c": 3}, "nothing was left that counts"
+    words.ids_of([b"d"], tokenized)
+    assert words.known == {b"c": 0, b"d": 1}
 
 
 def test_what_is_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +87,7 @@ def test_a_few_new_words_are_not_worth_a_file(tmp_path: Path, monkeypatch: pytes
     words, tokenized = Words(), Counted()
     words.keep("key")
     assert not list(tmp_path.iterdir()), "nothing to keep"
-    for count, there in ((32, True), (2, False), (1, True)):
+    for count, there in ((31, True), (2, False), (1, True)):
         words.ids_of([bytes([len(words.known) + number]) for number in range(count)], tokenized)
         words.keep("key")
         assert bool(list(tmp_path.iterdir())) is there

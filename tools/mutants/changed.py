@@ -34,7 +34,7 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return cls(name, path, mutate_file_contents(str(path), path.read_text()))
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        return importlib.util.spec_from_loader(fullname, self, origin=str(self.path)) if fullname == self.name else None
+        return importlib.util.spec_from_file_location(fullname, self.path, loader=self) if fullname == self.name else None
 
     def exec_module(self, module: ModuleType) -> None:
         exec(compile(self.made.code, str(self.path), "exec"), module.__dict__)
