@@ -148,11 +148,18 @@ def _vocabulary(name: str, path: Path, backend: Any, special: dict[str, str], te
     backend.no_truncation()
     backend.no_padding()
     only = templates.get(DEFAULT) if len(templates) < 2 else None
+    if (largest := _largest_id(backend)) >= MOST_IDS:  # before its ids are written out, with a place for each
+        raise ConfigError(f"{path}: the largest id is {largest:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
     vocabulary = Vocabulary(name, backend, special, only, templates={} if only else templates, file=path.name)
-    if vocabulary.size > MOST_IDS:  # before its ids are written out, with a place for each
-        raise ConfigError(f"{path}: the largest id is {vocabulary.size - 1:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
     refuse_known_faults(vocabulary, path)
     return vocabulary
+
+
+def _largest_id(backend: Any) -> int:
+    count: int = backend.get_vocab_size()
+    if None not in map(backend.id_to_token, range(count)):  # so many tokens, and each id below has one
+        return count - 1
+    return max(backend.get_vocab().values(), default=-1)
 
 
 _TEKKEN_BEGINS = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]")
