@@ -90,7 +90,7 @@ class Place:
             now = pointers or shelf.pointers()  # given for the first look: one at a thousand stores asks each of them for three names
             pointers = None
             if name == "current" and now.damaged:
-                raise StoreError(f"{self.label}: {shelf.published(now.damaged).damage()}. Build the store again")
+                raise StoreError(f"{shelf.published(now.damaged).damage()}. Build the store again")
             if not (version := getattr(now, name)):
                 return None
             try:
