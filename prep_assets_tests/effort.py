@@ -27,7 +27,7 @@ def without_fsync() -> None:
 
 
 MEMORY, ROOM = Path("/dev/shm"), 2 << 30
-"""A file system in memory, and what must be free of it and of the memory itself: six times what a run has there at most."""
+"""A file system in memory, and what must be free of it and of the memory itself: ten times what a run was seen to have there."""
 
 
 def in_memory() -> None:
