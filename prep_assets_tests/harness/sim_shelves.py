@@ -174,7 +174,9 @@ class SimDisk:
             disk.actors.sleep()
         disk.owner = name
         disk.writing.clear()
-        disk.pointers.pop("current" if self.pointers().damaged else "damaged", None)
+        stale = "current" if self.pointers().damaged else "damaged"
+        if disk.pointers.pop(stale, None) and stale == "damaged":
+            self._tell(stale, "")  # another is current since, so that nothing is known of this one any more
         try:
             yield []
         finally:
