@@ -3,7 +3,7 @@
 The reference library is the yardstick, and slow. A text may be cut where a space follows an ASCII letter, digit or sign, if this tokenizer always
 starts a new pre-token there: then the ids of the whole are those of its parts, one after the other, and parts that were met before are looked up.
 `cuts_before_spaces` says for which tokenizers that is so, `whole_tokens` for which a text may also be cut where a sign or a line break follows an ASCII
-letter or digit; texts of all others are given to the library whole.
+letter or digit; texts of all others are given to the library whole. Long text without spaces is cut where `cuts_unspaced` allows it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from prep_assets.disk.columns import stretches
 from prep_assets.disk.kept import key_of
 from prep_assets.proofs import word_cuts, words
-from prep_assets.proofs.word_cuts import cuts_before_spaces, whole_tokens
+from prep_assets.proofs.word_cuts import UNSPACED, cuts_before_spaces, cuts_unspaced, whole_tokens
 from prep_assets.proofs.words import Words, joint, picked
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.flat import NO_TEXTS, Engine, Flat
@@ -32,12 +32,15 @@ WHOLE_MOST = 1 << 18
 """A text that is longer is, in windows of about so many bytes: the library takes some fifty times what it tokenizes."""
 OVERLAP = 1 << 12
 """About so many bytes of a window are those of the next as well, so that no place where one ends is taken on trust."""
+LONG_PART = 1 << 16
+"""A part that has more bytes is cut between its letters and signs, if it may be."""
 RUN = 4096
 """New parts that are tokenized as one text."""
 
 Ints = npt.NDArray[np.int64]
 _SPELLED = re.compile("<0x[0-9A-F]{2}>")
 _CUT = re.compile(b"[!-~](?= )")
+_CUT_ANYWHERE = re.compile(_CUT.pattern + b"|" + UNSPACED.pattern)
 
 
 class ReferenceIds:
@@ -55,6 +58,7 @@ class ReferenceIds:
         if self.cuts:
             self._whole, self._lengths = whole_tokens(vocabulary.spec), _byte_lengths(vocabulary)
             self._normalizer = vocabulary.backend.normalizer
+            self._unspaced = cuts_unspaced(vocabulary.spec)
         self.words = Words()
 
     def encode(self, texts: Sequence[str], first: npt.NDArray[np.bool_] | None = None) -> Flat:
@@ -97,8 +101,8 @@ class ReferenceIds:
         """The same of a long text: each window is tokenized whole. How many ids of it the next one has as well is counted from where that begins."""
         at = token = 0
         while at < len(text):
-            turn = _cut_after(text, at + WHOLE_MOST)
-            end = _cut_after(text, turn + OVERLAP)
+            turn = _cut_after(text, at + WHOLE_MOST, self._unspaced)
+            end = _cut_after(text, turn + OVERLAP, self._unspaced)
             both = _encoded(self._rest, [text[at:end], text[turn:end]])
             own, shared = np.diff(both.offsets).tolist()
             if not np.array_equal(ids[token : token + own], both.ids[:own]):
@@ -114,7 +118,7 @@ class ReferenceIds:
         import pyarrow as pa
 
         data, ends = b"".join(texts), _ends(texts)
-        bounds = _cuts(data, ends, self._whole)
+        bounds = _cuts(data, ends, self._whole, self._unspaced)
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
         ids, starts, counts = self.words.ids_of(coded.dictionary.to_pylist(), self._tokenized)
@@ -209,9 +213,9 @@ _BEFORE, _AFTER = ((one | other << 1).astype(np.uint8).tobytes() for one, other 
 """The same as bits: a text may be cut between two bytes of which the same bit is set."""
 
 
-def _cuts(data: bytes, ends: Ints, whole: Sequence[bytes] | None) -> Ints:
+def _cuts(data: bytes, ends: Ints, whole: Sequence[bytes] | None, unspaced: bool = False) -> Ints:
     """Where parts begin, and the end of the last: at each text's start, before each space that follows a visible ASCII character, and, outside of
-    what stands in `whole`, before each sign that follows a word."""
+    what stands in `whole`, before each sign that follows a word. With `unspaced` long parts are cut where else they may be."""
     begins, allowed = np.zeros(len(data) + 1, bool), 1 if whole is None else 3
     for part in stretches(len(data) - 1):
         before = np.frombuffer(data[part].translate(_BEFORE), np.uint8)
@@ -224,6 +228,13 @@ def _cuts(data: bytes, ends: Ints, whole: Sequence[bytes] | None) -> Ints:
             at = data.find(token, at + 1)
     begins[0] = True
     begins[ends] = True
+    bounds = np.flatnonzero(begins)
+    if not unspaced or not (long := np.flatnonzero(np.diff(bounds) > LONG_PART)).size:
+        return bounds
+    for at, end in zip(bounds[long].tolist(), bounds[long + 1].tolist(), strict=True):
+        while found := UNSPACED.search(data, at + LONG_PART, end):
+            at = found.end()
+            begins[at] = True
     return np.flatnonzero(begins)
 
 
@@ -249,9 +260,9 @@ def _put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray
     return Flat(ids, offsets)
 
 
-def _cut_after(text: bytes, most: int) -> int:
+def _cut_after(text: bytes, most: int, unspaced: bool = False) -> int:
     """Where a text may be cut after so many bytes; its end where it may not."""
-    found = _CUT.search(text, most)
+    found = (_CUT_ANYWHERE if unspaced else _CUT).search(text, most)
     return found.end() if found else len(text)
 
 

@@ -18,6 +18,11 @@ _SPLITS = {
 _FINER = {r"\p{N}{1,3}", r"\p{N}", r"[一-龥぀-ゟ゠-ヿ]+"}
 """Patterns beside them that only split further."""
 _MERGED = re.compile("[!-~]▁")
+UNSPACED = re.compile(
+    rb"(?:\xe3\x81[\x81-\xbf]|\xe3\x82[\x80-\x96\xa1-\xbf]|\xe3\x83[\x80-\xba]|\xe4[\xb8-\xbf][\x80-\xbf]|[\xe5-\xe8][\x80-\xbf]{2}|\xe9[\x80-\xbd][\x80-\xbf])"
+    rb"(?=\n|\xe3\x80[\x81\x82]|\xef\xbc[\x81\x8c\x9a\x9b\x9f])"
+)
+"""In UTF-8: a Chinese character (U+4E00 to U+9F7F) or kana before one of 、。！，：；？ or a line break."""
 _WORD_END = re.compile("[0-9A-Za-z][!-/:-@[-`{-~\n]")
 
 
@@ -53,6 +58,14 @@ def whole_tokens(spec: Mapping[str, Any]) -> tuple[bytes, ...] | None:
     if any(step["type"] == "Metaspace" for step in _parts(spec.get("pre_tokenizer"))) or any(token["single_word"] for token in in_text):
         return None
     return tuple(token["content"].encode() for token in in_text if _WORD_END.search(token["content"]))
+
+
+def cuts_unspaced(spec: Mapping[str, Any]) -> bool:
+    """Whether ids are also those of the parts where a text is cut at `UNSPACED`. It is asked about tokenizers that `cuts_before_spaces` admits.
+
+    None of the patterns takes such a sign after a letter, and none looks back.
+    """
+    return whole_tokens(spec) is not None and not any(UNSPACED.search(token["content"].encode()) for token in spec["added_tokens"])
 
 
 def _ends_words(step: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from prep_assets.tokenization.flat import NO_TEXTS, Flat, Ids, offsets_of
 from prep_assets.tokenization.native import in_words
 from prep_assets.tokenization.ordinary import ordinary
 
-BATCH_CHARACTERS = 1 << 20
+BATCH_CHARACTERS = 1 << 17
 """What the library is given at once, about."""
 
 
