@@ -82,7 +82,7 @@ def test_a_process_with_threads_is_not_forked(tmp_path):
         assert squares(pool, planned, partial(works.die_once, at=3, marks=tmp_path)) == [0, 1, 4, 9, 16, 25]
         assert pool.effort.lost == 1
         assert set(pool.processes) <= readied(tmp_path)
-        assert len(readied(tmp_path)) == 3
+        assert len(readied(tmp_path)) >= 2  # a third, where the other one had not done the rest before it was ready
 
 
 def test_what_fails_before_workers_are_forked_is_told_by_a_shard_or_does_not_matter(pool, tmp_path):
