@@ -61,6 +61,7 @@ class Pool:
         self.noted: dict[Any, Any] = {}
         self._workers: list[_Worker] = []
         self._server: ForkServer | None = None
+        self._lost_servers: list[ForkServer] = []  # workers that were forked from them go on
         self._ready = self._needed = b""
 
     def __enter__(self) -> Pool:
@@ -90,9 +91,10 @@ class Pool:
     def close(self) -> None:
         """End all workers at once, whatever they are doing."""
         self._end_workers()
-        if self._server is not None:
-            self._server.end()
-            self._server = None
+        for server in (*self._lost_servers, *([self._server] if self._server else [])):
+            server.end()
+        self._lost_servers.clear()
+        self._server = None
 
     def _end_workers(self) -> None:
         for worker in self._workers:
@@ -213,7 +215,7 @@ class Pool:
                 if process == server.process.pid:  # it has threads, so that it is the worker itself
                     self._server = None
                 return _Worker(process, server, connection)
-            server.end()
+            self._lost_servers.append(server)
             self._server = None
         raise WorkerLost(
             "the process that workers are forked from was ended twice before it forked one, as the system does when memory runs out"

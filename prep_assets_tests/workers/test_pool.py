@@ -97,6 +97,17 @@ def test_the_process_that_workers_are_forked_from_may_be_killed(tmp_path):
         assert squares(pool, plan(tmp_path / "b"), partial(works.die_once, at=3, marks=tmp_path)) == first
 
 
+def test_workers_outlive_the_process_that_they_are_forked_from(tmp_path):
+    with Pool(2) as pool:
+        squares(pool, plan(tmp_path / "a"), partial(works.square_slowly, seconds=0.1))
+        one, other = pool.processes
+        assert pool._server is not None
+        os.kill(pool._server.process.pid, signal.SIGKILL)
+        os.kill(one, signal.SIGKILL)
+        squares(pool, plan(tmp_path / "b"), partial(works.square_slowly, seconds=0.1))
+        assert other in pool.processes and pool.effort.lost == 1
+
+
 def test_workers_import_what_their_parent_does_wherever_it_was_started(tmp_path, monkeypatch):
     """A checkout of another version in the folder where a build is started is none of its business."""
     (tmp_path / "prep_assets").mkdir()
