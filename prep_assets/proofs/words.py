@@ -15,7 +15,7 @@ import numpy.typing as npt
 from prep_assets.disk.kept import Kept
 from prep_assets.tokenization.flat import NO_TEXTS, Flat
 
-MOST_BYTES, EACH = 12 << 20, 64
+MOST_BYTES, EACH = 12 << 20, 144
 """After so many bytes of words and ids, and so many for each word beside, half of them are forgotten: those that were not met for the longest time."""
 LONGEST_HELD = 1024
 """Longest word that is remembered, in bytes."""
