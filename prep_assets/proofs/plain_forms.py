@@ -10,19 +10,19 @@ from __future__ import annotations
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
 from prep_assets.proofs.shaped_forms import Found, Shape, Spelling, spelled, taken_apart
 from prep_assets.proofs.stretches import Derived, Expected, MaskOptions
+from prep_assets.proofs.template_strings import strings_looked_for
 from prep_assets.proofs.trained_texts import derive
 from prep_assets.samples import PlainChat, Sample
-from prep_assets.templates.environment import chat_template_utils
 
 if TYPE_CHECKING:
     from prep_assets.templates.chat_template import ChatTemplate
@@ -96,15 +96,7 @@ class PlainForms:
     @cached_property
     def written(self) -> tuple[str, ...]:
         """The strings of the template's sources that a text may be compared with or searched for: all but those that are only shown."""
-        from jinja2 import nodes
-
-        sources = filter(None, (self.template.source, self.template.training))
-        trees = [chat_template_utils()._compile_jinja_template(source).environment.parse(source) for source in sources]
-        shown = {id(each) for tree in trees for each in _only_shown(tree)}
-        found = {
-            each.value for tree in trees for each in tree.find_all(nodes.Const) if isinstance(each.value, str) and id(each) not in shown
-        }
-        return tuple(sorted(each for each in found if len(each.strip()) > 1 and not each.isidentifier()))
+        return strings_looked_for(filter(None, (self.template.source, self.template.training)))
 
     def of(self, form: Form, *, spaced: bool = True) -> PlainForm | None:
         """What chats of this form must have become; `None` where each has to be derived by itself.
@@ -156,33 +148,6 @@ class PlainForms:
 
 def _names(roles: Sequence[str]) -> list[str]:
     return [f"Qz{number:05d}zQ" for number in range(len(roles))]
-
-
-def _only_shown(node: Any) -> Iterator[Any]:
-    """The constants of which a template does nothing but write them into its render, alone or joined with others. What a block catches to use it
-    otherwise is not of the render."""
-    from jinja2 import nodes
-
-    if isinstance(node, nodes.Const):
-        yield node
-    elif isinstance(node, nodes.Output | nodes.Concat | nodes.Add):
-        yield from chain.from_iterable(map(_only_shown, node.iter_child_nodes()))
-    elif isinstance(node, nodes.CondExpr):
-        yield from chain.from_iterable(map(_only_shown, (node.expr1, node.expr2)))
-    elif isinstance(node, nodes.Template | nodes.For | nodes.If) or _is_generation(node):
-        for part in (part for name in ("body", "elif_", "else_") for part in getattr(node, name, ())):
-            if isinstance(part, nodes.Stmt):
-                yield from _only_shown(part)
-
-
-def _is_generation(node: Any) -> bool:
-    """Whether a part of a template is what ``{% generation %}`` encloses, which is written as it is."""
-    from jinja2 import nodes
-
-    called = getattr(node, "call", None)
-    return (
-        isinstance(called, nodes.Call) and isinstance(called.node, nodes.ExtensionAttribute) and called.node.name == "_generation_support"
-    )
 
 
 _FORMS: dict[str, PlainForms] = {}

@@ -12,7 +12,7 @@ there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -125,11 +125,9 @@ class H5Writer:
                 self._write()
 
     def close(self) -> None:
-        try:
+        with closing(self._file):
             if self._held:
                 self._write()
-        finally:
-            self._file.close()
 
     def _write(self) -> None:
         for key, piece in self._piece.items():

@@ -102,32 +102,6 @@ def test_what_becomes_of_white_space(shown: str, strips: tuple[bool, bool], keep
     assert form.shown([" a ", " b ", " c "]) == [f"{'' if lead else ' '}{x}{'' if trail else ' '}" for x in "abc"]
 
 
-@pytest.mark.parametrize(
-    ("source", "written"),
-    [
-        ("{{ '<<a>>' + m.content }}", ()),
-        ("{{ '<<a>>' ~ m.content ~ '<<b>>' }}", ()),
-        ("{% for m in ms if '<<b>>' in m %}{{ '<<a>>' }}{% endfor %}", ("<<b>>",)),
-        ("{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% else %}{{ '<<c>>' }}{% endif %}", ("<<b>>",)),
-        ("{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% elif m.role %}{{ '<<c>>' }}{% endif %}", ("<<b>>",)),
-        ("{{ '<<a>>' if '<<b>>' in m.content }}", ("<<b>>",)),
-        ("{{ '<<a>>' if '<<b>>' in m.content else '<<c>>' }}", ("<<b>>",)),
-        ("{{ '<<a>>' }}{% if m.content.startswith('<<a>>') %}{% endif %}", ("<<a>>",)),
-        ("{{ m.content.replace('<<a>>', '<<b>>') }}", ("<<a>>", "<<b>>")),
-        ("{{ ('<<a>>' ~ m.content) | replace('<<b>>', '') }}", ("<<a>>", "<<b>>")),
-        ("{{ '<<a>>' * 2 }}", ("<<a>>",)),
-        ("{% generation %}{{ '<<a>>' ~ m.content }}{% endgeneration %}", ()),
-        ("{% generation %}{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% endif %}{% endgeneration %}", ("<<b>>",)),
-        ("{% macro x() %}{{ caller() in m }}{% endmacro %}{% call x() %}{{ '<<a>>' }}{% endcall %}", ("<<a>>",)),
-        ("{% set x = '<<a>>' %}", ("<<a>>",)),
-        ("{% set x %}{{ '<<a>>' }}{% endset %}{{ x in m.content }}", ("<<a>>",)),
-        ("{% macro x() %}{{ '<<a>>' }}{% endmacro %}{{ x() in m.content }}", ("<<a>>",)),
-    ],
-)
-def test_strings_that_a_template_only_writes_are_not_looked_for(source: str, written: tuple[str, ...]) -> None:
-    assert PlainForms(template(source), MaskOptions()).written == written
-
-
 def test_a_text_that_a_template_writes_is_derived_by_form(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "{%- for m in messages -%}{{- '<|s|>' + m.role + '>>' + m.content + '<|e|>' -}}{%- endfor -%}"
     derivation = PlainDerivation(MaskOptions(), template(source), typed_controls=False)
