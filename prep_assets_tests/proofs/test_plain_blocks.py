@@ -185,6 +185,8 @@ def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monk
     chats = [PlainChat(ASKED, (f"{number} \u00e9", "b")) for number in range(40)]
     alone = [PlainDerivation.in_sample(chat.texts) for chat in chats]
     assert [chat is None for chat in blocks._known(chats)] == alone and {*alone} == {True, False}
+    single = [PlainChat(ASKED[:1], chat.texts[:1]) for chat in chats]
+    assert module._Texts.of([*single, None]).sampled().tolist() == [*alone, False]
 
 
 def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
