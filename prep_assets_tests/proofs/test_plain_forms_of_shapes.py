@@ -31,6 +31,13 @@ def test_a_template_that_looks_into_the_invented_tools_has_no_form() -> None:
     assert form.shown(texts) == texts
 
 
+def test_tools_are_spelled_as_the_template_spells_them() -> None:
+    source = "{{ tools[0] | tojson(indent=2) }}{% for m in messages %}<|s|>{{ m.role }}: {{ m.content }}<|e|>{% endfor %}"
+    form = PlainForms(template(source), MaskOptions()).of(shape(turn(USER, "Hi"), turn(ASSISTANT, "Well")))
+    assert form is not None
+    assert form.shown([json.dumps(TOOLS[0]), "Hi", "Well"]) == [json.dumps(TOOLS[0], indent=2), "Hi", "Well"]
+
+
 @pytest.mark.parametrize(
     ("places", "between"),
     [({}, True), ({"controls": (((0, 1), (1, 1)),)}, True), ({"controls": (((0, 0), (0, 2)),)}, False)]
