@@ -116,7 +116,7 @@ class Block:
         return table
 
 
-def held(source: PackedStore | TokenStore, size: int, option: str, columns: int = 1) -> None:
+def require_memory_for_file(source: PackedStore | TokenStore, size: int, option: str, columns: int = 1) -> None:
     """Raises:
     ConfigError: there is no memory for a file of a source that an option gives so many bytes, each token a 32-bit number in so many columns.
     """

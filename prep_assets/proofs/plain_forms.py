@@ -91,7 +91,7 @@ class PlainForms:
     template: ChatTemplate
     options: MaskOptions
     _known: dict[tuple[str, ...], PlainForm | None] = field(default_factory=dict)
-    _bare: dict[Form, tuple[str, ...]] = field(default_factory=dict)
+    _bare: set[tuple[str, ...]] = field(default_factory=set)
 
     @cached_property
     def written(self) -> tuple[str, ...]:
@@ -111,9 +111,10 @@ class PlainForms:
                 self._known.clear()
                 self._bare.clear()
             self._known[form] = self._found(form)
-        found, roles = self._known[form], self._bare.pop(form, None) if spaced else None
-        if found is not None and roles is not None:
-            found = self._known[form] = self._spaced(roles, found)
+        found = self._known[form]
+        if found is not None and spaced and form in self._bare:
+            self._bare.remove(form)
+            found = self._known[form] = self._spaced(form, found)
         return found
 
     def _derived(self, roles: tuple[str, ...], texts: Sequence[str]) -> Derived:
@@ -134,7 +135,7 @@ class PlainForms:
         found = list(_NAME.finditer(bare.text))
         if sorted(name[0] for name in found) != names:
             return None
-        self._bare[roles] = roles
+        self._bare.add(roles)
         return _taken(bare, [(*name.span(), int(name[1]), {}) for name in found])
 
     def _spaced(self, roles: tuple[str, ...], form: PlainForm) -> PlainForm:

@@ -162,19 +162,24 @@ def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
     if _LAST.get(vocabulary.hash) is None:
         _LAST.clear()
         _LAST[vocabulary.hash] = found = ReferenceIds(vocabulary)
-        found.words = Words.found(_key(vocabulary.hash)) if found.cuts else found.words
+        if found.cuts and (key := _key(vocabulary.hash)):
+            found.words = Words.found(key)
     return _LAST[vocabulary.hash]
 
 
 def keep_words() -> None:
     """Put the words that were met on disk."""
     for tokenizer, reference in _LAST.items():
-        if reference.cuts:  # else its words were found to be none
-            reference.words.keep(_key(tokenizer))
+        if reference.cuts and (key := _key(tokenizer)):  # else its words were found to be none
+            reference.words.keep(key)
 
 
-def _key(tokenizer: str) -> str:
-    code = [Path(module).read_bytes() for module in (__file__, words.__file__, word_cuts.__file__)]
+def _key(tokenizer: str) -> str | None:
+    """What words are kept under; `None` where the code that cuts texts cannot be read, so that nothing says whether it is the same."""
+    try:
+        code = [Path(module).read_bytes() for module in (__file__, words.__file__, word_cuts.__file__)]
+    except OSError:  # an installation without sources
+        return None
     return key_of(tokenizer, *(sha256(each).hexdigest() for each in code))
 
 

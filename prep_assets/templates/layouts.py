@@ -160,7 +160,7 @@ class Layouts:
     template: ChatTemplate
     needles: set[str] = field(default_factory=set)
     _known: dict[tuple[str, ...], Layout | None] = field(default_factory=dict)
-    _bare: dict[Form, tuple[str, ...]] = field(default_factory=dict)
+    _bare: set[tuple[str, ...]] = field(default_factory=set)
 
     def of(self, form: Form, *, spaced: bool = True) -> Layout | None:
         """The layout of chats of this form; `None` where the template has to render them.
@@ -175,9 +175,10 @@ class Layouts:
                 self._known.clear()
                 self._bare.clear()
             self._known[form] = self._learned(form)
-        layout, roles = self._known[form], self._bare.pop(form, None) if spaced else None
-        if layout is not None and roles is not None:
-            layout = self._known[form] = self._with_edges(layout, roles)
+        layout = self._known[form]
+        if layout is not None and spaced and form in self._bare:
+            self._bare.remove(form)
+            layout = self._known[form] = self._with_edges(layout, form)
         return layout
 
     def _shaped(self, shape: Shape) -> Layout | None:
@@ -207,7 +208,7 @@ class Layouts:
             return None
         self.needles |= asked.needles
         if not asked.trims_some and not any(control != control.strip() for control in self.template.control):
-            self._bare[roles] = roles
+            self._bare.add(roles)
         return bare
 
     def _asked(self, roles: tuple[str, ...], words: Sequence[str], text: str) -> Questions:

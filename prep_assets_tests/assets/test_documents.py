@@ -21,6 +21,7 @@ from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
 from prep_assets.assets.writing.documents import Documents, Sizes, _totals, read_documents
 from prep_assets.config.models import Domain
+from prep_assets.errors import CheckFailed
 from prep_assets.records.files import find_files
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import Account, Reader
@@ -190,3 +191,9 @@ def test_bytes_of_long_documents_are_summed_a_stretch_at_a_time() -> None:
     flat = Flat(ids, offsets)
     assert _totals(table, flat).tolist() == [int(table[ids[start:end]].sum()) for start, end in pairwise(offsets.tolist())]
     assert peak(lambda: _totals(table, flat)) < 2 * len(ids)
+
+
+def test_an_id_beyond_the_vocabulary_stops_the_build() -> None:
+    flat = Flat(np.array([0, 499, 500], np.uint32), np.array([0, 3]))
+    with pytest.raises(CheckFailed, match=r"gave the id 500, and the vocabulary has 500"):
+        _totals(np.arange(500), flat)

@@ -138,7 +138,7 @@ def test_what_is_known_of_roles_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(forms._known) == 1 and forms.of((USER, ASSISTANT)) is not one
     for roles in (ROLES, (USER,), (USER, ASSISTANT)):
         forms.of(roles, spaced=False)
-    assert forms._bare.keys() == forms._known.keys() == {(USER, ASSISTANT)}
+    assert forms._bare == forms._known.keys() == {(USER, ASSISTANT)}
 
 
 @pytest.mark.parametrize(

@@ -307,3 +307,14 @@ def test_bytes_of_ids() -> None:
 
     assert lengths(vocab={"ab": 0, "\u0120c": 2}) == [2, 0, 2, 0, 4]
     assert lengths(vocab={"\u2581b": 0, "<0xC3>": 1, "\u00e9": 2, "x<0xC3>": 3}, byte_fallback=True) == [2, 1, 2, 7, 4]
+
+
+def test_without_its_sources_nothing_is_found_or_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(words.Words, "keep", lambda self, key: kept.append(key))
+    monkeypatch.setattr(module, "_LAST", {})
+    monkeypatch.setattr(module.word_cuts, "__file__", "/nowhere/word_cuts.py")
+    found = module.reference_ids(SHIPPED)
+    assert found.cuts and not found.words.known
+    module.keep_words()
+    assert kept == []

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from prep_assets.assets.reading.domain import Reading
 from prep_assets.disk.columns import stretches
-from prep_assets.errors import Refused
+from prep_assets.errors import CheckFailed, Refused
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.quarantine import Quarantine, Refusal, refusal, unreadable
 from prep_assets.samples import Example, Record, Sample
@@ -193,7 +193,9 @@ def _totals(table: npt.NDArray[np.int64], flat: Flat) -> npt.NDArray[np.int64]:
     full = np.flatnonzero(np.diff(flat.offsets))  # a text without ids has no place of its own among the others' starts
     starts = flat.offsets[full]
     narrow = table.astype(np.min_scalar_type(int(table.max(initial=0))))  # stays in the processor's cache
-    assert flat.ids.max(initial=0) < len(table)  # which "clip" would hide; looking at each id by itself takes twice as long
+    # what "clip" would hide; looking at each id by itself takes twice as long
+    if (largest := int(flat.ids.max(initial=0))) >= len(table):
+        raise CheckFailed(f"the tokenizer's engine gave the id {largest:,}, and the vocabulary has {len(table):,}. Set engine: reference")
     for part in stretches(len(flat.ids), 1 << 16):
         first, stop = int(np.searchsorted(starts, part.start, "right")) - 1, int(np.searchsorted(starts, part.stop))
         here = np.maximum(starts[first:stop] - part.start, 0)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.written import write_bytes, write_text
 from prep_assets.errors import ConfigError
-from prep_assets.exports.blocks import held, rows
+from prep_assets.exports.blocks import require_memory_for_file, rows
 from prep_assets.exports.registry import Progress, Size, exporter
 from prep_assets.stores.tokens import TokenStore
 
@@ -33,7 +33,7 @@ def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: in
         raise ConfigError("litdata's token chunks have no loss mask: every token of this stream would be trained. Use hf_arrow or mds")
     if block_size < 2:
         raise ConfigError(f"block_size {block_size} must be at least 2: an input and its target")
-    held(source, chunk_bytes, "chunk_bytes")
+    require_memory_for_file(source, chunk_bytes, "chunk_bytes")
     per_chunk = max(1, chunk_bytes // (4 * block_size)) * block_size
     chunks: list[dict[str, Any]] = []
     waiting = np.zeros(0, "<i4")

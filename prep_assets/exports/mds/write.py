@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.written import write_bytes, write_text
-from prep_assets.exports.blocks import held, rows
+from prep_assets.exports.blocks import require_memory_for_file, rows
 from prep_assets.exports.registry import Progress, Size, exporter
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -31,7 +31,7 @@ def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size
     """
     masked = isinstance(source, PackedStore) or "loss_mask" in source.arrays
     names = ["input_ids", "labels", "position_ids"] if masked else ["tokens"]
-    held(source, size_limit, "size_limit", len(names))
+    require_memory_for_file(source, size_limit, "size_limit", len(names))
     meta = {"column_encodings": ["ndarray:int32"] * len(names), "column_names": names, "column_sizes": [None] * len(names)}
     meta |= {"compression": None, "format": "mds", "hashes": [], "size_limit": size_limit, "version": 2}
     shards: list[dict[str, Any]] = []
