@@ -77,7 +77,7 @@ class ReferenceIds:
         if not self.cuts:
             return interleaved(_encoded(self._first, compress(texts, begins)), _encoded(self._rest, compress(texts, ~begins)), begins)
         # only the first word of a document is not what it would be elsewhere
-        at = [_cut_after(text, 0) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
+        at = [_cut_after(text, 0, False) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
         heads = _encoded(self._first, [text[:end] for text, end in zip(texts, at, strict=True) if end])
         rests = [text[end:] for text, end in zip(texts, at, strict=True)]
         tails = self._cut(rests)
@@ -218,7 +218,7 @@ _BEFORE, _AFTER = ((one | other << 1).astype(np.uint8).tobytes() for one, other 
 """The same as bits: a text may be cut between two bytes of which the same bit is set."""
 
 
-def _cuts(data: bytes, ends: Ints, whole: Sequence[bytes] | None, unspaced: bool = False) -> Ints:
+def _cuts(data: bytes, ends: Ints, whole: Sequence[bytes] | None, unspaced: bool) -> Ints:
     """Where parts begin, and the end of the last: at each text's start, before each space that follows a visible ASCII character, and, outside of
     what stands in `whole`, before each sign that follows a word. With `unspaced` long parts are cut where else they may be."""
     begins, allowed = np.zeros(len(data) + 1, bool), 1 if whole is None else 3
@@ -265,7 +265,7 @@ def _put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray
     return Flat(ids, offsets)
 
 
-def _cut_after(text: bytes, most: int, unspaced: bool = False) -> int:
+def _cut_after(text: bytes, most: int, unspaced: bool) -> int:
     """Where a text may be cut after so many bytes; its end where it may not."""
     found = (_CUT_ANYWHERE if unspaced else _CUT).search(text, most)
     return found.end() if found else len(text)

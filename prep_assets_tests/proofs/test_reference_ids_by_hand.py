@@ -218,13 +218,13 @@ def test_where_words_are_cut() -> None:
     parts = [text.encode() for text in ("ab c", "", "d\x7f e~ f", "\u00e9 g! h")]
     data, ends = b"".join(parts), module._ends(parts)
     assert ends.tolist() == [4, 4, 11, 18]
-    assert module._cuts(data, ends, None).tolist() == [0, 2, 4, 9, 11, 16, 18]
-    assert module._cuts(data, ends, ()).tolist() == [0, 2, 4, 8, 9, 11, 15, 16, 18]
-    assert module._cuts(data, ends, [b"g!", b"e~"]).tolist() == [0, 2, 4, 9, 11, 16, 18]
-    assert module._cuts(b"g!x.", np.array([4]), [b"g!"]).tolist() == [0, 3, 4], "a token at the very beginning"
-    assert module._cuts(b"ag!x. ", np.array([6]), [b"!x."]).tolist() == [0, 2, 5, 6], "a cut before a token, and one after it"
+    assert module._cuts(data, ends, None, False).tolist() == [0, 2, 4, 9, 11, 16, 18]
+    assert module._cuts(data, ends, (), False).tolist() == [0, 2, 4, 8, 9, 11, 15, 16, 18]
+    assert module._cuts(data, ends, [b"g!", b"e~"], False).tolist() == [0, 2, 4, 9, 11, 16, 18]
+    assert module._cuts(b"g!x.", np.array([4]), [b"g!"], False).tolist() == [0, 3, 4], "a token at the very beginning"
+    assert module._cuts(b"ag!x. ", np.array([6]), [b"!x."], False).tolist() == [0, 2, 5, 6], "a cut before a token, and one after it"
     texts = ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")
-    assert [module._cut_after(text.encode(), 0) for text in texts] == [2, 3, 2, 4, 0, 1, 1, 1]
+    assert [module._cut_after(text.encode(), 0, False) for text in texts] == [2, 3, 2, 4, 0, 1, 1, 1]
 
 
 def flat(*texts: list[int]) -> Flat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,3 +114,19 @@ def test_an_added_token_that_reaches_over_such_a_place_forbids_it() -> None:
     assert cuts_unspaced(spec)
     over = {**spec["added_tokens"][0], "content": "猫，"}
     assert not cuts_unspaced({**spec, "added_tokens": [*spec["added_tokens"], over]})
+
+
+@pytest.mark.parametrize(("unspaced", "bounds"), [(True, [0, 2, 11, 23, 32, 38]), (False, [0, 2, 32, 38])])
+def test_only_long_parts_are_cut_between_letters_and_signs(monkeypatch: pytest.MonkeyPatch, unspaced: bool, bounds: list[int]) -> None:
+    monkeypatch.setattr(reference_ids, "LONG_PART", 6)
+    data = ("ab" + "中。" * 5 + "中。").encode()
+    assert reference_ids._cuts(data, np.array([2, 32, 38]), None, unspaced).tolist() == bounds
+
+
+def test_windows_end_between_letters_and_signs_only_where_texts_may_be_cut_there() -> None:
+    text = "中。文! x".encode()
+    assert (
+        reference_ids._cut_after(text, 0, True),
+        reference_ids._cut_after(text, 0, False),
+        reference_ids._cut_after(text, 10, True),
+    ) == (3, 10, len(text))
