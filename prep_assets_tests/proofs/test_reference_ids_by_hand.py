@@ -135,6 +135,7 @@ def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -
     assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted
     assert first.texts == [["the", "cat", "a"]] and again.cuts
     assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
+    assert rows(again.encode(["猫。犬 x y"])) == [[7, *whole(["猫。犬 x y"])[0]]] and first.texts[-1] == ["猫。犬 x"]
     again.words.held.ids[again.words.held.offsets[again.words.known[b" cat"]]] += 1  # whole texts then say that it does not hold
     assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted and again.cuts is False
     assert (first.texts[-1], rest.texts[-1]) == (["the cat sat", "cat", "a cat"], ["the cat"])
