@@ -10,19 +10,19 @@ form is not known, that hold a string that is looked for, and the share that is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.proofs.byte_search import ByteSearch
 from prep_assets.proofs.identity import IdentityProof
 from prep_assets.proofs.mask import MaskProof
 from prep_assets.proofs.plain_bytes import BytesForm
 from prep_assets.proofs.plain_forms import PlainDerivation
-from prep_assets.proofs.plain_samples import searching_bytes
+from prep_assets.proofs.plain_texts import PlainTexts
 from prep_assets.samples import PlainChat
 
 Ints = npt.NDArray[np.int64]
@@ -76,57 +76,13 @@ _Shown = tuple[BytesForm, Sequence[bytes]]
 """A chat: its form, and its texts as its render shows them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """The texts of chats in UTF-8, one after the other.
-
-    Attributes:
-        first: int64[n + 1], number of the first text of each chat, and of all.
-        blank: of which chats a text is nothing but white space, or which have none.
-        edged: of which a text begins or ends with white space.
-    """
-
-    data: Sequence[bytes]
-    first: Ints
-    blank: Bools
-    edged: Bools
-
-    @classmethod
-    def of(cls, chats: Sequence[PlainChat | None]) -> _Texts:
-        texts = [text for chat in chats if chat is not None for text in chat.texts]
-        first = np.cumsum([0, *(len(chat.texts) if chat is not None else 0 for chat in chats)])
-        whole, words = (np.fromiter(map(len, some), np.int64, len(texts)) for some in (texts, map(str.strip, texts)))
-        data = list(map(str.encode, texts, repeat("utf-8"), repeat("surrogatepass")))
-        blank, edged = np.diff(first) == 0, np.zeros(len(chats), bool)
-        for found, where in ((blank, words == 0), (edged, words < whole)):
-            found[np.searchsorted(first, np.flatnonzero(where), "right") - 1] = True
-        return cls(data, first, blank, edged)
-
-    def holding(self, pattern: re.Pattern[bytes]) -> Bools:
-        """Which chats have a text in which a pattern is found."""
-        found, ends = np.zeros(len(self.blank), bool), np.cumsum([len(text) + 1 for text in self.data])
-        starts = [match.start() for match in pattern.finditer(b"\0".join(self.data))]
-        found[np.searchsorted(self.first, np.searchsorted(ends, starts, "right"), "right") - 1] = True
-        return found
-
-    def sampled(self) -> Bools:
-        """Which chats are derived by themselves as well; false for those without texts."""
-        found, some = np.zeros(len(self.blank), bool), np.diff(self.first) > 0
-        found[some] = [PlainDerivation.picks(self.data[number]) for number in self.first[:-1][some].tolist()]
-        return found
-
-    def bounds(self, chosen: Bools) -> tuple[list[int], list[int]]:
-        """Where the texts of the chosen chats begin and end."""
-        return self.first[:-1][chosen].tolist(), self.first[1:][chosen].tolist()
-
-
 class PlainBlocks:
     """Proves blocks of chats, and counts them in both proofs."""
 
     def __init__(self, derivation: PlainDerivation, masks: MaskProof, identities: IdentityProof, looked_for: Iterable[str]) -> None:
         """`looked_for`: strings of which any chat is for the proofs of single rows."""
         self._derivation, self._masks, self._identities = derivation, masks, identities
-        self._suspect = searching_bytes((*derivation.looked_for, *looked_for))
+        self._suspect = ByteSearch((*derivation.looked_for, *looked_for))
         self._forms: dict[tuple[str, ...], BytesForm | None] = {}
 
     def prove(self, claims: Claims) -> Bools:
@@ -150,7 +106,7 @@ class PlainBlocks:
     def _known(self, chats: Sequence[PlainChat | None]) -> list[_Shown | None]:
         """The form of each chat, and its texts as its render shows them; `None` where it is for the proofs of single rows."""
         found: list[_Shown | None] = [None] * len(chats)
-        texts = _Texts.of(chats)
+        texts = PlainTexts.of(chats)
         alone, edged = texts.holding(self._suspect) | texts.blank | texts.sampled(), texts.edged
         for number, first, last in zip(np.flatnonzero(~alone).tolist(), *texts.bounds(~alone), strict=True):
             chat = chats[number]

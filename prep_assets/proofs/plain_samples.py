@@ -32,8 +32,3 @@ def roles_and_answer(sample: Sample) -> tuple[tuple[str, ...], list[str]] | None
 def searching(strings: Iterable[str]) -> re.Pattern[str]:
     """Matches any of the strings, and half of a surrogate pair."""
     return re.compile("|".join([*map(re.escape, sorted(strings)), "[\ud800-\udfff]"]))
-
-
-def searching_bytes(strings: Iterable[str]) -> re.Pattern[bytes]:
-    """The same for texts in UTF-8, in which half of a surrogate pair has three bytes."""
-    return re.compile(b"|".join([*(re.escape(each.encode()) for each in sorted(strings)), b"\xed[\xa0-\xbf]"]))

@@ -185,23 +185,12 @@ def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monk
     chats = [PlainChat(ASKED, (f"{number} \u00e9", "b")) for number in range(40)]
     alone = [PlainDerivation.in_sample(chat.texts) for chat in chats]
     assert [chat is None for chat in blocks._known(chats)] == alone and {*alone} == {True, False}
-    single = [PlainChat(ASKED[:1], chat.texts[:1]) for chat in chats]
-    assert module._Texts.of([*single, None]).sampled().tolist() == [*alone, False]
 
 
 def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(blocks._derivation, "form", asked.append)
     assert (blocks._form(ASKED), blocks._form(ASKED), asked) == (None, None, [ASKED])
-
-
-def test_suspects_among_many(blocks: PlainBlocks) -> None:
-    plain, half, none = PlainChat(ASKED, ("a", "b")), PlainChat(ASKED, ("a", "b\ud800")), PlainChat((), ())
-    closes, typed = PlainChat(ASKED, ("a</think>", "b")), PlainChat(ASKED, ("a", "<|im_end|>"))
-    apart = PlainChat(ASKED, ("a</thi", "nk>"))
-    texts = module._Texts.of([plain, None, plain, half, plain, closes, none, apart, typed, plain])
-    assert np.flatnonzero(texts.holding(blocks._suspect)).tolist() == [3, 5, 8]
-    assert not module._Texts.of([None]).holding(blocks._suspect).any()
 
 
 def test_ids_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:

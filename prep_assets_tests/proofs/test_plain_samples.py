@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching, searching_bytes
+from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, TEXT, THINKING, USER, Region, Sample, Tokenized, Turn, turn
 
 CHAT = Sample((turn(USER, "Why?"), turn(ASSISTANT, "So.")))
@@ -87,20 +87,11 @@ def test_other_weights_and_roles(sample: Sample) -> None:
     assert roles_and_answer(sample) is None
 
 
-def half(found: str) -> bytes:
-    """Of half a pair the first two of its three bytes tell."""
-    return found.encode("utf-8", "surrogatepass")[:2] if found > "\x7f" else found.encode()
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [("a <e> b", "<e>"), ("<e>>", "<e>"), ("a.c", "a.c"), ("abc", None), ("", None), ("x\ud800", "\ud800"), ("\udfff", "\udfff")],
 )
 def test_strings_and_halves_of_pairs(text: str, found: str | None) -> None:
-    for patterns, data, wanted in (
-        (searching(["<e>>", "a.c", "<e>"]), text, found),
-        (searching_bytes(["<e>>", "a.c", "<e>"]), text.encode("utf-8", "surrogatepass"), found and half(found)),
-    ):
-        match = patterns.search(data)  # type: ignore[attr-defined]
-        assert (match and match[0]) == wanted
-    assert searching([]).search("\ue000 \ud7ff") is None and searching_bytes([]).search("\ue000 \ud7ff é".encode()) is None
+    match = searching(["<e>>", "a.c", "<e>"]).search(text)
+    assert (match and match[0]) == found
+    assert searching([]).search("\ue000 \ud7ff") is None

@@ -1,0 +1,67 @@
+"""What is found of many texts at once is what each of them says alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.proofs import plain_forms
+from prep_assets.proofs.byte_search import ByteSearch
+from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.plain_texts import PlainTexts
+from prep_assets.samples import ASSISTANT, USER, PlainChat
+
+ASKED = (USER, ASSISTANT)
+NONE = PlainChat((), ())
+
+
+def chat(*texts: str) -> PlainChat:
+    return PlainChat((USER,) * len(texts), texts)
+
+
+def test_suspects_among_many() -> None:
+    plain, half = PlainChat(ASKED, ("a", "b")), PlainChat(ASKED, ("a", "b\ud800"))
+    closes, typed = PlainChat(ASKED, ("a</think>", "b")), PlainChat(ASKED, ("a", "<|im_end|>"))
+    apart, first, last = PlainChat(ASKED, ("a</thi", "nk>")), chat("</think> a", "b"), chat("a", "</think>")
+    texts = PlainTexts.of([plain, None, plain, half, plain, closes, NONE, apart, typed, plain, first, last])
+    search = ByteSearch(["</think>", "<|im_end|>"])
+    assert np.flatnonzero(texts.holding(search)).tolist() == [3, 5, 8, 10, 11]
+    assert np.flatnonzero(PlainTexts.of([first, plain]).holding(search)).tolist() == [0]
+    for some in ([], [None], [NONE]):
+        assert PlainTexts.of(some).holding(search).tolist() == [False] * len(some)
+
+
+@pytest.mark.parametrize(
+    "white", [*map(chr, range(9, 14)), *map(chr, range(28, 33)), "\x85", "\xa0", "\u1680", "\u2003", "\u202f", "\u3000"]
+)
+def test_white_space_is_what_python_strips(white: str) -> None:
+    texts = PlainTexts.of([chat("a", "b"), chat(f"{white}a", "b"), chat("a", f"b{white}"), chat(f"a{white}b"), chat("a", white, "b")])
+    assert texts.edged.tolist() == [False, True, True, False, True]
+    assert texts.blank.tolist() == [False, False, False, False, True]
+
+
+@given(st.lists(st.none() | st.lists(st.text("a \n\0\x1f\x7f\u3000é中\u200b", max_size=3), max_size=3), max_size=8))
+def test_edges_and_blanks_are_those_of_each_text(listed: list[list[str] | None]) -> None:
+    texts = PlainTexts.of([None if each is None else chat(*each) for each in listed])
+    some = [each or () for each in listed]
+    assert texts.edged.tolist() == [any(text != text.strip() for text in each) for each in some]
+    assert texts.blank.tolist() == [not each or not all(map(str.strip, each)) for each in some]
+    assert texts.data == [text.encode() for each in some for text in each]
+    assert texts.joined == b"".join(each + b"\0" for each in texts.data)
+    chosen = np.array([len(each) > 1 for each in some], bool)
+    borders = [texts.data[first:last] for first, last in zip(*texts.bounds(chosen), strict=True)]
+    assert borders == [[text.encode() for text in each] for each in some if len(each) > 1]
+
+
+def test_half_a_pair_is_kept() -> None:
+    assert PlainTexts.of([chat("a\ud800", "b")]).data == [b"a\xed\xa0\x80", b"b"]
+
+
+def test_which_chats_are_derived_by_themselves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_forms, "ONE_IN", 3)
+    chats = [chat(f"{number} \u00e9") for number in range(40)]
+    alone = [PlainDerivation.in_sample(each.texts) for each in chats]
+    assert {*alone} == {True, False}
+    assert PlainTexts.of([*chats, None, NONE]).sampled().tolist() == [*alone, False, False]
