@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.strict_json import MOST_NESTED, TOO_DEEP, KeyTwice, is_too_deep, may_be_too_deep, once
 from prep_assets.records.blocks import Block, Unreadable, invalid_byte, refuse, refuse_long
-from prep_assets.records.lines import Lines, blocks_of_lines
+from prep_assets.records.lines import Lines, Places, blocks_of_lines, places
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
 
@@ -28,13 +28,15 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 decode = msgspec.json.Decoder().decode
 """JSON → value, as msgspec reads it."""
+_decode_lines = msgspec.json.Decoder().decode_lines
 
 # One escape of a JSON string: a surrogate pair, a surrogate without its other half (the group), or any other.
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
-Places = npt.NDArray[np.int64]
 _COLON, _QUOTE, _BACKSLASH, _SPACE = b':"\\ '
-_BRACE = ord("{")
-_PART = 1 << 16
+_BRACE, _CLOSING = b"{}"
+_BLANKS = 16
+"""White space before a colon that is looked at."""
+_A, _LETTERS, _TO_SMALL = ord("a"), 26, 32
 _BRACKET_TO_BRACE = _BRACE - ord("[")
 
 
@@ -47,11 +49,12 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
         keep, too_long, first = records.append, lines.too_long, len(records)
-        if (payloads := None if too_long else _all_objects(lines.lines)) is not None:
+        if (payloads := None if too_long else _one_a_line(lines.text, lines.ends)) is not None:
             rows = [Record(index, row, payload) for row, payload in enumerate(payloads, lines.start)]
-            records += rows if sound else fit(index, rows, lines.lines, unreadable)
+            records += rows if sound else _fit(index, rows, payloads, lines.text, lines.ends, unreadable)
             return
-        for row, line in enumerate(lines.lines, lines.start):
+        texts = lines.lines
+        for row, line in enumerate(texts, lines.start):
             if too_long and (length := too_long.get(row - lines.start)):
                 unreadable.append(refuse_long(index, row, line, length, max_record_bytes))
                 continue
@@ -66,29 +69,55 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
             else:
                 keep(Record(index, row, payload))
         fresh = records[first:]
-        records[first:] = fit(index, fresh, [lines.lines[each.row - lines.start] for each in fresh], unreadable)
+        records[first:] = fit(index, fresh, [texts[each.row - lines.start] for each in fresh], unreadable)
 
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
 
 
-def _all_objects(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    """What lines hold; `None` where one of them holds no object."""
+def _one_a_line(text: bytes, ends: Places) -> list[dict[str, Any]] | None:
+    """What lines hold; `None` where one of them is not an object from its first byte to its last.
+
+    No value goes on from a line that ends in a brace to one that begins with a brace: no string has a newline, and between two braces an object or a list
+    has a comma. So where there are as many values as lines, each line is one.
+
+    Args:
+        ends: where each line ends.
+    """
+    raw = np.frombuffer(text, np.uint8)
+    if not text.startswith(b"{") or (raw[ends[:-1] + 1] != _BRACE).any() or (raw[ends - 1] != _CLOSING).any():
+        return None
     try:
-        found = list(map(decode, lines))
+        found: list[dict[str, Any]] = _decode_lines(text)
     except UNDECODABLE:
         return None
-    return found if {*map(type, found)} <= {dict} else None
+    return found if len(found) == len(ends) else None
 
 
 def fit(file: int, rows: list[Record], texts: list[bytes], unreadable: list[Unreadable]) -> list[Record]:
     """Rows that were decoded of these texts, without those that are `unfit`, which are refused."""
-    wrong = unfit(texts, [row.payload for row in rows])
-    if wrong:
-        unreadable += [
-            refuse(file, rows[at].row, "invalid_json", f"{why} ({len(texts[at]):,} bytes)", texts[at]) for at, why in wrong.items()
-        ]
-        unreadable.sort(key=lambda each: each.row)
-    return [row for at, row in enumerate(rows) if at not in wrong] if wrong else rows
+    return _fit(file, rows, [row.payload for row in rows], b"\n".join(texts), _ends(texts), unreadable)
+
+
+def _fit(
+    file: int, rows: list[Record], payloads: Sequence[Mapping[str, Any]], text: bytes, ends: Places, unreadable: list[Unreadable]
+) -> list[Record]:
+    wrong = unfit(text, ends, payloads)
+    if not wrong:
+        return rows
+    for at, why in wrong.items():
+        raw = _line(text, ends, at)
+        unreadable.append(refuse(file, rows[at].row, "invalid_json", f"{why} ({len(raw):,} bytes)", raw))
+    unreadable.sort(key=lambda each: each.row)
+    return [row for at, row in enumerate(rows) if at not in wrong]
+
+
+def _ends(lines: Sequence[bytes]) -> Places:
+    """Where each line ends when all are joined."""
+    return np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1) - 1
+
+
+def _line(text: bytes, ends: Places, at: int) -> bytes:
+    return text[int(ends[at - 1]) + 1 if at else 0 : int(ends[at])]
 
 
 def undecodable(file: int, row: int, raw: bytes, error: Exception) -> Unreadable:
@@ -130,72 +159,79 @@ def no_object(file: int, row: int, raw: bytes, value: Any) -> Unreadable:
     return refuse(file, row, "not_an_object", f"needs an object {{...}}, is {kind}", raw)
 
 
-def unfit(lines: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+def unfit(text: bytes, ends: Places, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     """The positions of those that are refused, and why.
 
     Args:
-        lines: what each of `rows` was decoded from.
+        text: what `rows` were decoded from, one after the other, with a byte of white space between them.
+        ends: where each ends in it.
     """
-    if not any(lines):
+    if not len(rows):
         return {}
-    raw = np.frombuffer(b"\n".join(lines), np.uint8)
-    after = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
-    brackets = _by_line(_places(lambda part: part | _BRACKET_TO_BRACE == _BRACE, raw), after)
+    raw = np.frombuffer(text, np.uint8)
+    brackets = _by_line(places(lambda part: part | _BRACKET_TO_BRACE == _BRACE, raw), ends)
     deep = {at: TOO_DEEP for at in np.flatnonzero(brackets > MOST_NESTED).tolist() if is_too_deep(rows[at])}
     shallow = [{} if at in deep else row for at, row in enumerate(rows)] if deep else rows
-    return {**_twice(lines, shallow, raw, after), **deep}
+    return {**_twice(text, ends, shallow), **deep}
 
 
-def _places(true: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: npt.NDArray[np.uint8]) -> Places:
-    """Where something is true of a byte, looked at in parts that the processor's cache holds."""
-    parts = range(0, len(raw), _PART)
-    return np.concatenate([np.flatnonzero(true(raw[start : start + _PART])) + start for start in parts])
+def _by_line(found: Places, ends: Places) -> Places:
+    """How many of some places, which ascend, are in each line."""
+    return np.diff(np.searchsorted(found, ends), prepend=0)
 
 
-def _by_line(places: Places, after: Places) -> Places:
-    """How many of `places`, which ascend, are in each line."""
-    return np.diff(np.searchsorted(places, after), prepend=0)
-
-
-def _twice(lines: Sequence[bytes], rows: Sequence[Mapping[str, Any]], raw: npt.NDArray[np.uint8], after: Places) -> dict[int, str]:
-    colons, least = _places(lambda part: part == _COLON, raw), _least_keys(rows)
-    if len(colons) == least:
+def _twice(text: bytes, ends: Places, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    raw, least, found = np.frombuffer(text, np.uint8), _least_keys(rows), {}
+    colons = places(lambda part: part == _COLON, raw)
+    if len(colons) == least.sum():
         return {}
-    ends = _key_ends(raw, colons)
-    if len(ends) == least:
-        return {}
-    in_line, found = _by_line(ends, after), {}
-    open_ = np.flatnonzero(in_line != np.fromiter((_least_keys([row]) for row in rows), np.int64, len(rows)))
-    for position in open_.tolist():
-        if in_line[position] == _keys(rows[position]):
+    in_line = _by_line(_may_end_keys(raw, colons), ends)
+    for at in np.flatnonzero(in_line != least).tolist():
+        if in_line[at] == _keys(rows[at]):
             continue
         try:
-            json.loads(lines[position], object_pairs_hook=once)
+            json.loads(_line(text, ends, at), object_pairs_hook=once)
         except KeyTwice as error:
-            found[position] = str(error)
+            found[at] = str(error)
         except RecursionError:
-            found[position] = TOO_DEEP
+            found[at] = TOO_DEEP
     return found
 
 
-def _key_ends(raw: npt.NDArray[np.uint8], colons: Places) -> Places:
-    """The colons that end a key of JSON text. Those after two blanks inside a string are among them."""
-    before, second = raw[colons - 1], raw[colons - 2]
-    spaced = (before <= _SPACE) & ((second == _QUOTE) | (second <= _SPACE))
-    escaped = (second == _BACKSLASH) & (raw[colons - 3] != _BACKSLASH)  # a quote inside a string
-    found: Places = colons[((before == _QUOTE) & ~escaped) | spaced]
+def _may_end_keys(raw: npt.NDArray[np.uint8], colons: Places) -> Places:
+    """The colons that end a key of JSON text. A few inside of strings are among them: those after many blanks, some after quotes."""
+    at = colons - 1
+    for _ in range(_BLANKS):
+        if not (blank := raw[at] <= _SPACE).any():
+            break
+        at -= blank
+    escaped = (raw[at - 1] == _BACKSLASH) & (raw[at - 2] != _BACKSLASH)  # a quote inside a string
+    found: Places = colons[((raw[at] == _QUOTE) & ~escaped & ~_opens_value(raw, at)) | (raw[at] <= _SPACE)]
     return found
 
 
-def _least_keys(rows: Sequence[Mapping[str, Any]]) -> int:
-    """How many keys rows have at least: their own, and those of objects in lists, as messages are."""
-    count = sum(map(len, rows))
+def _opens_value(raw: npt.NDArray[np.uint8], quotes: Places) -> npt.NDArray[np.bool_]:
+    """Whether a quote comes after a colon, maybe with a space, after a quote after a letter. That one closes a string, as outside of strings no quote
+    comes after a letter; so the colon ends a key, and the quote opens its value."""
+    before = quotes - 1
+    before = before - (raw[before] == _SPACE)
+    letter = (raw[before - 2] | _TO_SMALL) - np.uint8(_A) < _LETTERS
+    found: npt.NDArray[np.bool_] = (raw[before] == _COLON) & (raw[before - 1] == _QUOTE) & letter
+    return found
+
+
+def _least_keys(rows: Sequence[Mapping[str, Any]]) -> Places:
+    """How many keys each row has at least: its own, and those of objects in its lists, as messages are: int64[rows]."""
+    count = np.fromiter(map(len, rows), np.int64, len(rows))
     for name, value in rows[0].items():
         if type(value) is list and value and type(value[0]) is dict:
             try:
-                count += sum(map(dict.__len__, chain.from_iterable([row[name] for row in rows])))
+                lists = [row[name] for row in rows]
+                lengths = np.fromiter(map(list.__len__, lists), np.int64, len(rows))
+                inside = np.fromiter(map(dict.__len__, chain.from_iterable(lists)), np.int64, int(lengths.sum()))
             except (KeyError, TypeError):  # other rows have something else there
                 continue
+            count += np.diff(np.append(0, np.cumsum(inside))[np.cumsum(lengths)], prepend=0)
     return count
 
 

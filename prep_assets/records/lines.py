@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from prep_assets.records.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, refuse, refuse_long
 from prep_assets.records.stream import Stream
 from prep_assets.samples import Record
 
+Places = npt.NDArray[np.int64]
+_NEWLINE = ord("\n")
+_PART = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _HEAD = 8
 # Lines are split and decoded this much at a time, which the processor's cache can hold, however large the blocks are.
@@ -28,21 +34,28 @@ _NO_UTF8_TEXT = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Lines:
     """Some consecutive lines.
 
     Attributes:
         start: zero-based number of the first line.
-        lines: the lines without their newline, blank ones too. A line that is too long is cut to its start.
+        text: the lines, blank ones too, with a newline between each and the next. A line that is too long is cut to its start.
+        ends: int64[lines], where each line ends in `text`: at a newline, the last one maybe at the end.
         size: their bytes, about.
-        too_long: index into `lines` -> full length in bytes, of the lines over the limit.
+        too_long: number among these lines -> full length in bytes, of the lines over the limit.
     """
 
     start: int
-    lines: list[bytes]
+    text: bytes
+    ends: Places
     size: int
-    too_long: dict[int, int] = field(default_factory=dict)
+    too_long: Mapping[int, int]
+
+    @property
+    def lines(self) -> list[bytes]:
+        """Each line without its newline."""
+        return self.text.split(b"\n")[: len(self.ends)]
 
 
 def text_start(stream: Stream) -> bytes:
@@ -68,33 +81,50 @@ def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterato
     """
     number = stream.part.row
     chunk = text_start(stream)
-    unfinished: list[bytes] = []  # the last line so far in parts, so that a long one is joined once
+    unfinished: list[bytes | memoryview] = []  # the last line so far in parts, so that a long one is joined once
     length = 0
     while chunk:
-        lines = chunk.split(b"\n")
-        unfinished.append(lines[0])
-        length += len(lines[0])
-        if len(lines) > 1:
-            lines[0] = b"".join(unfinished)
-            unfinished = [lines.pop()]
-            yield _cut(Lines(number, lines, len(chunk)), length, max_line_bytes)
-            length = len(unfinished[0])
-            number += len(lines)
+        if end := chunk.rfind(b"\n") + 1:
+            first, text = length + chunk.find(b"\n"), b"".join([*unfinished, memoryview(chunk)[:end]])
+            unfinished, length = [chunk[end:]], len(chunk) - end
+            lines = _lines(number, text, len(chunk), first, max_line_bytes)
+            del text
+            yield lines
+            number += len(lines.ends)
+        else:
+            unfinished.append(chunk)
+            length += len(chunk)
         if length > max_line_bytes:
             unfinished = [b"".join(unfinished)[:_KEPT]]
         chunk = stream.read_fully(min(block_bytes, _PIECE))
     if length:
-        yield _cut(Lines(number, [b"".join(unfinished)], length), length, max_line_bytes)
+        yield _lines(number, b"".join(unfinished), length, length, max_line_bytes)
 
 
-def _cut(lines: Lines, first_length: int, limit: int) -> Lines:
-    """Cut the lines over the limit. The first may have lost bytes already, so that its length is given."""
-    if first_length > limit:
-        lines.too_long[0] = first_length
-    lines.too_long |= {i: len(line) for i, line in enumerate(lines.lines) if len(line) > limit and i}
-    for i in lines.too_long:
-        lines.lines[i] = lines.lines[i][:_KEPT]
-    return lines
+def _lines(start: int, text: bytes, size: int, first_length: int, limit: int) -> Lines:
+    """The lines of a text, those over the limit cut. The first may have lost bytes already, so that its length is given."""
+    ends = _ends(text)
+    lengths = np.diff(ends, prepend=-1) - 1
+    lengths[0] = first_length
+    if lengths.max() <= limit:
+        return Lines(start, text, ends, size, {})
+    too_long = {at: int(lengths[at]) for at in np.flatnonzero(lengths > limit).tolist()}
+    lines = text.split(b"\n")
+    for at in too_long:
+        lines[at] = lines[at][:_KEPT]
+    text = b"\n".join(lines)
+    return Lines(start, text, _ends(text), size, too_long)
+
+
+def _ends(text: bytes) -> Places:
+    newlines = places(lambda part: part == _NEWLINE, np.frombuffer(text, np.uint8))
+    return newlines if text.endswith(b"\n") else np.append(newlines, len(text))
+
+
+def places(true: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]], raw: npt.NDArray[np.uint8]) -> Places:
+    """Where something is true of a byte, looked at in parts that the processor's cache holds."""
+    parts = range(0, len(raw), _PART)
+    return np.concatenate([np.flatnonzero(true(raw[start : start + _PART])) + start for start in parts])
 
 
 class AddLines(Protocol):

@@ -230,7 +230,7 @@ def test_rows_are_looked_at_for_keys_twice_when_their_source_is_pinned_and_again
 ) -> None:
     twice = b'{"text": "one", "text": "two"}\n'
     asked: list[int] = []
-    monkeypatch.setattr("prep_assets.records.jsonl.unfit", lambda lines, rows: asked.append(len(rows)) or unfit(lines, rows))
+    monkeypatch.setattr("prep_assets.records.jsonl.unfit", lambda *given: asked.append(len(given[-1])) or unfit(*given))
     for name, lines, expected in (("sound", [GOOD], [1]), ("other", [GOOD, twice], [2, 2])):
         (file := tmp_path / f"{name}.jsonl").write_bytes(b"".join(lines))
         workspace, found = pretrain(make, file), []

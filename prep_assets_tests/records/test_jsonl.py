@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.records.files import find_files
+from prep_assets.records.jsonl import _one_a_line
 from prep_assets.records.read import read_blocks
 from prep_assets_tests.effort import examples
 
@@ -162,3 +164,24 @@ def test_how_deep_rows_may_be_nested_does_not_depend_on_who_calls(source: Source
         return below(calls - 1) if calls else (len(read(file)[0]), len(read(shallow)[0]))
 
     assert [below(calls) for calls in (0, 200, 500)] == [(0, 1)] * 3
+
+
+PIECES = st.sampled_from(['{"a":1}', '{"a":', "{", "}", '"', "[", "]", ",", " ", '{"a":"', '{"b":{}', '{"c":[{}'])
+
+
+@given(st.lists(st.lists(PIECES, min_size=1, max_size=3).map("".join), min_size=1, max_size=4), st.booleans())
+@example(['{"a":1}{"b":2}', '{"a":"}', '{"}'], True)
+@example(['{"a":1}{"b":2}', '{"b":{}', "{}}"], True)
+@example(['{"a":1} {"b":2}', "{", "}"], True)
+def test_lines_are_read_together_only_where_each_is_an_object(lines: list[str], ends: bool) -> None:
+    text = ("\n".join(lines) + "\n" * ends).encode()
+    expected = [_object(line) for line in lines]
+    sound = all(type(each) is dict and line == line.strip() for each, line in zip(expected, lines, strict=True))
+    assert _one_a_line(text, np.cumsum([len(line) + 1 for line in lines]) - 1) == (expected if sound else None)
+
+
+def _object(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

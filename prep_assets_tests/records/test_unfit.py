@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.proofs.source_rows import read_rows
-from prep_assets.records.jsonl import unfit
+from prep_assets.records import jsonl
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 Source = Callable[..., Any]
@@ -24,6 +25,7 @@ ONCE = (
     b'{"messages": [{"role": "user", "content": "x: y"}, {"role": "a", "content": "\\"k\\": 1"}], "b\\\\": {"c" \t: [{}]}}',
     b'{"t": "two  : three  :", "": ":"}',
     b'{"a": [{"a": 1}, "a"], "b": [[{"a": 1}]]}',
+    b'{"a": ": b", "c":": d", "": "::", ": ": ": ", "e\\\\\\": ": 1}',
     b"{}",
 )
 TWICE = (
@@ -35,6 +37,8 @@ TWICE = (
     b'{"messages": [{"role": "user", "content": "x"}, {"content": "a", "content": "b"}]}',
     b'{"messages": [{"role": "user", "role": "x"}, "abc"]}',
     b'{"a": [[{"b": {"c": 1, "c": 1}}]]}',
+    b'{": ": 1, "a": 1, "a": 2}',
+    b'{"a" : ": ", ":":1, "b":":", "b": 2}',
 )
 
 
@@ -43,7 +47,7 @@ def test_a_jsonl_row_with_a_key_twice_is_refused_and_others_are_not(source: Sour
     records, refused = read(source("a.jsonl", b"\n".join(lines)))
     assert [record.row for record in records] == [number for number, line in enumerate(lines) if line in ONCE]
     assert [record.payload for record in records] == [json.loads(line) for line in lines if line in ONCE]
-    assert [(each.row, each.reason) for each in refused if "twice" in each.detail] == [(6 + i, "invalid_json") for i in range(len(TWICE))]
+    assert [(each.row, each.reason) for each in refused if "twice" in each.detail] == [(len(ONCE) + i, "invalid_json") for i in range(len(TWICE))]
     assert refused[0].detail == "the key 'text' stands twice in an object (26 bytes)"
     assert [each.row for each in refused] == sorted(each.row for each in refused)
 
@@ -70,6 +74,10 @@ JSON = st.recursive(
     max_leaves=12,
 )
 """Objects are tuples of keys and values, so that a key can stand twice."""
+
+
+def unfit(lines: list[bytes], rows: list[Any]) -> dict[int, str]:
+    return jsonl.unfit(b"\n".join(lines), np.cumsum([len(line) + 1 for line in lines], dtype=np.int64) - 1, rows)
 
 
 def _text(value: Any, space: str) -> str:
