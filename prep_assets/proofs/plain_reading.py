@@ -6,8 +6,10 @@ Only rows of plain text are read, of schemas without options. `None` stands for 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
 
 Row = Mapping[str, Any]
 
@@ -34,51 +36,72 @@ def plain_pair(row: Row, schema: str, options: Row) -> dict[str, str] | None:
     return None
 
 
-_TURNS = {"system", "user", "assistant"}
+_Role = Literal["system", "user", "assistant"]
+_PARTS: Mapping[str, _Role] = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
+"""Parts of a pair → who says the last of each."""
 
 
-def pair_line(row: Row, schema: str, options: Row, form: str, tags: Iterable[str]) -> dict[str, Any] | None:
-    """The whole line of a pair of two answers to a user, each turn one text; `None` for any other, and where a text holds one of the `tags`.
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: _Role
+    content: str
+
+
+class _Pair(msgspec.Struct, forbid_unknown_fields=True):
+    prompt: str | list[_Message]
+    chosen: str | list[_Message]
+    rejected: str | list[_Message]
+
+
+def pair_lines(rows: Sequence[Row], schema: str, options: Row, form: str, tags: Iterable[str]) -> list[dict[str, Any] | None]:
+    """The whole lines of pairs of two answers to a user, each turn one text; `None` for any other, and where a text holds one of the `tags`.
 
     Args:
-        row: without the columns that are ignored.
+        rows: without the columns that are ignored.
         form: ``text`` or ``messages``.
     """
-    if options or set(row) != _PAIRS.get(schema):
+    if options or schema not in ("preference", "hh"):
+        return [None] * len(rows)
+    pairs = _converted([_parted(row) for row in rows] if schema == "hh" else rows)
+    written = [None if pair is None else _said(pair) for pair in pairs]
+    texts = "\0".join(message.content for turns in written if turns is not None for part in turns for message in part)
+    looked_for = [tag for tag in tags if tag in texts]
+    return [None if turns is None else _line(turns, form, looked_for) for turns in written]
+
+
+def _parted(row: Row) -> Row | None:
+    """Prompt and answers of two dialogues that say the same before their last answer; `None` for any other."""
+    if row.keys() != {"chosen", "rejected"} or any(not isinstance(side, str) for side in row.values()):
         return None
-    parts = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
-    sides = [row[side] for side in ("chosen", "rejected")]
-    if isinstance(sides[0], str) != isinstance(sides[1], str):
+    before = {side.rpartition("\n\nAssistant:")[0].strip() for side in row.values()}
+    return plain_pair(row, "hh", {}) if len(before) == 1 and "" not in before else None
+
+
+def _converted(rows: Sequence[Row | None]) -> list[_Pair | None]:
+    """Rows of nothing but texts; `None` for any other."""
+    try:
+        return msgspec.convert(rows, list[_Pair | None])
+    except msgspec.ValidationError:
+        return [None for _ in rows] if len(rows) == 1 else [found for row in rows for found in _converted([row])]
+
+
+def _said(pair: _Pair) -> list[list[_Message]] | None:
+    """Prompt, chosen and rejected as messages; `None` where they are not two different answers, none of them blank, to a user."""
+    if isinstance(pair.chosen, str) != isinstance(pair.rejected, str):
         return None
-    before = {str(side).rpartition("\n\nAssistant:")[0].strip() for side in sides}
-    if schema == "hh" and (len(before) > 1 or "" in before):
+    said = zip(_PARTS.values(), (pair.prompt, pair.chosen, pair.rejected), strict=True)
+    parts = [[_Message(role, text)] if isinstance(text, str) else text for role, text in said]
+    if not all(parts) or [turns[-1].role for turns in parts] != [*_PARTS.values()] or parts[1] == parts[2]:
         return None
-    said: Row = row if schema == "preference" else plain_pair(row, schema, options) or {}
-    messages = {part: _plain_messages(said.get(part), role) for part, role in parts.items()}
-    texts = [message["content"] for turns in messages.values() for message in turns]
-    last = {part: turns[-1]["role"] for part, turns in messages.items() if turns}
-    if last != parts or any(len(messages[part]) != 1 for part in ("chosen", "rejected")) or messages["chosen"] == messages["rejected"]:
-        return None
-    if not all(map(str.strip, texts)) or any(tag in text for text in texts for tag in tags):
+    alone = len(parts[1]) == len(parts[2]) == 1
+    return parts if alone and all(message.content.strip() for turns in parts for message in turns) else None
+
+
+def _line(parts: list[list[_Message]], form: str, tags: Sequence[str]) -> dict[str, Any] | None:
+    if any(tag in message.content for tag in tags for turns in parts for message in turns):
         return None
     if form == "messages":
-        return messages
-    return {part: turns[0]["content"] for part, turns in messages.items()} if len(messages["prompt"]) == 1 else None
-
-
-_PAIRS = {"preference": {"prompt", "chosen", "rejected"}, "hh": {"chosen", "rejected"}}
-"""Schema → the columns of such a row."""
-
-
-def _plain_messages(value: Any, role: str) -> list[dict[str, str]]:
-    """A string as a message of this role, or messages of a role and a text each; none where there is anything else."""
-    if isinstance(value, str):
-        return [{"role": role, "content": value}]
-    alike = isinstance(value, list) and all(
-        isinstance(each, dict) and each.keys() == {"role", "content"} and isinstance(each["content"], str) and each["role"] in _TURNS
-        for each in value
-    )
-    return [{"role": each["role"], "content": each["content"]} for each in value] if alike else []
+        return dict(zip(_PARTS, msgspec.to_builtins(parts), strict=True))
+    return {part: turns[0].content for part, turns in zip(_PARTS, parts, strict=True)} if len(parts[0]) == 1 else None
 
 
 def plain_prompt(row: Row, schema: str, options: Row) -> dict[str, str] | None:

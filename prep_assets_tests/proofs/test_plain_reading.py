@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.plain_reading import as_text, pair_line, plain_contrast, plain_pair, plain_prompt
+from prep_assets.proofs.plain_reading import as_text, pair_lines, plain_contrast, plain_pair, plain_prompt
 
 
 def test_plain_rows() -> None:
@@ -65,6 +65,14 @@ def test_rated_completions() -> None:
     assert plain_pair(row, "ultrafeedback", {}) == {"prompt": "i", "chosen": "a", "rejected": "c"}
     assert plain_pair({**row, "prompt": " p ", "chosen": []}, "ultrafeedback", {}) == {"prompt": "p", "chosen": "a", "rejected": "c"}
     assert plain_pair({**row, "prompt": None}, "ultrafeedback", {}) == {"prompt": "i", "chosen": "a", "rejected": "c"}
+
+
+def pair_line(row: dict[str, Any], *options: Any) -> dict[str, Any] | None:
+    """The line of one row, which is the same among others."""
+    [found] = pair_lines([row], *options)
+    among = [{**PAIR, "prompt": "others"}, row, {"prompt": 1}, dict(DIALOGUE), row]
+    assert pair_lines(among, *options)[1::3] == [found, found]
+    return found
 
 
 def said(role: str, content: Any, **more: Any) -> dict[str, Any]:

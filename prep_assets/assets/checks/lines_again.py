@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,21 @@ class LineByNumber:
 
     def __call__(self, number: int) -> Mapping[str, Any]:
         """The object on a line."""
+        [found] = self.some([number])
+        return found
+
+    def length(self, number: int) -> int:
+        """Bytes of a line."""
         begin, end = self._starts[number : number + 2].tolist()
-        self._file.seek(begin)
-        return row_of(self._file.read(end - begin))
+        return int(end - begin)
+
+    def some(self, numbers: Sequence[int]) -> list[Mapping[str, Any]]:
+        """The objects on some lines; those that stand one after the other are read together."""
+        found: list[Mapping[str, Any]] = []
+        at = np.asarray(numbers, np.int64)
+        for run in np.split(at, np.flatnonzero(np.diff(at) != 1) + 1):
+            bounds = self._starts[run[0] : run[-1] + 2]
+            self._file.seek(int(bounds[0]))
+            data = self._file.read(int(bounds[-1] - bounds[0]))
+            found += [row_of(data[begin:end]) for begin, end in pairwise((bounds - bounds[0]).tolist())]
+        return found

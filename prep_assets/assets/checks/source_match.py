@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -21,7 +21,7 @@ from prep_assets.config.models import Arithmetic, Domain, Preference, Rl
 from prep_assets.disk.columns import at
 from prep_assets.errors import Refused
 from prep_assets.proofs.lines_match import Line, check_lines
-from prep_assets.proofs.plain_reading import pair_line, plain_contrast, plain_pair, plain_prompt
+from prep_assets.proofs.plain_reading import pair_lines, plain_contrast, plain_pair, plain_prompt
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast, Pair, Prompt
 from prep_assets.schemas.arithmetic import SEED, arithmetic_rows
@@ -31,9 +31,11 @@ from prep_assets.stores.lines import Lines, open_lines
 
 Make = Callable[[Any], Mapping[str, Any]]
 """The line of an example."""
-Whole = Callable[[Mapping[str, Any], Domain], Mapping[str, Any] | None]
-"""The line of a row, read in the most obvious way; `None` where it takes the schema to say."""
+Whole = Callable[[Sequence[Mapping[str, Any]], Domain], Sequence[Mapping[str, Any] | None]]
+"""The lines of some rows, read in the most obvious way; `None` where it takes the schema to say."""
 ONE_IN = 64
+LINES, BYTES = 64, 1 << 18
+"""Lines that are looked at together, and about how many bytes of them."""
 SIDES = ("prompt", "chosen", "rejected")
 Plain = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
 
@@ -48,11 +50,12 @@ def matched_pairs(store: Store) -> Iterator[Line]:
     """Each line of a store of preferences with what its row gives."""
     form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
 
-    def whole(payload: Mapping[str, Any], domain: Domain) -> Mapping[str, Any] | None:
+    def whole(payloads: Sequence[Mapping[str, Any]], domain: Domain) -> Sequence[Mapping[str, Any] | None]:
         if domain.weigh is not None or any("." in path or path in SIDES for path in domain.ignore):
-            return None
-        row = {key: value for key, value in payload.items() if key not in domain.ignore} if domain.ignore else payload
-        return pair_line(row, domain.schema_name, domain.options, form, reasoning.strings)
+            return _unread(payloads, domain)
+        ignored = set(domain.ignore)
+        rows = [{key: row[key] for key in row if key not in ignored} for row in payloads] if ignored else payloads
+        return pair_lines(rows, domain.schema_name, domain.options, form, reasoning.strings)
 
     return _match(store, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair, whole)
 
@@ -91,7 +94,11 @@ def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
     return found
 
 
-def _match(store: Store, gives: type, make: Make, plain: Plain, whole: Whole = lambda payload, domain: None) -> Iterator[Line]:
+def _unread(payloads: Sequence[Mapping[str, Any]], domain: Domain) -> Sequence[None]:
+    return [None] * len(payloads)
+
+
+def _match(store: Store, gives: type, make: Make, plain: Plain, whole: Whole = _unread) -> Iterator[Line]:
     files = [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]
     return chain.from_iterable(_lines_of(store, lines, gives, make, plain, whole) for lines in files)
 
@@ -104,17 +111,30 @@ def _lines_of(store: Store, lines: Lines, gives: type, make: Make, plain: Plain,
         mine = lines.of(number)
         if not len(mine):
             continue
-        wanted = Wanted(at(lines.places, mine), mine)
         second = Second.of(store, name)
-        convert = converter(second.domain, gives)
-        for file, _, rows in second.rows():
-            for row, payload in rows:
-                line = wanted.take(file << 40 | row)
-                if line is not None and payload is not None:
-                    made = whole(payload, second.domain) if row % ONE_IN else None
-                    made = _made(convert, payload, make) if made is None else made
-                    read = plain(payload, second.domain.schema_name, second.domain.options) if made is not None else None
-                    yield Line(f"{name}/{second.names[file]}:{row}", at_line(line), made, read)
+        names, domain, convert = second.names, second.domain, converter(second.domain, gives)
+        for file, block in _blocks(second, Wanted(at(lines.places, mine), mine), at_line):
+            numbers, rows, payloads = zip(*block, strict=True)
+            for row, payload, stored, said in zip(rows, payloads, at_line.some(numbers), whole(payloads, domain), strict=True):
+                made = said if said is not None and row % ONE_IN else _made(convert, payload, make)
+                read = plain(payload, domain.schema_name, domain.options) if made is not None else None
+                yield Line(f"{name}/{names[file]}:{row}", stored, made, read)
+
+
+def _blocks(second: Second, wanted: Wanted, at_line: LineByNumber) -> Iterator[tuple[int, list[tuple[int, int, Mapping[str, Any]]]]]:
+    """Files, and some of their rows that lines are made of: the number of the line, the number of the row, and its fields."""
+    for file, _, rows in second.rows():
+        block, size = list[tuple[int, int, Mapping[str, Any]]](), 0
+        for row, payload in rows:
+            line = wanted.take(file << 40 | row)
+            if line is not None and payload is not None:
+                block.append((line, row, payload))
+                size += at_line.length(line)
+                if len(block) == LINES or size >= BYTES:
+                    yield file, block
+                    block, size = [], 0
+        if block:
+            yield file, block
 
 
 def _made(convert: Convert, payload: Mapping[str, Any], make: Make) -> Mapping[str, Any] | None:
