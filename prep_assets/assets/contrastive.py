@@ -102,13 +102,13 @@ Texts that are only to be embedded stand there with their ids.""",
     checks=(
         INTEGRITY,
         ACCOUNTING,
-        SELECTION,
         Check(
             "contrast_sanity",
             "Nothing is empty, no text stands twice in a row, no query in both train and test, no id is given twice.",
             _sanity,
         ),
         Check("source_match", "Every line is what its row says, each text on its side.", partial(source_match, matched_contrasts)),
+        SELECTION,  # after the check that reads the same rows
     ),
     preview=line_preview,
     selftest=contrast_trials,

@@ -147,13 +147,13 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
     checks=(
         INTEGRITY,
         ACCOUNTING,
-        SELECTION,
         SANITY,
         Check(
             "source_match",
             "Every pair is what its row says, prompt and answers, each on its side.",
             partial(source_match, matched_pairs),
         ),
+        SELECTION,  # after the check that reads the same rows
     ),
     preview=line_preview,
     selftest=pair_trials,

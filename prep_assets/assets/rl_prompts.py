@@ -102,9 +102,9 @@ BY_DOMAIN = Asset(
     checks=(
         INTEGRITY,
         ACCOUNTING,
-        SELECTION,
         Check("gold_answers", "Every gold equals a second reading of its source by other code.", prompt_golds),
         Check("source_match", "Every prompt is what its row says, with the gold of that row.", partial(source_match, matched_prompts)),
+        SELECTION,  # after the check that reads the same rows
     ),
     preview=line_preview,
     selftest=prompt_trials,

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
+from prep_assets.assets.checks.second_source import Second
+from prep_assets.assets.graph import EVERY
+from prep_assets.engine.checking import verdicts
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import LinesWriter, open_lines
+from prep_assets_tests.assets.workspaces import build_all, domain, jsonl, minimal, resealed
+from prep_assets_tests.proofs.spoiled_lines import on_row
 
 
 @given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30), unique=True))
@@ -37,3 +45,30 @@ def test_lines_by_number(tmp_path: Path) -> None:
             writer.append(row, source=0, file=0, at=row["a"])  # type: ignore[arg-type]
     line = LineByNumber(open_lines(tmp_path, "f"))
     assert [line(number) for number in (0, 299, 7, 8)] == [rows[number] for number in (0, 299, 7, 8)]
+    for numbers in ([], [3], [4, 5, 6], [298, 299, 0, 1, 7, 7]):
+        assert line.some(numbers) == [rows[number] for number in numbers]
+
+
+def test_lines_and_their_rows_come_of_one_reading(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of both files of a split, where `selection` is asked for as well; with a line that differs they are read by themselves."""
+    rows = [{"prompt": f"P{i}?", "chosen": "yes", "rejected": "no"} for i in range(40)]
+    workspace = make(minimal("preference", {"p": domain(jsonl(tmp_path / "p.jsonl", rows), "preference")}, test_fraction=0.3))
+    published = build_all(workspace, ["preference"])["preferences_by_domain", "p"]
+    readings: list[int] = []
+    rows_of = Second.rows
+    monkeypatch.setattr(Second, "rows", lambda second: readings.append(1) or rows_of(second))
+
+    def found(*names: str) -> tuple[dict[str, Verdict], int]:
+        readings.clear()
+        checks = [check for check in EVERY["preferences_by_domain"].checks if check.name in names]
+        return dict(verdicts(workspace, EVERY["preferences_by_domain"], published, checks)), len(readings)
+
+    alone = {**found("source_match")[0], **found("selection")[0]}
+    assert found("source_match")[1] == 2
+    assert found("source_match", "selection") == (alone, 1)
+    assert all(verdict.passed for verdict in alone.values())
+    on_row("preferences", 4, chosen="maybe")(published)
+    published = resealed(published)
+    wrong, count = found("source_match", "selection")
+    assert wrong == {**found("source_match")[0], "selection": alone["selection"]} and count == 3
+    assert not wrong["source_match"].passed

@@ -28,6 +28,9 @@ MUTATIONS: list[Mutation] = [
 ]
 
 
+READ_ONCE = ("sft_tokens", "pretrain_tokens", "preferences_by_domain", "rl_prompts_by_domain")
+
+
 def spoiled(pristine: Workspace, folder: Path, mutation: Mutation) -> tuple[Workspace, Published]:
     """Stores in which one asset is a spoiled copy and the others are the clean ones."""
     workspace = spoilable(pristine, folder, mutation.asset)
@@ -43,8 +46,8 @@ def test_a_corruption_is_seen(pristine: Workspace, tmp_path: Path, mutation: Mut
     found = {check.name: check for check in CHECKS[mutation.asset]}
     assert run_check(found["file_hashes"], workspace, published).passed, "hashes alone must not explain it"
     verdict = run_check(found[mutation.check], workspace, published)
-    if mutation.asset in ("sft_tokens", "pretrain_tokens"):  # as the engine carries them out, what reads the same sources reads them once
-        beside = [check for name, check in found.items() if name in (mutation.check, "tokenization_identity", "selection")]
+    if mutation.asset in READ_ONCE:  # as the engine carries them out, what reads the same sources reads them once
+        beside = [check for name, check in found.items() if name in (mutation.check, "tokenization_identity", "source_match", "selection")]
         assert dict(in_one_run(workspace, ASSETS[mutation.asset], published, beside))[mutation.check] == verdict
     assert not verdict.passed
     assert verdict.summary and verdict.worst is not None and verdict.worst.note

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from prep_assets.assets.checks.expected import Example, Rules
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import pair_sample
 from prep_assets.config.models import Preference
+from prep_assets.disk.arrays import numbers
 from prep_assets.errors import StoreError
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
@@ -17,7 +20,7 @@ from prep_assets.proofs.mask import Row
 from prep_assets.proofs.plain_forms import answers_derivation
 from prep_assets.proofs.truncated import Left, Truncation
 from prep_assets.samples import ASSISTANT, TEXT, USER, PlainChat, Region, Sample, Turn
-from prep_assets.stores.lines import open_lines
+from prep_assets.stores.lines import open_lines, row_of
 from prep_assets.stores.tokens import TokenStore
 
 
@@ -28,33 +31,46 @@ def pair_examples(store: Store, side: str, stream: TokenStore, only: Sequence[in
         command = build_command(store.asset.name, store.partition)
         raise StoreError(f"preferences_by_domain[{store.partition}] was built again since these tokens. Build them again: {command}")
     read, column = _pair_reading(store), side.removeprefix("test/")
-    numbered = iter(range(len(stream)) if only is None else sorted(map(int, only)))
-    number = next(numbered, None)
-    for line, content in enumerate(open_lines(pairs.directory, "preferences_test" if side.startswith("test/") else "preferences")):
-        if number is not None and stream.row[number] == line:
-            plain = _plain_side(content, column)
-            yield number, f"line {line}", read(pair_sample(content, column)) if plain is None else plain
-            number = next(numbered, None)
+    wanted = enumerate(numbers(stream.row)) if only is None else ((number, int(stream.row[number])) for number in sorted(map(int, only)))
+    number, row = next(wanted, (None, -1))
+    lines = open_lines(pairs.directory, "preferences_test" if side.startswith("test/") else "preferences")
+    for line, written in enumerate(lines.written()):
+        if line == row and number is not None:
+            plain = _plain_side(written, column)
+            yield number, f"line {line}", read(pair_sample(row_of(written), column)) if plain is None else plain
+            number, row = next(wanted, (None, -1))
     if number is not None:
-        raise StoreError(
-            f"record {number:,} of {side} is line {int(stream.row[number])}, which does not follow the one before it, or is not there"
-        )
+        raise StoreError(f"record {number:,} of {side} is line {row}, which does not follow the one before it, or is not there")
 
 
-def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
-    """One side in columns; `None` where it is more than a prompt and one answer, each turn one text."""
-    if row.keys() - {"prompt", "chosen", "rejected", "margin"}:
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
+    content: str
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    prompt: str | list[_Message]
+    chosen: str | list[_Message]
+    rejected: str | list[_Message]
+    margin: Any = None
+
+
+_plain_line = msgspec.json.Decoder(_Line).decode
+
+
+def _plain_side(line: bytes, side: str) -> PlainChat | None:
+    """One side of a line in columns; `None` where the line is more than a prompt and two answers, each turn one text, or the side more than one answer."""
+    try:
+        found = _plain_line(line)
+    except (msgspec.MsgspecError, ValueError):
         return None
-    messages = [
-        message
-        for key, role in (("prompt", USER), (side, ASSISTANT))
-        for message in ([{"role": role, "content": row[key]}] if isinstance(row[key], str) else row[key])
-    ]
-    roles, texts = zip(*((message["role"], message["content"]) for message in messages), strict=True)
-    answers = 1 if isinstance(row[side], str) else len(row[side])
-    if answers != 1 or roles[-1] != ASSISTANT or any(len(message) != 2 for message in messages) or {*map(type, texts)} != {str}:
+    prompt, answer = found.prompt, getattr(found, side)
+    if isinstance(answer, str):
+        answer = [_Message(ASSISTANT, answer)]
+    if len(answer) != 1 or answer[0].role != ASSISTANT:
         return None
-    return PlainChat(roles, texts)
+    turns = [*([_Message(USER, prompt)] if isinstance(prompt, str) else prompt), *answer]
+    return PlainChat(tuple([turn.role for turn in turns]), tuple([turn.content for turn in turns]))
 
 
 def _pair_reading(store: Store) -> Callable[[Sample], Sample]:

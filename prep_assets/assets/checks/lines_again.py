@@ -68,16 +68,11 @@ class LineByNumber:
         [found] = self.some([number])
         return found
 
-    def length(self, number: int) -> int:
-        """Bytes of a line."""
-        begin, end = self._starts[number : number + 2].tolist()
-        return int(end - begin)
-
     def some(self, numbers: Sequence[int]) -> list[Mapping[str, Any]]:
         """The objects on some lines; those that stand one after the other are read together."""
         found: list[Mapping[str, Any]] = []
         at = np.asarray(numbers, np.int64)
-        for run in np.split(at, np.flatnonzero(np.diff(at) != 1) + 1):
+        for run in np.split(at, np.flatnonzero(np.diff(at) != 1) + 1) if numbers else ():
             bounds = self._starts[run[0] : run[-1] + 2]
             self._file.seek(int(bounds[0]))
             data = self._file.read(int(bounds[-1] - bounds[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import repeat
 from typing import Any, TypeVar
@@ -71,6 +71,20 @@ def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator
                 raise
             deque(blocks, 0)
         yield found
+
+
+@contextmanager
+def rows_beside_selection(store: Store) -> Iterator[Iterator[Selected] | None]:
+    """The rows of a store of one domain as `selection` reads them, where that is asked for as well, so that both come of one reading; else nothing."""
+    shared = store.published.evidence or {}
+    if SELECTION.name in shared or SELECTION.name not in shared.get(ASKED, ()) or len(store.domains) > 1:
+        yield None
+        return
+    blocks = _selected(store, partial(shared.__setitem__, SELECTION.name))
+    try:
+        yield blocks
+    finally:
+        deque(blocks, 0)  # the verdict needs all rows, whatever has been looked at
 
 
 def _records(blocks: Iterable[Selected]) -> Iterator[Record]:

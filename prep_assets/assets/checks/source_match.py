@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, zip_longest
 from typing import Any
 
 from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
 from prep_assets.assets.checks.second_source import Second
+from prep_assets.assets.checks.selection import rows_beside_selection
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.reasoning import unrendered_reasoning
 from prep_assets.assets.stage import Store
@@ -22,6 +24,7 @@ from prep_assets.disk.columns import at
 from prep_assets.errors import Refused
 from prep_assets.proofs.lines_match import Line, check_lines
 from prep_assets.proofs.plain_reading import pair_lines, plain_contrast, plain_pair, plain_prompt
+from prep_assets.proofs.selection import Rules, Selected, select
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast, Pair, Prompt
 from prep_assets.schemas.arithmetic import SEED, arithmetic_rows
@@ -34,19 +37,23 @@ Make = Callable[[Any], Mapping[str, Any]]
 Whole = Callable[[Sequence[Mapping[str, Any]], Domain], Sequence[Mapping[str, Any] | None]]
 """The lines of some rows, read in the most obvious way; `None` where it takes the schema to say."""
 ONE_IN = 64
-LINES, BYTES = 64, 1 << 18
-"""Lines that are looked at together, and about how many bytes of them."""
 SIDES = ("prompt", "chosen", "rejected")
+Given = Iterable[Selected] | None
+"""The rows of the one domain of a store, where somebody reads them already."""
 Plain = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
 
 
-def source_match(matched: Callable[[Store], Iterator[Line]], store: Store) -> Verdict:
-    """Compare every line of a store with its row."""
+def source_match(matched: Callable[[Store, Given], Iterator[Line]], store: Store) -> Verdict:
+    """Compare every line of a store with its row. Where `selection` is asked for as well, both come of one reading of the sources; what is not sound by
+    that is looked at file by file."""
     stored = sum(len(open_lines(store.directory, path.stem)) for path in store.directory.glob("*.jsonl"))
-    return check_lines(matched(store), stored=stored)
+    with suppress(Exception), rows_beside_selection(store) as given:
+        if given is not None and (verdict := check_lines(matched(store, given), stored=stored)).passed:
+            return verdict
+    return check_lines(matched(store, None), stored=stored)
 
 
-def matched_pairs(store: Store) -> Iterator[Line]:
+def matched_pairs(store: Store, given: Given = None) -> Iterator[Line]:
     """Each line of a store of preferences with what its row gives."""
     form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
 
@@ -57,21 +64,21 @@ def matched_pairs(store: Store) -> Iterator[Line]:
         rows = [{key: row[key] for key in row if key not in ignored} for row in payloads] if ignored else payloads
         return pair_lines(rows, domain.schema_name, domain.options, form, reasoning.strings)
 
-    return _match(store, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair, whole)
+    return _match(store, given, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair, whole)
 
 
-def matched_prompts(store: Store) -> Iterator[Line]:
+def matched_prompts(store: Store, given: Given = None) -> Iterator[Line]:
     """Each line of a store of prompts with what its row gives."""
     form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Rl))
-    return _match(store, Prompt, lambda example: prompt_row(prompt_of(reasoning.read(example)), form), plain_prompt)
+    return _match(store, given, Prompt, lambda example: prompt_row(prompt_of(reasoning.read(example)), form), plain_prompt)
 
 
-def matched_contrasts(store: Store) -> Iterator[Line]:
+def matched_contrasts(store: Store, given: Given = None) -> Iterator[Line]:
     """Each line of a contrastive store with what its row gives."""
-    return _match(store, Contrast, contrast_row, plain_contrast)
+    return _match(store, given, Contrast, contrast_row, plain_contrast)
 
 
-def matched_questions(store: Store) -> Iterator[Line]:
+def matched_questions(store: Store, _: Given = None) -> Iterator[Line]:
     """Generated questions, generated once more; those of the one level of train-llm-from-scratch by other code as well."""
     options = store.workspace.family(Rl).arithmetic
     chosen = {} if options.levels is None else {"levels": options.levels}
@@ -98,43 +105,36 @@ def _unread(payloads: Sequence[Mapping[str, Any]], domain: Domain) -> Sequence[N
     return [None] * len(payloads)
 
 
-def _match(store: Store, gives: type, make: Make, plain: Plain, whole: Whole = _unread) -> Iterator[Line]:
+def _match(store: Store, given: Given, gives: type, make: Make, plain: Plain, whole: Whole = _unread) -> Iterator[Line]:
     files = [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]
-    return chain.from_iterable(_lines_of(store, lines, gives, make, plain, whole) for lines in files)
+    if given is not None and all(list(lines.sources) == list(store.domains) for lines in files):
+        return _lines_of(store, files, given, gives, make, plain, whole)
+    return chain.from_iterable(_lines_of(store, [lines], None, gives, make, plain, whole) for lines in files)
 
 
-def _lines_of(store: Store, lines: Lines, gives: type, make: Make, plain: Plain, whole: Whole) -> Iterator[Line]:
-    """Each line of a file, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of one
-    in `ONE_IN` of these, and of all others."""
-    at_line = LineByNumber(lines)
-    for number, name in enumerate(lines.sources):
-        mine = lines.of(number)
-        if not len(mine):
+def _lines_of(store: Store, files: Sequence[Lines], given: Given, gives: type, make: Make, plain: Plain, whole: Whole) -> Iterator[Line]:
+    """Each line of some files, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of
+    one in `ONE_IN` of these, and of all others."""
+    by_number = [LineByNumber(lines) for lines in files]
+    for number, name in enumerate(files[0].sources if files else ()):
+        mine = [lines.of(number) for lines in files]
+        wanted = [(Wanted(at(lines.places, own), own), each) for lines, each, own in zip(files, by_number, mine, strict=True) if len(own)]
+        if not wanted:
             continue
         second = Second.of(store, name)
         names, domain, convert = second.names, second.domain, converter(second.domain, gives)
-        for file, block in _blocks(second, Wanted(at(lines.places, mine), mine), at_line):
-            numbers, rows, payloads = zip(*block, strict=True)
-            for row, payload, stored, said in zip(rows, payloads, at_line.some(numbers), whole(payloads, domain), strict=True):
-                made = said if said is not None and row % ONE_IN else _made(convert, payload, make)
-                read = plain(payload, domain.schema_name, domain.options) if made is not None else None
-                yield Line(f"{name}/{names[file]}:{row}", stored, made, read)
-
-
-def _blocks(second: Second, wanted: Wanted, at_line: LineByNumber) -> Iterator[tuple[int, list[tuple[int, int, Mapping[str, Any]]]]]:
-    """Files, and some of their rows that lines are made of: the number of the line, the number of the row, and its fields."""
-    for file, _, rows in second.rows():
-        block, size = list[tuple[int, int, Mapping[str, Any]]](), 0
-        for row, payload in rows:
-            line = wanted.take(file << 40 | row)
-            if line is not None and payload is not None:
-                block.append((line, row, payload))
-                size += at_line.length(line)
-                if len(block) == LINES or size >= BYTES:
-                    yield file, block
-                    block, size = [], 0
-        if block:
-            yield file, block
+        for block in select(second.rows(), Rules(deduplicate=False)) if given is None else given:
+            for own, at_line in wanted:
+                found = [
+                    (line, row, payload)
+                    for row, payload in zip(block.rows, block.payloads, strict=True)
+                    if (line := own.take(block.file << 40 | row)) is not None and payload is not None
+                ]
+                objects, said = at_line.some([line for line, *_ in found]), whole([payload for *_, payload in found], domain)
+                for (_, row, payload), stored, whole_line in zip(found, objects, said, strict=True):
+                    made = whole_line if whole_line is not None and row % ONE_IN else _made(convert, payload, make)
+                    read = plain(payload, domain.schema_name, domain.options) if made is not None else None
+                    yield Line(f"{name}/{names[block.file]}:{row}", stored, made, read)
 
 
 def _made(convert: Convert, payload: Mapping[str, Any], make: Make) -> Mapping[str, Any] | None:
