@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from prep_assets.proofs.byte_search import ByteSearch
+
 Row = Mapping[str, Any]
 
 
@@ -64,16 +66,17 @@ def pair_lines(rows: Sequence[Row], schema: str, options: Row, form: str, tags: 
     pairs = _converted([_parted(row) for row in rows] if schema == "hh" else rows)
     written = [None if pair is None else _said(pair) for pair in pairs]
     texts = "\0".join(message.content for turns in written if turns is not None for part in turns for message in part)
-    looked_for = [tag for tag in tags if tag in texts]
-    return [None if turns is None else _line(turns, form, looked_for) for turns in written]
+    searched = tuple(tags) if len(ByteSearch(tags).places(texts.encode("utf-8", "surrogatepass"))) else ()
+    return [None if turns is None else _line(turns, form, searched) for turns in written]
 
 
 def _parted(row: Row) -> Row | None:
     """Prompt and answers of two dialogues that say the same before their last answer; `None` for any other."""
     if row.keys() != {"chosen", "rejected"} or any(not isinstance(side, str) for side in row.values()):
         return None
-    before = {side.rpartition("\n\nAssistant:")[0].strip() for side in row.values()}
-    return plain_pair(row, "hh", {}) if len(before) == 1 and "" not in before else None
+    parts = {side: text.rpartition("\n\nAssistant:") for side, text in row.items()}
+    prompts = {before.strip() for before, _, _ in parts.values()}
+    return {"prompt": prompts.pop(), **{side: answer.strip() for side, (_, _, answer) in parts.items()}} if len(prompts) == 1 else None
 
 
 def _converted(rows: Sequence[Row | None]) -> list[_Pair | None]:

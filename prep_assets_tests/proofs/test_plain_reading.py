@@ -137,6 +137,11 @@ def test_lines_that_take_their_schema(row: dict[str, Any]) -> None:
     assert pair_line(PAIR, "kto", {}, "messages", []) is None
 
 
+def test_a_line_without_a_tag_among_those_with_one() -> None:
+    tagged, half = {**PAIR, "prompt": "<|e|>"}, {**PAIR, "prompt": "\ud800"}
+    assert pair_lines([tagged, PAIR, half], "preference", {}, "text", ["<|x|>", "<|e|>"]) == [None, PAIR, half]
+
+
 def test_plain_contrasts() -> None:
     many = {"query": "why so", "negative_1": "a", "negative_12": ["b"], "negative_x": "y", "pos": None, "negatives": ["c"], "n": 7}
     assert plain_contrast(many, "contrastive", {}) == {"query": "why so", "negatives": "a\nb\nc"}
