@@ -1,4 +1,4 @@
-"""Plain chats proven by the block: both proofs of many records at once, as arrays.
+"""Chats proven by the block: both proofs of many records at once, as arrays.
 
 Of a block of chats the second derivation gives one text: what all of them must have become, one after the other, with the places where control tokens
 and trained stretches begin and end. Three comparisons prove them: the reference tokenizer's ids of that text are those that are stored; their bytes are
@@ -10,6 +10,7 @@ form is not known, that hold a string that is looked for, and the share that is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -21,12 +22,18 @@ from prep_assets.proofs.byte_search import ByteSearch
 from prep_assets.proofs.identity import IdentityProof
 from prep_assets.proofs.mask import MaskProof
 from prep_assets.proofs.plain_bytes import BytesForm
-from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.plain_forms import MOST_KNOWN, PlainDerivation
 from prep_assets.proofs.plain_texts import PlainTexts
+from prep_assets.proofs.shaped_samples import Outline, OutlinedSample, as_json
 from prep_assets.samples import PlainChat
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Chat = PlainChat | OutlinedSample
+LEARN_AFTER = 3
+"""Samples of an outline before its form is learned, which takes the time of two that are proven one by one."""
+MOST_TEXTS = 1 << 15
+"""Texts of all forms that are remembered, each of which takes some 2 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Claims:
         ids, mask: of all of them, one after the other.
     """
 
-    chats: Sequence[PlainChat | None]
+    chats: Sequence[Chat | None]
     lengths: Ints
     ids: npt.NDArray[np.integer]
     mask: npt.NDArray[np.generic]
@@ -82,8 +89,13 @@ class PlainBlocks:
     def __init__(self, derivation: PlainDerivation, masks: MaskProof, identities: IdentityProof, looked_for: Iterable[str]) -> None:
         """`looked_for`: strings of which any chat is for the proofs of single rows."""
         self._derivation, self._masks, self._identities = derivation, masks, identities
-        self._suspect = ByteSearch((*derivation.looked_for, *looked_for))
-        self._forms: dict[tuple[str, ...], BytesForm | None] = {}
+        listed = {*derivation.looked_for, *looked_for}
+        bare = listed | {each.strip() for each in listed} - {""}  # texts of outlines have no white space at their ends
+        within_json = {as_json(each)[1:-1] for each in bare}
+        self._suspects = {PlainChat: ByteSearch(listed), OutlinedSample: ByteSearch(bare | within_json)}
+        self._forms: dict[tuple[str, ...] | Outline, BytesForm | None] = {}
+        self._seen: Counter[int] = Counter()
+        self._texts = 0
 
     def prove(self, claims: Claims) -> Bools:
         """Which of the chats are proven."""
@@ -103,24 +115,38 @@ class PlainBlocks:
         proven[proven] = good
         return proven
 
-    def _known(self, chats: Sequence[PlainChat | None]) -> list[_Shown | None]:
+    def _known(self, chats: Sequence[Chat | None]) -> list[_Shown | None]:
         """The form of each chat, and its texts as its render shows them; `None` where it is for the proofs of single rows."""
+        self._count(chats)
         found: list[_Shown | None] = [None] * len(chats)
-        texts = PlainTexts.of(chats)
-        alone, edged = texts.holding(self._suspect) | texts.blank | texts.sampled(), texts.edged
-        for number, first, last in zip(np.flatnonzero(~alone).tolist(), *texts.bounds(~alone), strict=True):
-            chat = chats[number]
-            assert chat is not None
-            form = self._form(chat.roles)
-            if form is not None and (form.form.keeps_edges or not edged[number]):
-                found[number] = form, form.stripped(chat.texts) if edged[number] else form.in_order(texts.data[first:last])
+        for kind, suspect in self._suspects.items():
+            texts = PlainTexts.of([chat if isinstance(chat, kind) else None for chat in chats])
+            alone, edged = texts.holding(suspect) | texts.blank | texts.sampled(), texts.edged
+            for number, first, last in zip(np.flatnonzero(~alone).tolist(), *texts.bounds(~alone), strict=True):
+                chat = chats[number]
+                assert chat is not None
+                form = self._form(chat.roles if isinstance(chat, PlainChat) else chat.form)
+                if form is not None and (form.form.keeps_edges or not edged[number]):
+                    otherwise = edged[number] or any(form.form.spellings)
+                    found[number] = form, form.stripped(chat.texts) if otherwise else form.in_order(texts.data[first:last])
         return found
 
-    def _form(self, roles: tuple[str, ...]) -> BytesForm | None:
-        if roles not in self._forms:
-            form = self._derivation.form(roles)
-            self._forms[roles] = None if form is None else BytesForm.of(form, self._masks.vocabulary.control)
-        return self._forms[roles]
+    def _count(self, chats: Sequence[Chat | None]) -> None:
+        """Count outlines, to learn the forms of those that come often; what is known is forgotten where it takes too much memory."""
+        if len(self._seen) >= MOST_KNOWN or self._texts >= MOST_TEXTS:
+            self._texts = 0
+            self._seen.clear()
+            self._forms.clear()
+        self._seen.update(hash(chat.form) for chat in chats if isinstance(chat, OutlinedSample))
+
+    def _form(self, kind: tuple[str, ...] | Outline) -> BytesForm | None:
+        if isinstance(kind, Outline) and self._seen[hash(kind)] < LEARN_AFTER:
+            return None
+        if kind not in self._forms:
+            self._texts += kind.size if isinstance(kind, Outline) else len(kind)
+            form = self._derivation.form(kind)
+            self._forms[kind] = None if form is None else BytesForm.of(form, self._masks.vocabulary.control)
+        return self._forms[kind]
 
     def _ids_agree(self, laid: _Laid, claims: Claims) -> Bools:
         """Of which rows the stored ids are the reference tokenizer's."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
 from prep_assets.proofs.shaped_forms import Found, Shape, Spelling, spelled, taken_apart
+from prep_assets.proofs.shaped_samples import Outline
 from prep_assets.proofs.stretches import Derived, Expected, MaskOptions
 from prep_assets.proofs.template_strings import strings_looked_for
 from prep_assets.proofs.trained_texts import derive
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_KNOWN = 4096
 ONE_IN = 64
-"""Share of the plain chats that are derived by themselves as well, by a hash of their first texts."""
+"""Share of the plain chats that are derived by themselves as well, by a hash of their last texts."""
 _BLANKS = ("\n", " ", "\t", "\r\n", "\t \u3000\n")
 """White space put around words. A template may strip all of it, or line breaks only."""
 _NAME = re.compile(r"Qz(\d{5})zQ")
@@ -238,7 +239,7 @@ class PlainDerivation:
             forms: the policy of what `read` gives, where samples carry weights of their own that say the same.
         """
         self._options, self._typed_controls, self._read = options, typed_controls, read
-        self._forms = forms_of(template, forms or options)
+        self._forms, self._shaped = forms_of(template, forms or options), forms_of(template, options)
         self.looked_for = (*self._forms.written, *template.control)
         self._suspect = searching(self.looked_for)
 
@@ -258,19 +259,19 @@ class PlainDerivation:
             raise CheckFailed(f"derived by itself a chat is {again.text[:200]!r}, by its form {found.text[:200]!r}; nothing is proven")
         return found
 
-    def form(self, roles: tuple[str, ...]) -> PlainForm | None:
-        """What chats with these roles must have become; `None` where each has to be derived by itself."""
-        return self._forms.of(roles)
+    def form(self, form: Form) -> PlainForm | None:
+        """What chats of this form must have become; `None` where each has to be derived by itself."""
+        return (self._shaped if isinstance(form, Outline) else self._forms).of(form)
 
     @staticmethod
     def in_sample(texts: Sequence[str]) -> bool:
         """Whether a chat is derived by itself as well."""
-        return PlainDerivation.picks(texts[0].encode(errors="surrogatepass"))
+        return PlainDerivation.picks(texts[-1].encode(errors="surrogatepass"))
 
     @staticmethod
-    def picks(first: bytes) -> bool:
-        """The same by its first text."""
-        return zlib.crc32(first) % ONE_IN == 0
+    def picks(last: bytes) -> bool:
+        """The same by its last text: the first may be the same in all rows."""
+        return zlib.crc32(last) % ONE_IN == 0
 
     def _is_alike(self, texts: Sequence[str], form: PlainForm) -> bool:
         """Whether what is known of a form holds for these texts."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from prep_assets.proofs.byte_search import ByteSearch
 from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.shaped_samples import OutlinedSample
 from prep_assets.samples import PlainChat
 
 Ints = npt.NDArray[np.int64]
@@ -41,7 +42,7 @@ class PlainTexts:
     edged: Bools
 
     @classmethod
-    def of(cls, chats: Sequence[PlainChat | None]) -> PlainTexts:
+    def of(cls, chats: Sequence[PlainChat | OutlinedSample | None]) -> PlainTexts:
         """`None` has no texts."""
         texts = list(chain.from_iterable(chat.texts for chat in chats if chat is not None))
         first = np.cumsum([0, *(len(chat.texts) if chat is not None else 0 for chat in chats)])
@@ -68,7 +69,7 @@ class PlainTexts:
     def sampled(self) -> Bools:
         """Which chats are derived by themselves as well; false for those without texts."""
         found, some = np.zeros(len(self.blank), bool), np.diff(self.first) > 0
-        found[some] = [PlainDerivation.picks(self.data[number]) for number in self.first[:-1][some].tolist()]
+        found[some] = [PlainDerivation.picks(self.data[number - 1]) for number in self.first[1:][some].tolist()]
         return found
 
     def bounds(self, chosen: Bools) -> tuple[list[int], list[int]]:

@@ -168,7 +168,9 @@ def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
 def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     def form(keeps_edges: bool) -> Any:
         return SimpleNamespace(
-            form=SimpleNamespace(keeps_edges=keeps_edges), in_order=list, stripped=lambda texts: [each.strip() for each in texts]
+            form=SimpleNamespace(keeps_edges=keeps_edges, spellings=({}, {})),
+            in_order=list,
+            stripped=lambda texts: [each.strip() for each in texts],
         )
 
     bare, full = form(False), form(True)
@@ -182,7 +184,7 @@ def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.Monkey
 
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_forms, "ONE_IN", 3)
-    chats = [PlainChat(ASKED, (f"{number} \u00e9", "b")) for number in range(40)]
+    chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]
     alone = [PlainDerivation.in_sample(chat.texts) for chat in chats]
     assert [chat is None for chat in blocks._known(chats)] == alone and {*alone} == {True, False}
 

@@ -167,11 +167,11 @@ def test_one_in_so_many_is_derived_both_ways(monkeypatch: pytest.MonkeyPatch) ->
     derivation = PlainDerivation(MaskOptions(), template(), typed_controls=False)
     by_itself = Mock(side_effect=derivation._alone)
     monkeypatch.setattr(derivation, "_alone", by_itself)
-    first = [f"Question {number}" for number in range(400)]
-    for text in first:
-        derivation(Sample((turn(USER, text), turn(ASSISTANT, "So."))))
-    seen = [each.args[0].turns[0].regions[0].text for each in by_itself.call_args_list]
-    assert seen == [text for text in first if zlib.crc32(text.encode()) % plain_forms.ONE_IN == 0] != []
+    last = [f"Answer {number}" for number in range(400)]
+    for text in last:
+        derivation(Sample((turn(USER, "So?"), turn(ASSISTANT, text))))
+    seen = [each.args[0].turns[1].regions[0].text for each in by_itself.call_args_list]
+    assert seen == [text for text in last if zlib.crc32(text.encode()) % plain_forms.ONE_IN == 0] != []
 
 
 @pytest.mark.parametrize("typed_controls", [True, False])

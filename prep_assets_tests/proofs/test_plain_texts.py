@@ -61,7 +61,7 @@ def test_half_a_pair_is_kept() -> None:
 
 def test_which_chats_are_derived_by_themselves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_forms, "ONE_IN", 3)
-    chats = [chat(f"{number} \u00e9") for number in range(40)]
+    chats = [chat(*"ab"[: number % 3], f"{number} \u00e9") for number in range(40)]
     alone = [PlainDerivation.in_sample(each.texts) for each in chats]
     assert {*alone} == {True, False}
     assert PlainTexts.of([*chats, None, NONE]).sampled().tolist() == [*alone, False, False]

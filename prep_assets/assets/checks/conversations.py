@@ -14,8 +14,9 @@ from prep_assets.assets.checks.selection import largest_beside_selection
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.identity import Conversation, IdentityProof
 from prep_assets.proofs.mask import MaskProof, Row
-from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
+from prep_assets.proofs.plain_blocks import Chat, Claims, PlainBlocks
 from prep_assets.proofs.plain_samples import roles_and_texts
+from prep_assets.proofs.shaped_samples import outlined
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Record, Sample
 from prep_assets.stores.tokens import TokenStore
@@ -114,9 +115,9 @@ def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Example]) -> Iter
         yield block
 
 
-def _columns(example: Sample | PlainChat) -> PlainChat | None:
-    """A conversation of one text a turn, in columns."""
+def _columns(example: Sample | PlainChat) -> Chat | None:
+    """A conversation as its form and its texts; `None` for what has to be proven by itself."""
     if isinstance(example, PlainChat):
         return example
     found = roles_and_texts(example)
-    return None if found is None else PlainChat(found[0], tuple(found[1]))
+    return outlined(example) if found is None else PlainChat(found[0], tuple(found[1]))

@@ -1,0 +1,197 @@
+"""Chats with tools, calls and reasoning that are proven by the block: the same verdicts as one by one, and nothing that is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.proofs import plain_blocks as module
+from prep_assets.proofs import plain_forms
+from prep_assets.proofs.identity import Conversation, IdentityProof, prove_identity
+from prep_assets.proofs.mask import MaskProof, Row, prove_masks
+from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
+from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.shaped_samples import outlined
+from prep_assets.proofs.trained_texts import MaskOptions, derive
+from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets_tests.effort import examples
+from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
+from prep_assets_tests.masks.test_shaped_batches import ACTS, CALLED, CALLS, TOOLS, rich_chats
+
+
+@pytest.fixture(autouse=True)
+def learned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forms are learned of the first sample, and none is left to the proofs of single rows because its hash says so."""
+    monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(module, "LEARN_AFTER", 1)
+
+
+class Built:
+    """Samples that a build keeps, and what it stores of them."""
+
+    def __init__(self, bound: Bound, samples: Sequence[Sample], options: MaskOptions | None = None) -> None:
+        self.bound, self.options = bound, options or MaskOptions()
+        found = run(bound, list(samples), self.options)
+        self.samples = [samples[number] for number in found.kept]
+        self.stored = [(np.array(found.ids(at)), np.array(found.loss(at))) for at in range(len(self.samples))]
+        self.masks, self.identities = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
+        self.masks.table._asked = bound.vocabulary.size  # else so few rows are decoded one by one
+
+    @property
+    def blocks(self) -> PlainBlocks:
+        derivation = PlainDerivation(self.options, self.bound.template, typed_controls=False)
+        return PlainBlocks(derivation, self.masks, self.identities, ["</think>"])
+
+    def proven(self, samples: Sequence[Sample] | None = None) -> list[bool]:
+        """Which are proven of what is stored, by the block; `samples`: what their sources are said to be."""
+        chats = [outlined(sample) for sample in samples or self.samples]
+        ids, mask = (np.concatenate(each) for each in zip(*self.stored, strict=True))
+        found: list[bool] = self.blocks.prove(Claims(chats, np.array([len(own) for own, _ in self.stored]), ids, mask)).tolist()
+        return found
+
+    def alone(self, at: int) -> bool:
+        """Whether a row is proven by itself."""
+        derived, (ids, mask) = derive(self.samples[at], self.options, self.bound.template), self.stored[at]
+        row = Row("", ids, mask, derived.expected, tagged=derived.tagged)
+        rendered = Conversation("", ids, derived.text, derived.controls, derived.typed)
+        return prove_masks([row], self.bound.vocabulary).passed and prove_identity([rendered], self.bound.vocabulary).passed
+
+
+@pytest.mark.parametrize("name", ["llama3", "qwen", "qwen3"])
+def test_sound_rows_are_proven_and_counted(name: str) -> None:
+    samples = [CALLED, replace(CALLED, turns=(turn(USER, "Write."), *CALLED.turns[1:])), replace(CALLED, tools=({"name": "é"},))]
+    built = Built(bind(SHIPPED, name), samples)
+    assert len(built.samples) == 3
+    assert built.proven() == [True] * 3
+    derived = [derive(sample, built.options, built.bound.template) for sample in samples]
+    rows = [Row("", *stored, each.expected, tagged=each.tagged) for stored, each in zip(built.stored, derived, strict=True)]
+    assert built.masks.verdict() == prove_masks(rows, built.bound.vocabulary)
+
+
+def changed(sample: Sample, at: int, region: int, text: str | None) -> Sample:
+    """The sample with another text in a region, or without that region."""
+    own = sample.turns[at]
+    changes = () if text is None else (replace(own.regions[region], text=text),)
+    other = replace(own, regions=(*own.regions[:region], *changes, *own.regions[region + 1 :]))
+    return replace(sample, turns=(*sample.turns[:at], other, *sample.turns[at + 1 :]))
+
+
+OTHER = json.dumps({"name": "get", "arguments": {"path": "/tmp/e", "lines": [1, 2.5]}})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        changed(ACTS, 1, 2, OTHER),
+        changed(ACTS, 1, 3, OTHER.replace("get", "put")),
+        changed(ACTS, 1, 3, None),
+        changed(ACTS, 1, 0, None),
+        changed(ACTS, 1, 0, "Hmm.\n"),
+        changed(ACTS, 2, 0, '{"é": "no"}'),
+        replace(ACTS, tools=({"type": "function", "function": {"name": "get", "parameters": {"a": [], "b": {}}}},)),
+        replace(ACTS, tools=()),
+        replace(ACTS, tools=TOOLS * 2),
+        replace(ACTS, turns=(ACTS.turns[0], ACTS.turns[1], ACTS.turns[2], *ACTS.turns[4:])),
+        replace(ACTS, turns=ACTS.turns[:-1]),
+    ],
+)
+def test_a_row_that_another_chat_became_is_not_proven(said: Sample) -> None:
+    """Another argument, name, result or tool; a call, reasoning or a turn that is lost."""
+    built = Built(bind(SHIPPED, "qwen3"), [ACTS] * 3)
+    assert built.proven([ACTS, said, ACTS]) == [True, False, True]
+
+
+@pytest.mark.parametrize("name", ["qwen", "qwen3"])
+def test_a_mask_that_is_shifted_or_changed_is_not_proven(name: str) -> None:
+    built = Built(bind(SHIPPED, name), [ACTS if name == "qwen3" else CALLED] * 3)
+    assert built.proven() == [True] * 3
+    ids, mask = built.stored[1]
+    trained = np.flatnonzero(mask)
+    for wrong in (np.roll(mask, 1), np.roll(mask, -1), mask * 0.5, mask * 0, np.where(np.arange(len(mask)) == trained[3], 0, mask)):
+        built.stored[1] = ids, wrong
+        assert built.proven() == [True, False, True]
+    built.stored[1] = np.where(np.arange(len(ids)) == trained[3], ids[0], ids), mask
+    assert built.proven() == [True, False, True]
+
+
+@pytest.mark.parametrize("name", ["qwen", "qwen3"])
+def test_whatever_is_proven_by_the_block_is_proven_alone(name: str) -> None:
+    bound = bind(SHIPPED, name)
+
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(rich_chats(), min_size=1, max_size=5), st.integers(0, 1 << 20), st.sampled_from(["ids", "mask", ""]))
+    def check(samples: list[Sample], where: int, damage: str) -> None:
+        built = Built(bound, samples, MaskOptions(train_on_eos="last"))
+        if not built.samples:
+            return
+        ids, mask = built.stored[where % len(built.stored)]
+        if damage:
+            (ids if damage == "ids" else mask)[where % len(ids)] = 7 if damage == "ids" else 1 - mask[where % len(ids)]
+        for at, is_proven in enumerate(built.proven()):
+            assert not is_proven or built.alone(at)
+
+    check()
+
+
+def thinks(text: str, weight: float | None = None) -> Sample:
+    regions = (Region(THINKING, "Hm.", weight), Region("text", text, weight), Region(TOOL_CALL, CALLS, weight))
+    return Sample((turn(USER, "Read."), Turn(ASSISTANT, regions)), TOOLS)
+
+
+def test_suspects_are_searched_for_within_json_and_at_the_ends_of_texts() -> None:
+    source = (
+        "{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{{ m.content.split('\\n\"END')[0] }}<|im_end|>\n{% endfor %}"
+    )
+    built = Built(bind_source(source), [])
+    said = [
+        Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), ({"about": about},))
+        for about in ("The END", '\n"END', '"END', "<|im_end|>", "</think>")
+    ]
+    said += [Sample((turn(USER, "Hi"), turn(ASSISTANT, text)), TOOLS) for text in ('\n"END', '"END', "END", '\\"END')]
+    known = built.blocks._known([outlined(sample) for sample in said])
+    assert [each is not None for each in known] == [True, False, False, False, False, False, False, True, False]
+
+
+def test_weights_of_a_sample_count() -> None:
+    built = Built(bind(SHIPPED, "qwen3"), [thinks("So.", weight) for weight in (None, 0.5)])
+    assert built.proven() == [True] * 2
+    assert built.proven([thinks("So.")] * 2) == [True, False]
+
+
+def test_a_form_is_learned_of_an_outline_that_comes_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEARN_AFTER", 3)
+    blocks = Built(bind(SHIPPED, "qwen3"), []).blocks
+    often, seldom = outlined(thinks("So.")), outlined(ACTS)
+
+    def known(*chats: Any) -> list[bool]:
+        return [each is not None for each in blocks._known(chats)]
+
+    assert known(often, often, seldom) == [False] * 3
+    assert known(seldom, often) == [False, True]
+    assert known(None, seldom) == [False, True]
+    assert set(blocks._forms) == {often.form, seldom.form} if often and seldom else False
+    assert blocks._texts == sum(each.form.size for each in (often, seldom) if each)
+    monkeypatch.setattr(module, "MOST_TEXTS", blocks._texts)
+    assert known(often, seldom) == [False] * 2
+    assert (blocks._forms, blocks._texts, len(blocks._seen)) == ({}, 0, 2)
+    assert known(often, often) == [True] * 2
+    monkeypatch.setattr(module, "MOST_KNOWN", 2)
+    assert known(often, often) == [False] * 2
+    assert (blocks._forms, blocks._texts, len(blocks._seen)) == ({}, 0, 1)
+
+
+def test_tools_are_laid_out_as_the_template_spells_them() -> None:
+    source = "{{ tools[0] | tojson(indent=2) }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    chat = Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), TOOLS)
+    built = Built(bind_source(source), [chat])
+    assert built.proven() == [True]
+    [known] = built.blocks._known([outlined(chat)])
+    assert known is not None and known[1] == [json.dumps(TOOLS[0], indent=2, ensure_ascii=False).encode(), b"Hi", b"Well."]
