@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from traceback import extract_tb
+from traceback import walk_tb
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -265,7 +265,7 @@ class ChatTemplate:
 
 def _line(trace: TracebackType | None, running: Any = None) -> str:
     """Where in a template something arose. Jinja puts a template's own lines into the traceback of an error; `running` knows those of anything else."""
-    lines = [frame.lineno for frame in extract_tb(trace) if frame.filename in ("<unknown>", "<template>")]
+    lines = [line for frame, line in walk_tb(trace) if frame.f_code.co_filename in ("<unknown>", "<template>")]
     if not lines:
         return ""
     return f"line {lines[-1] if running is None else running.get_corresponding_lineno(lines[-1])}: "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from prep_assets.errors import TemplateError, nearest
@@ -19,11 +21,12 @@ _LOADED: dict[tuple[str, str, tuple[str, ...]], ChatTemplate] = {}
 """One of each kind in a process: what was found out about it stays known."""
 
 
-def named_templates() -> dict[str, str]:
+@cache
+def named_templates() -> Mapping[str, str]:
     """The shipped templates: name → Jinja source, sorted by name."""
     folder = resources.files("prep_assets.templates") / "named"
     found = {entry.name.removesuffix(".jinja"): entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".jinja")}
-    return dict(sorted(found.items()))
+    return MappingProxyType(dict(sorted(found.items())))
 
 
 def load_template(

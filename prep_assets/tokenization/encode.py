@@ -231,7 +231,7 @@ def weigh(cuts: Cuts, tokens: Tokens, offsets: Ints) -> tuple[npt.NDArray[np.flo
         at = np.searchsorted(tokens.ends, cuts.breaks.astype(tokens.ends.dtype), "right")  # of one type, else it copies all ends
         amid = (at < total) & (tokens.ends[at - 1] * (at > 0) < cuts.breaks)
         loss = np.repeat(cuts.weights, np.diff(at + amid, append=total))
-        across = np.unique(at[amid])
+        across = at[amid]
     else:
         low = regions(cuts.breaks, tokens.starts)
         loss = cuts.weights[low]
@@ -243,7 +243,7 @@ def _across(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[np.floa
     """Faults of the tokens that lie across a break. White space that the template writes before an answer, merged with its first word, takes the
     answer's weight: the model has to produce this token."""
     faults: Faults = {}
-    for token in across.tolist():
+    for token in dict.fromkeys(across.tolist()):  # several breaks may lie in one
         start, end = int(tokens.starts[token]), int(tokens.ends[token])
         first, last = regions(cuts.breaks, [start, max(end - 1, start)]).tolist()
         if cuts.weights[first] == cuts.weights[last] and last == first + 1:

@@ -21,11 +21,13 @@ from prep_assets.tokenization.flat import NO_TEXTS, Flat, interleaved, some_of
 from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.suspects import Table
 
+_BETWEEN = BETWEEN.encode()
+
 
 class GigatokenEngine:
     """`gigatoken`, made of the `FastForm` of a tokenizer.
 
-    Its cache of words grows without bound, so the tokenizer is made anew after `RENEW_AFTER` characters, or after `IDLE_AFTER` and a pause.
+    Its cache of words grows without bound, so the tokenizer is made anew after `RENEW_AFTER` bytes, or after `IDLE_AFTER` and a pause.
 
     Attributes:
         size: ids from here on are placeholders for bytes that the tokenizer does not have.
@@ -53,7 +55,6 @@ class GigatokenEngine:
             return NO_TEXTS
         if self._tokenizer is None or self._since_new > self.RENEW_AFTER:
             self._since_new, self._tokenizer = 0, self._new()
-        self._since_new += sum(map(len, texts))
         if self._unspaced is not None:
             begins = {text[0] for text in self._unspaced}
             texts = [text if not text or (text[0] in begins and text.startswith(self._unspaced)) else f" {text}" for text in texts]
@@ -65,10 +66,11 @@ class GigatokenEngine:
             self._tokenizer = None
 
     def _as_one(self, texts: Sequence[str]) -> Flat:
-        text: str | bytes = BETWEEN.join(texts)
-        cuts = 0
+        # one by one, because a long string that is not ASCII is slow to write as UTF-8
+        text, cuts = _BETWEEN.join(map(str.encode, texts)), 0
+        self._since_new += len(text)
         if self.cuts_at_digits:
-            text, cuts = _cut_at_digits(BETWEEN.join(texts))
+            text, cuts = _cut_at_digits(text)
         ids = self._tokenizer.encode(text)
         marks = np.flatnonzero(ids >= self._between)
         ends = np.flatnonzero(ids[marks] == self._between)
@@ -85,15 +87,16 @@ class GigatokenEngine:
         return interleaved(self._as_one(list(compress(texts, plain))) if plain.any() else NO_TEXTS, some, plain)
 
     def _in_batch(self, texts: Sequence[str]) -> Flat:
+        self._since_new += sum(map(len, texts))
         layout = self._tokenizer.encode_batch(list(texts)).layout.to_ListOffsetArray64()
         offsets = np.asarray(layout.offsets.data, np.int64)
         ids = np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]]
         return Flat(ids, offsets - offsets[0])
 
 
-def _cut_at_digits(text: str) -> tuple[bytes, int]:
+def _cut_at_digits(text: bytes) -> tuple[bytes, int]:
     """A text with `CUT` where it must be cut, and how often that is."""
-    codes = np.frombuffer(text.encode(), np.uint8)
+    codes = np.frombuffer(text, np.uint8)
     cuts, mark = digit_cuts(codes), np.frombuffer(CUT.encode(), np.uint8)
     return np.insert(codes, np.repeat(cuts, len(mark)), np.tile(mark, len(cuts))).tobytes(), len(cuts)
 

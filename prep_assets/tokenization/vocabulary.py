@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from prep_assets.tokenization.byte_level import ALPHABET
 from prep_assets.tokenization.fast_form import composes
 from prep_assets.tokenization.ordinary import unknown_id
 from prep_assets.tokenization.sentencepiece_model import library_of
+from prep_assets.tokenization.sorted_json import sorted_json
 
 if TYPE_CHECKING:
     from prep_assets.tokenization.code_tokenizer import Code
@@ -73,7 +73,7 @@ class Vocabulary:
         """sha256 of everything that decides ids and renders: ``tokenizer.json``, special tokens, chat template."""
         parts = [self.spec, self.special, self.chat_template, *([dict(self.templates)] if self.templates else [])]
         parts += [hashlib.sha256(self.unigram).hexdigest()] if self.unigram else []
-        return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+        return hashlib.sha256(f"[{', '.join(map(sorted_json, parts))}]".encode()).hexdigest()
 
     @property
     def encoder(self) -> Any:

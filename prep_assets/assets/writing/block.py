@@ -37,6 +37,12 @@ class Block:
         self.at.append(item)
         self.renders.append(rendered)
 
+    def kept(self, encoded: Encoded) -> list[Item]:
+        """The items of those that are kept."""
+        if len(encoded.kept) == len(self.at):
+            return self.at
+        return [self.at[number] for number in encoded.kept.tolist()]
+
     def cuts(self, cutter: Cutter) -> Cuts:
         """All of them, cut."""
         rows = {number: cutter.row(rendered) for number, rendered in enumerate(self.renders) if rendered is not None}
@@ -66,8 +72,8 @@ class Block:
 
     def left_out(self, kept: Sequence[int]) -> int:
         """How many turns of these examples lost their reasoning."""
-        given = ((self.at[number].given, self.renders[number]) for number in kept)
-        alone = sum(left_out(example, rendered) for example, rendered in given if rendered is not None and isinstance(example, Sample))
+        given = ((self.at[number].given, rendered) for number in kept if (rendered := self.renders[number]) is not None)
+        alone = sum(left_out(example, rendered) for example, rendered in given if isinstance(example, Sample))
         groups = ((set(numbers), cut.form.layout.left_out) for numbers, cut in self.groups if cut.form.layout.left_out)
         return alone + sum(count * len(numbers.intersection(kept)) for numbers, count in groups)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class Conversations:
 
     def _texts(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         block, encoded = self._encoded(items)
-        return [block.at[position] for position in encoded.kept.tolist()], encoded
+        return block.kept(encoded), encoded
 
     def _again(self, sample: Sample) -> Rendered:
         """The render of the messages of a row that brings its ids."""
@@ -95,8 +96,7 @@ class Conversations:
     def examples(self, items: Sequence[Item]) -> tuple[list[Item], list[Rendered], Encoded]:
         """As `encode`, with the render of each kept item."""
         block, encoded = self._encoded(items, by_form=False)
-        kept = encoded.kept.tolist()
-        return [block.at[position] for position in kept], [rendered for position in kept if (rendered := block.renders[position])], encoded
+        return block.kept(encoded), [rendered for position in encoded.kept.tolist() if (rendered := block.renders[position])], encoded
 
     def _encoded(self, items: Sequence[Item], *, by_form: bool = True) -> tuple[Block, Encoded]:
         """The examples of a block, and the tokens of those that are kept. Those that are not cut by form have renders."""
@@ -116,24 +116,24 @@ class Conversations:
         if len(left) != len(encoded.kept):
             examples = examples.of(left)
             encoded = self.encoder.encode_cuts(examples.cuts(self.encoder.cutter))
-        kept = [examples.at[position] for position in encoded.kept.tolist()]
         if lengths:
             now = np.diff(encoded.offsets)
-            whole_rounds = [lengths.get(id(item), length) for item, length in zip(kept, now.tolist(), strict=True)]
+            whole_rounds = [lengths.get(id(item), length) for item, length in zip(examples.kept(encoded), now.tolist(), strict=True)]
             encoded = replace(encoded, taken=np.array(whole_rounds, np.int64) - now)
-        shown = (
-            sum(len(shown_images(item.example.turns)) for item in kept if isinstance(item.example, Sample)) if self.template.image else 0
-        )
-        self.images_cut_away += shown - len(encoded.images)
+        if self.template.image:
+            shown = sum(len(shown_images(item.example.turns)) for item in examples.kept(encoded) if isinstance(item.example, Sample))
+            self.images_cut_away += shown - len(encoded.images)
         if not self.expand:
             self.reasoning_left_out += examples.left_out(encoded.kept.tolist())
         return examples, encoded
 
     def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
         """The examples of a block: by their layouts where these are known, all others rendered one by one."""
-        chats = [self._in_columns(item.given) if by_form else None for item in items]
+        chats = [self._in_columns(item.given) for item in items] if by_form else []
         # where a chat becomes several if it loses reasoning, those that lose some are rendered
         groups = [group for group in self._plain_chats.cut(chats) if not (self.expand and group[1].form.layout.left_out)]
+        if sum(len(numbers) for numbers, _ in groups) == len(items):
+            return Block(list(items), [None] * len(items), list(groups))
         by_layout = {number for numbers, _ in groups for number in numbers}
         examples = Block()
         places: dict[int, int] = {}
@@ -178,7 +178,8 @@ class Conversations:
             if faults.setdefault(id(at[position].record), fault) is fault:
                 at[position].refuse(self.quarantine, fault)
         if not self.expand:  # one example a record
-            return list(map(int, encoded.kept))
+            kept: list[int] = encoded.kept.tolist()
+            return kept
         return [position for position, item in enumerate(at) if id(item.record) not in faults]
 
     def _sample(self, item: Item) -> Sample:
@@ -281,12 +282,11 @@ def write_records(
     files: ImageFiles,
 ) -> None:
     """Write the chosen records of a batch to a stream, with the images in them."""
-    lengths = np.diff(encoded.offsets)
-    block = arrays
+    lengths, block, origin = np.diff(encoded.offsets), arrays, items
     if not chosen.all():
         tokens = np.repeat(chosen, lengths)
         block = {key: array[tokens] for key, array in arrays.items()}
-    origin = [item for item, take in zip(items, chosen, strict=True) if take]
+        origin = list(compress(items, chosen.tolist()))
     images = files.block(encoded.images.of(chosen)) if len(encoded.images) else None
     numbers, rows = [item.record.file for item in origin], [item.record.row for item in origin]
     writer.append(block, lengths[chosen], numbers, rows, images)

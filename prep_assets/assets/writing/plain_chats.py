@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
+import numpy as np
 import xxhash
 
 from prep_assets.errors import Refused, TemplateError
@@ -145,10 +146,10 @@ class PlainChats:
 
     def _compare(self, form: Form, chats: Sequence[Chat], *, is_first: bool) -> None:
         """Stop where the template itself renders one of a sample of the chats otherwise."""
-        hashes = [xxhash.xxh3_64_intdigest(chat.texts[-1].encode()) % ONE_IN for chat in chats]
-        if is_first:
-            hashes[0] = 0
-        for chat in [chat for chat, sampled in zip(chats, hashes, strict=True) if not sampled]:
+        hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, [chat.texts[-1].encode() for chat in chats]), np.uint64, len(chats))
+        sampled = hashes % ONE_IN == 0
+        sampled[0] |= is_first
+        for chat in [chats[number] for number in np.flatnonzero(sampled).tolist()]:
             self.compared += 1
             found = form.layout.render(chat.texts)
             try:
