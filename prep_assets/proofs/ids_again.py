@@ -16,7 +16,7 @@ import xxhash
 
 from prep_assets.proofs.reference_ids import interleaved, reference_ids
 from prep_assets.tokenization.engines import Engines
-from prep_assets.tokenization.flat import Flat
+from prep_assets.tokenization.flat import Engine, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 FIRST = 1 << 17
@@ -45,20 +45,21 @@ class IdsAgain:
             return reference_ids(self._vocabulary).encode(texts, first)
         sample = np.fromiter(map(self._in_sample, texts), bool)
         self.by_reference += int(sample.sum())
-        whole = interleaved(
-            engines.reference.encode(_of(texts, sample & first)), engines.first.encode(_of(texts, ~sample & first)), sample[first]
-        )
+        whole = _either(engines.reference, engines.first, _of(texts, first), sample[first])
         if first.all():
             return whole
-        rest = ~first
-        parts = interleaved(
-            engines.rest_reference.encode(_of(texts, sample & rest)), engines.rest.encode(_of(texts, ~sample & rest)), sample[rest]
-        )
-        return interleaved(whole, parts, first)
+        return interleaved(whole, _either(engines.rest_reference, engines.rest, _of(texts, ~first), sample[~first]), first)
 
     def _in_sample(self, text: str) -> bool:
         self._characters += len(text)
         return self._characters <= FIRST or xxhash.xxh3_64_intdigest(text.encode()) % ONE_OF == 0
+
+
+def _either(reference: Engine, fast: Engine, texts: Sequence[str], sample: npt.NDArray[np.bool_]) -> Flat:
+    """Ids of each text: of the sample by the reference. Few batches have any of it."""
+    if not sample.any():
+        return fast.encode(texts)
+    return interleaved(reference.encode(_of(texts, sample)), fast.encode(_of(texts, ~sample)), sample)
 
 
 def _of(texts: Sequence[str], chosen: npt.NDArray[np.bool_]) -> list[str]:

@@ -34,7 +34,7 @@ def _are_sure(values: Sequence[Any], data: bytes) -> bool:
     for _ in range(DEPTH):
         kinds = {*map(type, waiting)}
         if not kinds - _SCALARS:
-            return {*map(type, values)} == {dict} and keys == len(_KEY_END.findall(data))
+            return {*map(type, values)} == {dict} and keys == _key_ends(data)
         if not kinds <= _SURE:
             return False
         objects = [each for each in waiting if type(each) is dict]
@@ -64,15 +64,28 @@ def value_of(data: bytes) -> tuple[Any, bool]:
     except ValueError:
         return _strict(data), False
     keys, fractions = _contents(value)
-    # a colon after a quote ends a key, unless it stands in a string: where there are no more of them than keys, no key was there twice
-    if keys != data.count(b":") and keys != len(_KEY_END.findall(data)):
+    # where there are no more of them than keys, no key was there twice
+    if keys != data.count(b":") and keys != _key_ends(data):
         return _strict(data), False
     if fractions and _LONG_NUMBER.search(data):  # an integer of more than 64 bits is a fraction to orjson
         return _strict(data), False
     return value, True
 
 
-_KEY_END = re.compile(rb'"[ \t\r\n]*:')
+def _key_ends(data: bytes) -> int:
+    """How many keys JSON text has, or more: a colon after a quote ends a key, unless it stands in a string, as an escaped quote does."""
+    return sum(not _is_escaped(data, match.start()) for match in _KEY_END.finditer(data))
+
+
+def _is_escaped(data: bytes, quote: int) -> bool:
+    """Whether the backslashes before a quote are odd in number."""
+    first = quote
+    while first and data[first - 1] == _BACKSLASH:
+        first -= 1
+    return (quote - first) % 2 == 1
+
+
+_KEY_END, _BACKSLASH = re.compile(rb'"[ \t\r\n]*:'), ord("\\")
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 

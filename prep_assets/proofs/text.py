@@ -136,10 +136,10 @@ def _suspects(texts: Sequence[Text], vocabulary: Vocabulary, table: Any) -> list
     found = table.take(pa.array(np.concatenate([text.ids for text in texts]).astype(np.uint32)))
     bounds = np.frombuffer(found.buffers()[1], np.int64)
     ends = np.cumsum([0, *(len(text.ids) for text in texts)])
-    data, suspects = memoryview(found.buffers()[2] or b"").cast("B"), []
+    data, suspects = _bytes_of(found), []
     for text, start, end in zip(texts, bounds[ends[:-1]].tolist(), bounds[ends[1:]].tolist(), strict=True):
         # a SentencePiece tokenizer puts one space in front of the first word
-        skipped = vocabulary.prefix_space != "never" and bytes(data[start:end][:1]) == b" " and not text.text.startswith(" ")
+        skipped = vocabulary.prefix_space != "never" and data[start : min(start + 1, end)] == b" " and not text.text.startswith(" ")
         if data[start + skipped : end] != _tokenized(text, vocabulary).encode():
             suspects.append(text)
     return suspects
@@ -149,16 +149,22 @@ def _stands_for(text: Text, vocabulary: Vocabulary, table: Any) -> bool:
     """Whether the ids of a long document stand for its bytes, which are compared a part at a time."""
     import pyarrow as pa
 
-    expected, at = memoryview(_tokenized(text, vocabulary).encode()), 0
+    expected, at = _tokenized(text, vocabulary).encode(), 0
     for first in range(0, len(text.ids), DECODED):
         found = table.take(pa.array(text.ids[first : first + DECODED].astype(np.uint32)))
-        data = memoryview(found.buffers()[2] or b"").cast("B")[: int(np.frombuffer(found.buffers()[1], np.int64)[len(found)])]
-        if first == 0 and vocabulary.prefix_space != "never" and bytes(data[:1]) == b" " and not text.text.startswith(" "):
+        data = _bytes_of(found)[: int(np.frombuffer(found.buffers()[1], np.int64)[len(found)])]
+        if first == 0 and vocabulary.prefix_space != "never" and data.startswith(b" ") and not text.text.startswith(" "):
             data = data[1:]
-        if expected[at : at + len(data)] != data:
+        if not expected.startswith(data, at):
             return False
         at += len(data)
     return at == len(expected)
+
+
+def _bytes_of(found: Any) -> bytes:
+    """The bytes of an Arrow array, as an object that is compared with others by memory; a view would compare byte by byte."""
+    data = found.buffers()[2]
+    return b"" if data is None else bytes(data.to_pybytes())
 
 
 def _tokenized(text: Text, vocabulary: Vocabulary) -> str:

@@ -19,7 +19,7 @@ from prep_assets.assets.reading.domain import Reading
 from prep_assets.assets.reading.examples import Deduplicator
 from prep_assets.assets.reading.pinned import Pinned
 from prep_assets.assets.reading.routing import Router
-from prep_assets.assets.writing.documents import Documents, Sizes, _totals, read_documents
+from prep_assets.assets.writing.documents import Documents, Sizes, _is_clean, _totals, read_documents
 from prep_assets.config.models import Domain
 from prep_assets.errors import CheckFailed
 from prep_assets.records.files import find_files
@@ -62,6 +62,11 @@ MORE = st.fixed_dictionaries(
         "domain_key": st.just("lang"),
     },
 )
+
+
+@pytest.mark.parametrize("code", [0xFDCF, 0xFDD0, 0xFDEF, 0xFDF0, 0xFFFE, 0xEF, 0xD800])
+def test_a_text_is_clean_that_rendering_has_nothing_against(code: int) -> None:
+    assert _is_clean(f"a\ufdc0 {chr(code)}") is not (0xFDD0 <= code <= 0xFDEF or code == 0xD800)
 
 
 def through_all_forms(options: Mapping[str, Any]) -> Convert:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from unittest.mock import Mock
 
@@ -17,11 +18,13 @@ PLAIN = [
     b'{"messages": [{"role": "user", "content": "b: c"}, {"role": "x", "content": null}], "d": {}, "e": [[], [true]]}',
     b"{}",
     b' {"a" : -9223372036854775808}\r',
+    b'{"a": "\\":", "b\\\\": "\\\\\\" :", "\\"": 1}',
 ]
 ODD = [
     b'{"a": 1, "a": 2}',
     b'{"l": [{"b": 1, "b": 1}]}',
-    b'{"a": "\\":"}',
+    b'{"a": ":"}',
+    b'{"a\\\\": "\\":", "a\\\\": 1}',
     b'{"a": 0.5}',
     b'{"a": 123456789012345678901234}',
     b'{"a": NaN}',
@@ -73,6 +76,13 @@ def test_what_stands_on_a_line(line: bytes, row: Any) -> None:
     assert json_rows._object(line) == row and json_rows.objects_of([line]) == [row]
 
 
+@given(st.dictionaries(st.text('":\\\n ', max_size=5), st.text('":\\\n ', max_size=9), min_size=1), st.sampled_from(["", " ", " \n"]))
+def test_a_key_that_stands_twice_is_found_beside_any_quotes(row: dict[str, str], space: str) -> None:
+    pairs = [f"{json.dumps(key)}{space}:{json.dumps(value)}" for key, value in row.items()]
+    once, twice = f"{{{', '.join(pairs)}}}".encode(), f"{{{', '.join([pairs[-1], *pairs])}}}".encode()
+    assert json_rows.objects_of([once, once]) == [row, row] and json_rows.objects_of([once, twice]) == [row, None]
+
+
 def test_why_a_value_is_none() -> None:
     with pytest.raises(ValueError, match=r"^NaN is no JSON$"):
         json_rows.value_of(b"[NaN]")
@@ -106,7 +116,10 @@ def test_how_deep_lines_may_be_nested_that_are_looked_at_together(inside: int) -
         (b'{"a": {"b": 1, "c": 2}, "d": {}}', {"a": {"b": 1, "c": 2}, "d": {}}, True),
         (b'{"l": [{"a": 1}, 2, [{"b": 3}]]}', {"l": [{"a": 1}, 2, [{"b": 3}]]}, True),
         (b'{"a": "b:c"}', {"a": "b:c"}, True),
-        (b'{"a": "\\":"}', {"a": '":'}, False),
+        (b'{"a": "\\":"}', {"a": '":'}, True),
+        (b'{"a": "\\\\", "b\\\\": 1}', {"a": "\\", "b\\": 1}, True),
+        (b'{"b\\\\": "\\":", "b\\\\": 1}', {"b\\": 1}, False),
+        (b'{"a": ":"}', {"a": ":"}, False),
         (b'{"a": 1, "a": 2}', {"a": 2}, False),
         (b'{"a": 0.5}', {"a": 0.5}, True),
         (b'{"a": 1234567890123456789}', {"a": 1234567890123456789}, True),
