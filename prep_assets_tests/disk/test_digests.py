@@ -6,6 +6,7 @@ import os
 import struct
 from hashlib import blake2b
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,29 @@ def test_they_are_a_set(numbers: list[tuple[int, int]]) -> None:
         assert found.add(digest) == (digest not in plain)
         plain.add(digest)
     assert len(found) == len(plain) and all(digest in found for digest in plain)
+
+
+@given(st.lists(st.lists(st.tuples(HALVES, HALVES), max_size=60), max_size=6), st.sampled_from([2, 1 << 14]))
+def test_many_at_once_are_numbered_as_a_dictionary_does(blocks: list[list[tuple[int, int]]], slots: int) -> None:
+    """Of a digest with a number, the upper bits of its second half are gone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "IN_MEMORY", slots)
+        found, known, number = Digests(numbered=True), dict[tuple[int, int], int](), 0
+        for block in blocks:
+            expected = []
+            for low, high in block:
+                first = known.setdefault((max(low, 1), high % 2**24), number)
+                expected.append(-1 if first == number else first)
+                number += 1
+            numbers = np.arange(number - len(block), number)
+            assert found.firsts([struct.pack("<QQ", *halves) for halves in block], numbers).tolist() == expected
+        assert len(found) == len(known)
+
+
+def test_numbers_take_forty_bits() -> None:
+    found, digest = Digests(numbered=True), bytes(range(16))
+    assert found.firsts([digest], np.array([2**40 - 1])).tolist() == [-1]
+    assert found.firsts([digest], np.array([0])).tolist() == [2**40 - 1]
 
 
 def many(count: int) -> Digests:

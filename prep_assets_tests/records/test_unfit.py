@@ -47,7 +47,9 @@ def test_a_jsonl_row_with_a_key_twice_is_refused_and_others_are_not(source: Sour
     records, refused = read(source("a.jsonl", b"\n".join(lines)))
     assert [record.row for record in records] == [number for number, line in enumerate(lines) if line in ONCE]
     assert [record.payload for record in records] == [json.loads(line) for line in lines if line in ONCE]
-    assert [(each.row, each.reason) for each in refused if "twice" in each.detail] == [(len(ONCE) + i, "invalid_json") for i in range(len(TWICE))]
+    assert [(each.row, each.reason) for each in refused if "twice" in each.detail] == [
+        (len(ONCE) + i, "invalid_json") for i in range(len(TWICE))
+    ]
     assert refused[0].detail == "the key 'text' stands twice in an object (26 bytes)"
     assert [each.row for each in refused] == sorted(each.row for each in refused)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 import xxhash
 
 from prep_assets.assets.workspace import Workspace
@@ -39,11 +40,8 @@ class Seen:
         Args:
             rows: their numbers, ascending.
         """
-        first, shift, found = self._digests.first, self._shift(name, rows), dict[int, str]()
-        for digest, row in zip(digests, rows, strict=True):
-            if (place := first(digest, row + shift)) is not None:
-                found[row] = self._identity(place)
-        return found
+        places = self._digests.firsts(digests, np.array(rows, np.int64) + self._shift(name, rows))
+        return {rows[at]: self._identity(int(places[at])) for at in np.flatnonzero(places >= 0).tolist()}
 
     def _shift(self, name: str, rows: Sequence[int]) -> int:
         """What to add to the numbers of rows of a file."""
