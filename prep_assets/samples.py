@@ -4,7 +4,7 @@
 
 All text data has one canonical form: a list of `Turn`s, each a list of `Region`s. It is the *semantic data array* of Cerebras Model Zoo,
 typed. Every class here is frozen and slotted; none knows of files, tokenizers or Dagster. Those that every row needs are msgspec's structs, which are made
-several times as fast as data classes.
+several times as fast as data classes; nothing that they hold refers back to them, so that no search for garbage has to look at them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROMPT = "prompt"
 COMPLETION = "completion"
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """One raw row of a source file.
 
     Attributes:
@@ -126,7 +126,7 @@ class Sample:
     tokenized: Tokenized | None = None
 
 
-class PlainChat(Struct, frozen=True):
+class PlainChat(Struct, frozen=True, gc=False):
     """A sample whose turns are one text each, with nothing beside: the form of most rows, in two columns.
 
     Attributes:
@@ -159,7 +159,7 @@ class Pair:
     margin: float | None = None
 
 
-class PlainPair(Struct, frozen=True):
+class PlainPair(Struct, frozen=True, gc=False):
     """A pair in which each turn is one text and nothing more: a prompt in columns, and two answers of one turn each."""
 
     prompt: PlainChat

@@ -22,7 +22,7 @@ NUMBER = 40
 """Bits of a number. They take the place of bits of its digest: of 10⁹ digests two are equal by chance in the other 88 once in 600 million such sets."""
 _FEW = 48
 """Digests whose slots are looked for one by one."""
-_AT_A_TIME = 1 << 12
+_AT_A_TIME = 1 << 11
 """Slots of a table that are moved to a larger one at a time."""
 Ints = npt.NDArray[np.int64]
 _Halves = npt.NDArray[np.uint64]

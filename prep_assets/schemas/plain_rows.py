@@ -7,9 +7,10 @@ rows with the same columns are read here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain, pairwise
+from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from prep_assets.errors import Refused
@@ -60,32 +61,30 @@ class PlainMessages:
     def read(self, rows: Sequence[Mapping[str, Any]]) -> list[PlainChat | None]:
         """The chats of rows; `None` where the schema itself has to read one."""
         chats = self._chats([row[self.messages_key] for row in rows])
-        return [chat if chat is not None and self._accepts(chat.roles) else None for chat in chats]
+        accepted = {roles for roles in {chat.roles for chat in chats if chat is not None} if self._accepts(roles)}
+        return [chat if chat is not None and chat.roles in accepted else None for chat in chats]
 
     def _chats(self, conversations: list[Any]) -> list[PlainChat | None]:
         """As `plain_chat`, of many at once. Where one is not plain, both halves are tried for themselves."""
         if len(conversations) < _FEW:
             return [plain_chat(each, self.role_key, self.content_key, self.roles) for each in conversations]
         try:
-            return list(self._all_plain(conversations))
+            return self._all_plain(conversations)
         except (KeyError, TypeError):
             half = len(conversations) // 2
             return self._chats(conversations[:half]) + self._chats(conversations[half:])
 
-    def _all_plain(self, conversations: list[Any]) -> Iterator[PlainChat]:
+    def _all_plain(self, conversations: list[Any]) -> list[PlainChat | None]:
         """Raises:
         KeyError, TypeError: one of them is not plain.
         """
-        counts = list(map(list.__len__, conversations))
+        ends = accumulate(map(list.__len__, conversations), initial=0)
         messages = list(chain.from_iterable(conversations))
-        texts = [message[self.content_key] for message in messages]
-        roles = [self.roles[message[self.role_key]] for message in messages]
+        texts = tuple(map(itemgetter(self.content_key), messages))
+        roles = tuple(map(self.roles.__getitem__, map(itemgetter(self.role_key), messages)))
         if {*map(dict.__len__, messages)} - {2} or {*map(type, texts)} - {str} or not all(texts) or any(map(str.isspace, texts)):
             raise TypeError
-        at = 0
-        for count in counts:
-            yield PlainChat(tuple(roles[at : at + count]), tuple(texts[at : at + count]))
-            at += count
+        return [PlainChat(roles[start:end], texts[start:end]) for start, end in pairwise(ends)]
 
     def _accepts(self, roles: tuple[str, ...]) -> bool:
         accepted = self._accepted.get(roles)

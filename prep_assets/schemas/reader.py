@@ -229,9 +229,12 @@ class Reader:
 
 def _rows_alike(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], list[int]]:
     """The numbers of rows by their columns."""
+    columns = [tuple(row) for row in rows]
+    if columns and columns.count(columns[0]) == len(columns):
+        return {columns[0]: list(range(len(rows)))}
     alike: dict[tuple[str, ...], list[int]] = {}
-    for number, row in enumerate(rows):
-        alike.setdefault(tuple(row), []).append(number)
+    for number, each in enumerate(columns):
+        alike.setdefault(each, []).append(number)
     return alike
 
 

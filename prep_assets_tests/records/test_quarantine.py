@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
-from prep_assets.records.quarantine import Quarantine, Refusal, read_quarantine, refusal
+from prep_assets.records.quarantine import Quarantine, Refusal, _line, read_quarantine, refusal
 
 
 def test_lines_are_the_refusals_as_they_came(tmp_path: Path) -> None:
@@ -51,6 +51,14 @@ def test_payloads_are_written_as_the_standard_library_writes_them(payload: Any) 
     found = refusal("a:0", "schema", "wrong_type", "", payload)
     assert found.payload_length == len(expected)
     assert found.payload == expected[:2000].encode(errors="backslashreplace").decode()
+
+
+@given(
+    st.lists(st.text() | st.sampled_from(['\x00\x08\x1f\x7f\x80\u2028"\\/', "\U0010ffff"]), min_size=5, max_size=5), st.integers(0, 2**63)
+)
+def test_lines_are_written_as_the_standard_library_writes_them(texts: list[str], length: int) -> None:
+    expected = json.dumps(dict(zip(Refusal.__slots__, [*texts, length], strict=True)), ensure_ascii=False)
+    assert _line(Refusal(*texts, length)).decode() == expected + "\n"
 
 
 def test_a_long_payload_is_cut_and_its_length_stated(tmp_path: Path) -> None:

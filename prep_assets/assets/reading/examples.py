@@ -63,7 +63,7 @@ _PACKED = msgspec.msgpack.Encoder(order="sorted")
 Given = Example | PlainChat | PlainPair
 
 
-class Item(msgspec.Struct, frozen=True):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """An example on its way, with the record it came from; `given` is the example, or a plain chat or pair in columns."""
 
     file: SourceFile
