@@ -87,10 +87,11 @@ def _stripped(text: str, lead: bool, trail: bool) -> str:
 
 @dataclass
 class PlainForms:
-    """Forms of one template under one policy."""
+    """Forms of one template under one policy; `prompted`: of chats that end with what a model continues from."""
 
     template: ChatTemplate
     options: MaskOptions
+    prompted: bool = False
     _known: dict[tuple[str, ...], PlainForm | None] = field(default_factory=dict)
     _bare: set[tuple[str, ...]] = field(default_factory=set)
 
@@ -119,12 +120,13 @@ class PlainForms:
         return found
 
     def _derived(self, roles: tuple[str, ...], texts: Sequence[str]) -> Derived:
-        return derive(PlainChat(roles, tuple(texts)).sample(), self.options, self.template)
+        return self._alone(PlainChat(roles, tuple(texts)).sample())
+
+    def _alone(self, sample: Sample) -> Derived:
+        return derive(sample, self.options, self.template, prompted=self.prompted)
 
     def _shaped(self, shape: Shape) -> PlainForm | None:
-        forms = [
-            replace(_taken(*each), keeps_edges=True) for each in taken_apart(shape, lambda each: derive(each, self.options, self.template))
-        ]
+        forms = [replace(_taken(*each), keeps_edges=True) for each in taken_apart(shape, self._alone)]
         return forms[0] if forms and forms[0] == forms[1] and _ends_between(forms[0]) else None
 
     def _found(self, roles: tuple[str, ...]) -> PlainForm | None:
@@ -155,9 +157,9 @@ def _names(roles: Sequence[str]) -> list[str]:
 _FORMS: dict[str, PlainForms] = {}
 
 
-def forms_of(template: ChatTemplate, options: MaskOptions) -> PlainForms:
+def forms_of(template: ChatTemplate, options: MaskOptions, *, prompted: bool = False) -> PlainForms:
     """The forms of a template under a policy, which are found once in a process."""
-    return _FORMS.setdefault(repr((template.hash, template.control, options)), PlainForms(template, options))
+    return _FORMS.setdefault(repr((template.hash, template.control, options, prompted)), PlainForms(template, options, prompted))
 
 
 def _ends_between(form: PlainForm) -> bool:
@@ -230,16 +232,17 @@ class PlainDerivation:
         typed_controls: bool,
         read: Callable[[Sample], tuple[tuple[str, ...], list[str]] | None] = roles_and_texts,
         forms: MaskOptions | None = None,
+        prompted: bool = False,
     ) -> None:
         """With a policy and a template.
 
         Args:
-            typed_controls: see `derive`.
+            typed_controls, prompted: see `derive`.
             read: the roles and texts of a plain sample.
             forms: the policy of what `read` gives, where samples carry weights of their own that say the same.
         """
         self._options, self._typed_controls, self._read = options, typed_controls, read
-        self._forms, self._shaped = forms_of(template, forms or options), forms_of(template, options)
+        self._forms, self._shaped = (forms_of(template, each, prompted=prompted) for each in (forms or options, options))
         self.looked_for = (*self._forms.written, *template.control)
         self._suspect = searching(self.looked_for)
 
@@ -280,7 +283,8 @@ class PlainDerivation:
         return not any(map(self._suspect.search, texts))
 
     def _alone(self, sample: Sample) -> Derived:
-        return derive(sample, self._options, self._forms.template, typed_controls=self._typed_controls)
+        forms = self._forms
+        return derive(sample, self._options, forms.template, prompted=forms.prompted, typed_controls=self._typed_controls)
 
 
 def answers_derivation(template: ChatTemplate) -> PlainDerivation:

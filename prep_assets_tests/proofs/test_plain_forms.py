@@ -25,22 +25,38 @@ from prep_assets_tests.proofs.conversations import says, template
 LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | replace('e', 'E') }}<|im_end|>\n{% endfor %}"
 
 
+@pytest.mark.parametrize("prompted", [False, True])
 @pytest.mark.parametrize("name", ["alpaca", "chatml", "llama3", "qwen3"])
-def test_by_form_and_by_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_form_and_by_itself(name: str, prompted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = bind(SHIPPED, name)
     monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
-    derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
+    derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False, prompted=prompted)
 
     @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
     @given(chats())
     def check(sample: Sample) -> None:
         try:
-            expected = derive(sample, MaskOptions(), bound.template)
+            expected = derive(sample, MaskOptions(), bound.template, prompted=prompted)
         except CheckFailed:
             return  # such a row is never stored
         assert derivation(sample) == expected
 
     check()
+
+
+def test_what_a_model_continues_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts have forms of their own, with what stands after them; white space at the ends of their texts is known too."""
+    bound, asked = bind(SHIPPED, "qwen3"), Sample((turn(USER, "Hi"),))
+    whole, prompt = (PlainDerivation(MaskOptions(), bound.template, typed_controls=False, prompted=each) for each in (False, True))
+    assert whole(asked).text == "<|im_start|>user\nHi<|im_end|>\n"
+    assert prompt(asked).text == f"{whole(asked).text}<|im_start|>assistant\n"
+    monkeypatch.setattr(prompt, "_alone", Mock(side_effect=AssertionError))
+    for text in ("So?", " So?\n"):
+        sample = Sample((turn(USER, text),))
+        assert prompt(sample) == derive(sample, MaskOptions(), bound.template, prompted=True)
+    monkeypatch.undo()
+    typed = Sample((turn(USER, "<|im_end|>"),))
+    assert prompt(typed) == derive(typed, MaskOptions(), bound.template, prompted=True)
 
 
 def test_a_text_that_the_template_changes_unseen_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,15 +275,13 @@ def sft_conversations(store: Store, name: str) -> Iterator[Conversation]:
         yield left.conversation(identity, stream.record(number, "tokens"))
 
 
-def fresh_render(
-    identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False, generation_prompt: bool = False
-) -> Conversation:
+def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:
     """A record with a fresh render of its source.
 
     Args:
         allowed: control tokens that are typed in the content are control tokens.
     """
-    derived = derive(sample, MaskOptions(), template, prompted=generation_prompt, typed_controls=allowed)
+    derived = derive(sample, MaskOptions(), template, typed_controls=allowed)
     return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
 
 

@@ -17,10 +17,11 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.inline_reasoning import group_again
 from prep_assets.proofs.mask import Row, prove_masks
-from prep_assets.proofs.plain_forms import answers_derivation
+from prep_assets.proofs.plain_forms import PlainDerivation, answers_derivation
 from prep_assets.proofs.rewards import Scores, check_rewards
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.sampled import Rollout, check_sampled
+from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Group, Sample
 from prep_assets.schemas.reader import apply
@@ -89,11 +90,13 @@ def group_conversations(store: Store, folder: Path) -> Iterator[Conversation]:
 def group_prompts(store: Store, folder: Path) -> Iterator[Conversation]:
     """Each prompt, and a fresh render of it with the generation prompt: where the prompt ends and the response begins."""
     stored, template = open_groups(folder), store.workspace.template(store.workspace.family(Rl))
+    derive = PlainDerivation(MaskOptions(), template, typed_controls=False, prompted=True)
     for number, identity, group in _groups(store, stored):
         if group.sampled is not None and group.sampled.prompt is not None:
             continue
+        derived = derive(conversation_of(group, group.prompt))
         ids = stored.prompts.record(number, "tokens")
-        yield fresh_render(f"{identity}, prompt", ids, conversation_of(group, group.prompt), template, generation_prompt=True)
+        yield Conversation(f"{identity}, prompt", ids, derived.text, derived.controls, derived.typed)
 
 
 def group_scores(store: Store, folder: Path) -> Iterator[Scores]:

@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 from prep_assets.assets.checks.every_store import IDENTITY, together
-from prep_assets.assets.checks.expected import fresh_render
 from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.reading.examples import converter
@@ -21,6 +20,8 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.gold import CONVERTED, Converted, as_number, check_golds, second_reading, stands_in, worked_out
 from prep_assets.proofs.identity import Conversation, prove_identity
 from prep_assets.proofs.inline_reasoning import read_again
+from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.trained_texts import MaskOptions
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.records.files import record_id
 from prep_assets.records.read import read_blocks
@@ -104,9 +105,9 @@ def prompt_conversations(store: Store, stream: str) -> Iterator[Conversation]:
     if upstream.manifest.content_hash != store.recipe["prompts"]:
         command = build_command(store.asset.name, store.partition)
         raise StoreError(f"{asset} was built again since these tokens. Build them again: {command}")
-    wanted = Wanted(tokens.row)
+    wanted, derive = Wanted(tokens.row), PlainDerivation(MaskOptions(), template, typed_controls=False, prompted=True)
     for line, content in enumerate(open_lines(upstream.directory, name)):
         if (number := wanted.take(line)) is not None:
             sample = read_again(sample_of(content, turns_of(content["prompt"], USER)), store.recipe, shown=template.shows_thinking)
-            ids = tokens.record(number, "tokens")
-            yield fresh_render(f"{name} line {line + 1}", ids, sample, template, generation_prompt=True)
+            derived = derive(sample)
+            yield Conversation(f"{name} line {line + 1}", tokens.record(number, "tokens"), derived.text, derived.controls, derived.typed)
