@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.every_store import cuts_counted, together
-from prep_assets.assets.checks.expected import Example, Rules, sft_examples, sft_rules
+from prep_assets.assets.checks.expected import Example, Examples, Rules, sft_blocks, sft_rules
 from prep_assets.assets.checks.expected_pairs import pair_examples, pair_rules
 from prep_assets.assets.checks.selection import largest_beside_selection
+from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.identity import Conversation, IdentityProof
 from prep_assets.proofs.mask import MaskProof, Row
@@ -18,12 +20,12 @@ from prep_assets.proofs.plain_blocks import Chat, Claims, PlainBlocks
 from prep_assets.proofs.plain_samples import roles_and_texts
 from prep_assets.proofs.shaped_samples import outlined
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import PlainChat, Record, Sample
+from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.tokens import TokenStore
 
 CONVERSATIONS = "conversations"
 """The name of what both checks share."""
-BLOCK_TOKENS = 1 << 19
+BLOCK_TOKENS, AT_ONCE = 1 << 19, 64
 
 Proofs = tuple[MaskProof, IdentityProof]
 
@@ -64,8 +66,8 @@ def _verdicts(store: Store, prove: Callable[[Store], Iterator[Proofs]]) -> tuple
 def _sft(store: Store) -> Iterator[Proofs]:
     rules, tags = sft_rules(store), store.recipe["reasoning_tags"]
 
-    def prove(stream: TokenStore, given: Iterator[Record] | None) -> Proofs:
-        return _proven(stream, sft_examples(store, stream, given=given), rules, tags)
+    def prove(stream: TokenStore, given: Iterator[Rows] | None) -> Proofs:
+        return _proven(stream, sft_blocks(store, stream, given=given), rules, tags)
 
     return largest_beside_selection(store, prove)
 
@@ -73,26 +75,27 @@ def _sft(store: Store) -> Iterator[Proofs]:
 def _sides(store: Store) -> Iterator[Proofs]:
     rules, tags = pair_rules(store), store.recipe["reasoning_tags"]
     for side, stream in store.streams().items():
-        yield _proven(stream, pair_examples(store, side, stream), rules, tags)
+        yield _proven(stream, _together(pair_examples(store, side, stream)), rules, tags)
 
 
-def _proven(stream: TokenStore, examples: Iterable[Example], rules: Rules, tags: Iterable[Iterable[str]]) -> Proofs:
+def _proven(stream: TokenStore, examples: Iterable[Examples], rules: Rules, tags: Iterable[Iterable[str]]) -> Proofs:
     """Both proofs of a stream. Chats that hold one of the `tags` of reasoning are proven one by one."""
     vocabulary = rules.vocabulary
     masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
     plain = PlainBlocks(rules.derivation, masks, identities, (*vocabulary.control, *(tag for pair in tags for tag in pair)))
     lengths = stream.lengths
     for block in _blocks(lengths, examples):
-        tokens = slice(int(stream.ends[block[0][0]] - lengths[block[0][0]]), int(stream.ends[block[-1][0]]))
+        first, last = block[0].numbers[0], block[-1].numbers[-1]
+        tokens = slice(int(stream.ends[first] - lengths[first]), int(stream.ends[last]))
         ids, mask = (np.asarray(stream.arrays[key][tokens]) for key in ("tokens", "loss_mask"))
-        sizes = lengths[block[0][0] : block[-1][0] + 1]
+        sizes, sources = lengths[first : last + 1], list(chain.from_iterable(each.sources for each in block))
         whole = rules.truncation.leaves_whole
-        chats = [_columns(example) if whole(size) else None for (*_, example), size in zip(block, sizes.tolist(), strict=True)]
+        chats = [_columns(source) if whole(size) else None for source, size in zip(sources, sizes.tolist(), strict=True)]
         proven = plain.prove(Claims(chats, sizes, ids, mask))
         ends, rows, conversations = np.cumsum(sizes).tolist(), list[Row](), list[Conversation]()
         for at in np.flatnonzero(~proven).tolist():
-            _, identity, example = block[at]
-            left, own = rules.left(example, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
+            left, own = rules.left(sources[at], int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
+            identity = _identity(block, at)
             rows.append(left.row(identity, ids[own], mask[own]))
             conversations.append(left.conversation(identity, ids[own]))
         if rows:
@@ -101,18 +104,35 @@ def _proven(stream: TokenStore, examples: Iterable[Example], rules: Rules, tags:
     return masks, identities
 
 
-def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Consecutive records of about `BLOCK_TOKENS` tokens."""
-    block: list[Example] = []
+def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Examples]) -> Iterator[list[Examples]]:
+    """Consecutive records of at most `BLOCK_TOKENS` tokens, unless some that came together have more."""
+    block: list[Examples] = []
     size = 0
-    for example in examples:
-        block.append(example)
-        size += int(lengths[example[0]])
-        if size >= BLOCK_TOKENS:
+    for some in examples:
+        more = int(lengths[some.numbers[0] : some.numbers[-1] + 1].sum())
+        if block and size + more > BLOCK_TOKENS:
             yield block
             block, size = [], 0
+        block.append(some)
+        size += more
     if block:
         yield block
+
+
+def _together(examples: Iterator[Example]) -> Iterator[Examples]:
+    """Single records, some at a time."""
+    while some := list(islice(examples, AT_ONCE)):
+        numbers, identities, sources = zip(*some, strict=True)
+        yield Examples(numbers, sources, identities.__getitem__)
+
+
+def _identity(block: Iterable[Examples], at: int) -> str:
+    """The id of a record of a block."""
+    for some in block:
+        if at < len(some.numbers):
+            break
+        at -= len(some.numbers)
+    return some.identity(at)
 
 
 def _columns(example: Sample | PlainChat) -> Chat | None:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.images_again import images_again
+from prep_assets.assets.checks.stored_rows import Rows, source_records, stored_rows
 from prep_assets.assets.reading.examples import converter
-from prep_assets.assets.reading.pinned import domain_of, pinned
+from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import Store
 from prep_assets.config.models import Domain, Pretrain, Sft
-from prep_assets.disk.ahead import ahead
-from prep_assets.disk.arrays import numbers
-from prep_assets.disk.columns import stretches
 from prep_assets.errors import Refused, StoreError
 from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
@@ -31,75 +28,50 @@ from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.proofs.truncated import Left, Truncation, left_of
-from prep_assets.records.files import SourceFile, record_id
-from prep_assets.records.read import read_blocks
-from prep_assets.samples import DOCUMENT, IMAGE, PlainChat, Record, Sample, Turn
+from prep_assets.samples import DOCUMENT, IMAGE, PlainChat, Sample, Turn
 from prep_assets.schemas.reader import Reader
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.control_text import control_pattern, treat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
-AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 16
-"""Rows that a schema reads at once, and about how many tokens of them."""
-_Row = tuple[int, str, Record]
 Example = tuple[int, str, Sample | PlainChat]
 """Number in the stream, id, and source of a record: as it is rendered, or in columns as its row has it, which is yet to be read."""
 
 
-def source_records(
-    store: Store, name: str, stream: TokenStore, *, several: bool = False, given: Iterator[Record] | None = None
-) -> Iterator[tuple[int, str, Record]]:
-    """Each record of a stream of the domain `name`, read from its source again: its number in the stream, its id, and the raw row.
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Some records of a stream.
 
-    Args:
-        several: whether neighbours in the store may come from one row.
-        given: the rows of the domain, where somebody reads them already.
-
-    Raises:
-        StoreError: a record of the store is not in its source, or not in the order of the source.
-        SourceError: a source changed since it was pinned.
+    Attributes:
+        numbers: of each in the stream, ascending.
+        sources: as of an `Example`.
+        identity: gives the id of one of them.
     """
-    family = store.family
-    sources = pinned(store.workspace, type(family), store.raw, name)
-    files = (*sources.files, *sources.test_files)
-    places = zip(numbers(stream.file), numbers(stream.row), strict=True)
-    at, wanted = 0, next(places, None)
-    for record in _records(files, domain_of(family, name).txt, stream) if given is None else given:
-        while (record.file, record.row) == wanted:
-            yield at, record_id(files[record.file], record.row), record
-            at, wanted = at + 1, next(places, None)
-            if not several:
-                break
-    if at != len(stream):
-        raise StoreError(
-            f"record {at:,} of the store is row {int(stream.row[at])} of file {int(stream.file[at])}, which is not in the source"
-        )
+
+    numbers: Sequence[int]
+    sources: Sequence[Sample | PlainChat]
+    identity: Callable[[int], str]
+
+    def each(self) -> Iterator[Example]:
+        """One by one."""
+        return zip(self.numbers, map(self.identity, range(len(self.numbers))), self.sources, strict=True)
 
 
-def _records(files: Sequence[SourceFile], txt: Literal["line", "file"], stream: TokenStore) -> Iterator[Record]:
-    """The rows of the files that a stream has records of."""
-    for index, file in enumerate(files):
-        if any((stream.file[part] == index).any() for part in stretches(len(stream))):
-            with closing(ahead(read_blocks(file, index, block_bytes=1 << 20, txt=txt))) as blocks:
-                for block in blocks:
-                    yield from block.records
-
-
-def sample_of(convert: Reader, record: Record, identity: str) -> Sample:
+def sample_of(convert: Reader, payload: Mapping[str, Any], identity: str) -> Sample:
     """The sample that a record of a store came from.
 
     Raises:
         StoreError: the schema gives none, so this record cannot be what the store was made from.
     """
-    [found] = chats_of(convert, [record], [identity])
+    [found] = chats_of(convert, [payload], lambda _: identity)
     return found.sample() if isinstance(found, PlainChat) else found
 
 
-def chats_of(convert: Reader, records: Sequence[Record], identities: Sequence[str]) -> list[Sample | PlainChat]:
-    """The same of several, in columns where a row is nothing but messages of a role and a text."""
-    found = convert.rows([record.payload for record in records])
-    return [_sample_or_fault(each, identity) for each, identity in zip(found, identities, strict=True)]
+def chats_of(convert: Reader, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> list[Sample | PlainChat]:
+    """The same of several, in columns where a row is nothing but messages of a role and a text; `identity` gives the id of each."""
+    found = convert.rows(payloads)
+    return [each if type(each) is PlainChat else _sample_or_fault(each, identity(at)) for at, each in enumerate(found)]
 
 
 def _sample_or_fault(found: object, identity: str) -> Sample | PlainChat:
@@ -142,7 +114,7 @@ class Rules:
 # -- documents with images --------------------------------------------------------------------------------------------------------------
 
 
-def document_conversations(store: Store, stream: TokenStore, given: Iterator[Record] | None = None) -> Iterator[Conversation]:
+def document_conversations(store: Store, stream: TokenStore, given: Iterator[Rows] | None = None) -> Iterator[Conversation]:
     """Each document of a pretraining stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
     token, which `row_integrity` checks, is left out."""
     family = store.workspace.family(Pretrain)
@@ -152,8 +124,8 @@ def document_conversations(store: Store, stream: TokenStore, given: Iterator[Rec
     again, image = images_again(store), store.workspace.image_placeholder(family)
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image)
     begin = int(documents_begin_with(vocabulary, family.bos) is not None)
-    for number, identity, record in source_records(store, store.partition, stream, given=given):
-        turns = again(sample_of(convert, record, identity)).turns
+    for number, identity, payload in source_records(store, store.partition, stream, given=given):
+        turns = again(sample_of(convert, payload, identity)).turns
         document = Sample((Turn(DOCUMENT, tuple(region for turn in turns for region in turn.regions)),))
         yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
 
@@ -174,57 +146,53 @@ def sft_reading(store: Store) -> Callable[[Sample | PlainChat], Sample]:
     return read
 
 
-def sft_examples(
-    store: Store, stream: TokenStore, only: Sequence[int] | None = None, given: Iterator[Record] | None = None
-) -> Iterator[Example]:
-    """Each record of an SFT stream; `given` as in `source_records`."""
-    recipe, template = store.recipe, store.workspace.template(store.workspace.family(Sft))
-    domain = domain_of(store.family, store.partition)
-    convert, read = converter(domain, Sample), sft_reading(store)
-    expanded = recipe["expand"] == "turns"
+def sft_examples(store: Store, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Example]:
+    """Each record of an SFT stream; `only` some, and those that come from the same rows of the source."""
+    return chain.from_iterable(some.each() for some in sft_blocks(store, stream, only))
+
+
+def sft_blocks(
+    store: Store, stream: TokenStore, only: Sequence[int] | None = None, given: Iterator[Rows] | None = None
+) -> Iterator[Examples]:
+    """The same by the block; `given` as in `stored_rows`."""
     chosen: Sequence[int] | npt.NDArray[np.int64] = range(len(stream))
     wanted = stream
     if only is not None:
         chosen = _with_siblings(stream, only)
         wanted = replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
-    rows = source_records(store, store.partition, wanted, several=expanded, given=given)
-    grouped = (list(listed) for _, listed in groupby(rows, key=itemgetter(1)))
-    for records, found in _read(convert, grouped, wanted.lengths):
-        identity = records[0][1]
-        if isinstance(found, PlainChat) and not expanded and len(records) == 1:
-            yield int(chosen[records[0][0]]), identity, found
-            continue
-        if isinstance(found, Sample) and found.tokenized is not None:
-            found = _tokenized_again(found, domain, records[0][2])
-        sample = read(found)
-        several = expanded and sample.tokenized is None
-        samples = examples_again(sample, recipe, partial(plain_render, template=template)) if several else [sample]
-        if len(samples) != len(records):
-            raise StoreError(f"{identity} is {len(records)} records of the store, and must be {len(samples)}")
-        for part, ((number, _, _), each) in enumerate(zip(records, samples, strict=True), 1):
-            yield int(chosen[number]), identity if len(samples) == 1 else f"{identity}, answer {part} of {len(samples)}", each
+    domain = domain_of(store.family, store.partition)
+    convert, read = converter(domain, Sample), sft_reading(store)
+    if store.recipe["expand"] == "turns":
+        yield from _expanded(store, convert, source_records(store, store.partition, wanted, several=True, given=given), chosen)
+        return
+    for some in stored_rows(store, store.partition, wanted, given=given):
+        found = [
+            each if isinstance(each, PlainChat) else read(_tokenized_again(each, domain, payload))
+            for each, payload in zip(chats_of(convert, some.payloads, some.identity), some.payloads, strict=True)
+        ]
+        yield Examples(list(map(int, chosen[some.first : some.first + len(found)])), found, some.identity)
 
 
-def _read(convert: Reader, rows: Iterator[list[_Row]], lengths: npt.NDArray[np.int64]) -> Iterator[tuple[list[_Row], Sample | PlainChat]]:
-    """The records of each row, and what its schema makes of it, several rows at once; `lengths` of the records, in tokens."""
+def _expanded(
+    store: Store, convert: Reader, rows: Iterator[tuple[int, str, Mapping[str, Any]]], chosen: Sequence[int] | npt.NDArray[np.int64]
+) -> Iterator[Examples]:
+    """The records of each row, of which each answer may be one."""
+    recipe, template, read = store.recipe, store.workspace.template(store.workspace.family(Sft)), sft_reading(store)
+    domain = domain_of(store.family, store.partition)
+    for identity, listed in groupby(rows, key=itemgetter(1)):
+        numbers, _, payloads = zip(*listed, strict=True)
+        sample = read(_tokenized_again(sample_of(convert, payloads[0], identity), domain, payloads[0]))
+        plain = partial(plain_render, template=template)
+        samples = examples_again(sample, recipe, plain) if sample.tokenized is None else [sample]
+        if len(samples) != len(numbers):
+            raise StoreError(f"{identity} is {len(numbers)} records of the store, and must be {len(samples)}")
+        names = [identity] if len(samples) == 1 else [f"{identity}, answer {part + 1} of {len(samples)}" for part in range(len(samples))]
+        yield Examples([int(chosen[number]) for number in numbers], samples, names.__getitem__)
 
-    def read(some: list[list[_Row]]) -> Iterator[tuple[list[_Row], Sample | PlainChat]]:
-        return zip(some, chats_of(convert, [each[0][2] for each in some], [each[0][1] for each in some]), strict=True)
 
-    some: list[list[_Row]] = []
-    size = 0
-    for records in rows:
-        some.append(records)
-        size += int(lengths[records[0][0]])
-        if len(some) == AT_ONCE or size >= TOKENS_AT_ONCE:
-            yield from read(some)
-            some, size = [], 0
-    yield from read(some)
-
-
-def _tokenized_again(sample: Sample, domain: Domain, record: Record) -> Sample:
+def _tokenized_again(sample: Sample, domain: Domain, payload: Mapping[str, Any]) -> Sample:
     """A sample that brings its ids, with those that a second reading of its row gives."""
-    again = tokenized_again(domain.schema_name, record.payload, domain.options)
+    again = tokenized_again(domain.schema_name, payload, domain.options) if sample.tokenized is not None else ()
     if sample.tokenized is None or not again:
         return sample
     return replace(sample, tokenized=replace(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))

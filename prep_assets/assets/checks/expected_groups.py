@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prep_assets.assets.checks.every_store import together
-from prep_assets.assets.checks.expected import fresh_render, source_records
+from prep_assets.assets.checks.expected import fresh_render
+from prep_assets.assets.checks.stored_rows import source_records
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import Check, Store
@@ -41,9 +42,9 @@ def _groups(store: Store, stored: GroupStore) -> Iterator[tuple[int, str, Group]
         domain, mine = domain_of(family, name), where(equals(stored.source, number))
         convert = converter(domain, Group)
         view = TokenStore({}, mine, at(stored.prompts.file, mine), at(stored.prompts.row, mine))
-        for place, identity, record in source_records(store, name, view) if len(mine) else ():
+        for place, identity, payload in source_records(store, name, view) if len(mine) else ():
             try:
-                group = apply(convert, record.payload)
+                group = apply(convert, payload)
             except Refused as refusal:
                 raise StoreError(f"the store holds {name}/{identity}, which its schema refuses: {refusal}") from refusal
             if not isinstance(group, Group):

@@ -13,9 +13,9 @@ from prep_assets.assets.checks.every_store import together
 from prep_assets.assets.checks.expected import (
     document_conversations,
     sample_of,
-    source_records,
 )
 from prep_assets.assets.checks.selection import largest_beside_selection
+from prep_assets.assets.checks.stored_rows import Rows, source_records
 from prep_assets.assets.checks.token_rows import image_verdicts
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
@@ -32,7 +32,7 @@ from prep_assets.proofs.sentences import CutDocument, check_sentences
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.text import Text, prove_texts
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.samples import Record, Sample
+from prep_assets.samples import Sample
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.tokenization.fill_in_the_middle import cut_of
@@ -62,9 +62,9 @@ def masked_documents(store: Store, stream: TokenStore) -> Iterator[MaskedDocumen
     family = store.workspace.family(Pretrain)
     convert = converter(domain_of(family, store.partition), Sample)
     begin = int(documents_begin_with(store.vocabulary, family.bos) is not None)
-    for number, identity, record in source_records(store, store.partition, stream):
+    for number, identity, payload in source_records(store, store.partition, stream):
         ids, mask = (stream.record(number, key)[begin:] for key in ("tokens", "loss_mask"))
-        yield MaskedDocument(identity, sample_of(convert, record, identity), ids, mask, family.append_eod)
+        yield MaskedDocument(identity, sample_of(convert, payload, identity), ids, mask, family.append_eod)
 
 
 def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> Verdict:
@@ -82,9 +82,9 @@ def _all_trained(store: Store) -> Verdict:
         documents = sum(len(stream) for stream in store.streams().values())
         return Verdict(True, f"{documents:,} documents of one text each, every token trained", {"documents": documents})
     for stream in store.streams().values():
-        for _, identity, record in source_records(store, store.partition, stream):
+        for _, identity, payload in source_records(store, store.partition, stream):
             shown = [
-                region for turn in sample_of(convert, record, identity).turns for region in turn.regions if not region.drop and region.text
+                region for turn in sample_of(convert, payload, identity).turns for region in turn.regions if not region.drop and region.text
             ]
             if (weights := [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]) != []:
                 problem = f"{identity}: a region weighs {weights[0]:g}, and the stream has no loss mask"
@@ -98,7 +98,7 @@ def pretrain_texts(store: Store) -> Verdict:
 
     engines = store.workspace.engines(store.workspace.family(Pretrain))
 
-    def prove(stream: TokenStore, given: Iterator[Record] | None) -> Verdict:
+    def prove(stream: TokenStore, given: Iterator[Rows] | None) -> Verdict:
         if len(stream.images):
             return prove_identity(document_conversations(store, stream, given), store.vocabulary)
         return prove_texts(document_texts(store, stream, given), store.vocabulary, engines)
@@ -115,16 +115,16 @@ def cut_documents(store: Store, stream: TokenStore) -> Iterator[CutDocument]:
         yield CutDocument(text.id, text.parts, text.ids, stream.record(number, STARTS), begin)
 
 
-def document_texts(store: Store, stream: TokenStore, given: Iterator[Record] | None = None) -> Iterator[Text]:
+def document_texts(store: Store, stream: TokenStore, given: Iterator[Rows] | None = None) -> Iterator[Text]:
     """Each document of a stream with the text of its source; `given` as in `source_records`."""
     name, family, vocabulary = store.partition, store.workspace.family(Pretrain), store.vocabulary
     convert, fim = converter(domain_of(family, name), Sample), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     begin, sentences = int(documents_begin_with(vocabulary, family.bos) is not None), sentences_of(family.split_sentences)
-    for number, identity, record in source_records(store, name, stream, given=given):
-        text = as_it_is.plain(record.payload) if as_it_is is not None else None
+    for number, identity, payload in source_records(store, name, stream, given=given):
+        text = as_it_is.plain(payload) if as_it_is is not None else None
         if text is None:
-            text = "".join(turn.text for turn in sample_of(convert, record, identity).turns)
+            text = "".join(turn.text for turn in sample_of(convert, payload, identity).turns)
         ids = stream.record(number, "tokens")
         ids = ids[begin : len(ids) - family.append_eod]
         if sentences is None:

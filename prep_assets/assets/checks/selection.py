@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import repeat
@@ -17,6 +17,7 @@ from prep_assets.assets.checks.alone import alone
 from prep_assets.assets.checks.expected import shown_text
 from prep_assets.assets.checks.images_again import images_again
 from prep_assets.assets.checks.second_source import Second
+from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.stage import ASKED, Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
@@ -31,7 +32,7 @@ from prep_assets.proofs.selection import GOOD, Rules, Selected, select
 from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets.samples import Group, Pair, Prompt, Record, Sample
+from prep_assets.samples import Group, Pair, Prompt, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
@@ -53,7 +54,7 @@ def selection(store: Store) -> Verdict:
     return found[0]
 
 
-def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator[Record] | None], Proven]) -> Iterator[Proven]:
+def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator[Rows] | None], Proven]) -> Iterator[Proven]:
     """What `prove` finds of each stream of a domain. Where `selection` is asked for as well, it is given the rows for the largest of them as that check
     reads them, so that both come of one reading; else nothing, and reads for itself."""
     streams, shared = store.streams().values(), store.published.evidence or {}
@@ -65,7 +66,7 @@ def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator
             continue
         with closing(ahead(_selected(store, partial(shared.__setitem__, SELECTION.name)))) as blocks:
             try:
-                found = prove(stream, _records(blocks))
+                found = prove(stream, map(_readable, blocks))
             except Exception:
                 deque(blocks, 0)  # the verdict needs all rows, whatever `prove` has looked at
                 raise
@@ -87,11 +88,10 @@ def rows_beside_selection(store: Store) -> Iterator[Iterator[Selected] | None]:
         deque(blocks, 0)  # the verdict needs all rows, whatever has been looked at
 
 
-def _records(blocks: Iterable[Selected]) -> Iterator[Record]:
-    for block in blocks:
-        for row, payload in zip(block.rows, block.payloads, strict=True):
-            if payload is not None:
-                yield Record(block.file, row, dict(payload))
+def _readable(block: Selected) -> Rows:
+    """The rows of a block that can be read."""
+    kept = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
+    return Rows(block.file, [row for row, _ in kept], [payload for _, payload in kept])
 
 
 def _selected(store: Store, said: Callable[[Verdict], None]) -> Iterator[Selected]:

@@ -1,0 +1,124 @@
+"""The rows that the records of a stream come from, read from their sources again, by the block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.assets.reading.pinned import domain_of, pinned
+from prep_assets.assets.stage import Store
+from prep_assets.disk.ahead import ahead
+from prep_assets.disk.columns import stretches
+from prep_assets.errors import StoreError
+from prep_assets.records.files import SourceFile, record_id
+from prep_assets.records.read import read_blocks
+from prep_assets.stores.tokens import TokenStore
+
+TOKENS_AT_ONCE = 1 << 17
+"""About how many tokens the records have whose rows are given together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a file, in its order.
+
+    Attributes:
+        file: number of the file.
+        rows: their numbers.
+        payloads: their fields.
+    """
+
+    file: int
+    rows: Sequence[int]
+    payloads: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Consecutive records of a stream, which come from one file.
+
+    Attributes:
+        first: number of the first of them in the stream.
+        file: the file.
+        rows: int64[n], the row of each.
+        payloads: its fields.
+    """
+
+    first: int
+    file: SourceFile
+    rows: npt.NDArray[np.int64]
+    payloads: Sequence[Mapping[str, Any]]
+
+    def identity(self, at: int) -> str:
+        """The id of one of them."""
+        return record_id(self.file, int(self.rows[at]))
+
+
+def stored_rows(
+    store: Store, name: str, stream: TokenStore, *, several: bool = False, given: Iterator[Rows] | None = None
+) -> Iterator[StoredRows]:
+    """The records of a stream of the domain `name`, in order, each with its row.
+
+    Args:
+        several: whether neighbours in the store may come from one row.
+        given: the rows of the domain, where somebody reads them already.
+
+    Raises:
+        StoreError: a record of the store is not in its source, or not in the order of the source.
+        SourceError: a source changed since it was pinned.
+    """
+    family = store.family
+    sources = pinned(store.workspace, type(family), store.raw, name)
+    files = (*sources.files, *sources.test_files)
+    at = 0
+    for block in _rows(files, domain_of(family, name).txt, stream) if given is None else given:
+        offered, before = np.asarray(block.rows, np.int64), -1
+        while len(found := _found(offered, block.file, stream, at, before, several)):
+            yield StoredRows(at, files[block.file], offered[found], [block.payloads[number] for number in found.tolist()])
+            at, before = at + len(found), int(offered[found[-1]])
+    if at != len(stream):
+        raise StoreError(
+            f"record {at:,} of the store is row {int(stream.row[at])} of file {int(stream.file[at])}, which is not in the source"
+        )
+
+
+def source_records(
+    store: Store, name: str, stream: TokenStore, *, several: bool = False, given: Iterator[Rows] | None = None
+) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    """The same one by one: number in the stream, id, and the fields of the row."""
+    for some in stored_rows(store, name, stream, several=several, given=given):
+        for at, payload in enumerate(some.payloads):
+            yield some.first + at, some.identity(at), payload
+
+
+def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first: int, before: int, several: bool) -> npt.NDArray[np.int64]:
+    """Of the next records of a stream, as far as they come from rows of a file in their order, the places of their rows among those offered.
+
+    Args:
+        offered: the numbers of some rows, ascending.
+        before: the row of the record before; -1 where that is none of these.
+    """
+    part = slice(first, first + len(offered))
+    ends, rows = np.asarray(stream.ends[part]), np.asarray(stream.row[part])
+    begin = int(ends[0] - 1) if len(ends) else 0
+    part_of = max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE)))
+    rows = rows[:part_of]
+    found = np.searchsorted(offered, rows)
+    steps = np.diff(rows, prepend=before)
+    fits = (np.asarray(stream.file[part])[:part_of] == file) & ((steps >= 0) if several else (steps > 0))
+    fits[fits] = offered[np.minimum(found[fits], len(offered) - 1)] == rows[fits]
+    return found if fits.all() else found[: int(np.argmin(fits))]
+
+
+def _rows(files: Sequence[SourceFile], txt: Literal["line", "file"], stream: TokenStore) -> Iterator[Rows]:
+    """The rows of the files that a stream has records of."""
+    for index, file in enumerate(files):
+        if any((stream.file[part] == index).any() for part in stretches(len(stream))):
+            with closing(ahead(read_blocks(file, index, block_bytes=1 << 20, txt=txt))) as blocks:
+                for block in blocks:
+                    yield Rows(index, [record.row for record in block.records], [record.payload for record in block.records])
