@@ -28,14 +28,15 @@ from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
 from prep_assets.proofs.images import check_images
+from prep_assets.stores.guards import compared
 from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
 from prep_assets.stores.published import Draft, open_published
 from prep_assets.stores.shards import Segmented
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 TOKENS = "sft_tokens"
-BLOCK = 1 << 20
-"""Tokens of the rows that are made at a time, unless one row alone has more."""
+BLOCK = 1 << 18
+"""Tokens of the rows that are made at a time, unless one row alone has more: a MiB of ids, which stays in the processor's cache."""
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -135,9 +136,9 @@ def _write_table(workspace: Workspace, table: str, split: str, domains: list[str
 
 def _end_to_end(stores: Sequence[TokenStore], key: str) -> PerToken:
     """A per-token array of several stores as one."""
-    arrays = [store.arrays[key] for store in stores]
+    arrays: list[PerToken] = [compared(store.arrays[key]) for store in stores]
     if len(arrays) == 1:
-        return np.asarray(arrays[0]) if isinstance(arrays[0], np.memmap) else arrays[0]
+        return arrays[0]
     joined = Segmented(arrays)
     # one domain may hold whole weights as uint8 and another fractions as float32: rows take the type that holds both
     joined.dtype = np.result_type(*(array.dtype for array in arrays))

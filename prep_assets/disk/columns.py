@@ -17,7 +17,7 @@ import numpy.typing as npt
 from prep_assets.disk.faults import named
 
 Ints = npt.NDArray[np.int64]
-IN_MEMORY = 1 << 18
+IN_MEMORY = 1 << 20
 """Bytes of the largest column that is no file."""
 STRETCH = 1 << 13
 """Elements that are worked on at a time."""

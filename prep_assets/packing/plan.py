@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -217,7 +217,7 @@ def gather_rows(
 ) -> npt.NDArray[Any]:
     """A block of rows of any per-token array: tokens, loss mask, weights.
 
-    One copy per member: documents are contiguous on both sides. An index of every token would take 8 bytes for each token of 2, and many times as long.
+    One copy per member: documents are contiguous on both sides. An index of every token would take 8 bytes for each token of 2, and as long.
 
     Args:
         flat: [T], the values of all records one after another; an `np.memmap` is read only where the rows need it.
@@ -229,21 +229,39 @@ def gather_rows(
         `flat`'s dtype, [R, row_len].
 
     Raises:
-        ConfigError: `fill` is not a value of `flat`'s dtype, or the records reach beyond `flat`.
+        ConfigError: `fill` is not a value of `flat`'s dtype, the records reach beyond `flat`, or members stand over one another.
     """
     first, stop, _ = rows.indices(plan.rows)
     members = plan.members(rows)
-    length = plan.length[members]
     begin = np.asarray(record_starts, dtype=np.int64)[plan.record[members]] + plan.start[members]
+    end = begin + plan.length[members]
+    if end.size and int(end.max()) > len(flat):
+        raise ConfigError(f"records reach to token {int(end.max())}, the flat array has {len(flat)}: they are of two stores")
     place = (plan.row[members] - first) * plan.row_len + plan.row_offset[members]
-    if length.size and int((begin + length).max()) > len(flat):
-        raise ConfigError(f"records reach to token {int((begin + length).max())}, the flat array has {len(flat)}: they are of two stores")
-    block = np.full(max(0, stop - first) * plan.row_len, _checked_fill(fill, flat.dtype))
-    # slicing a memmap as a plain array is several times cheaper
-    source: PerToken = np.asarray(flat) if isinstance(flat, np.ndarray) else flat
-    for to, origin, tokens in zip(place.tolist(), begin.tolist(), length.tolist(), strict=True):
-        block[to : to + tokens] = source[origin : origin + tokens]
-    return block.reshape(-1, plan.row_len)
+    total = max(0, stop - first) * plan.row_len
+    free = np.append(place, total) - np.concatenate([[0], place + end - begin])
+    if free.min() < 0:
+        raise ConfigError("members of the plan stand over one another. Build the plan again from the same lengths")
+    padding = np.full(int(free.max()), _checked_fill(fill, flat.dtype)).data
+    pieces: list[Any] = []
+    for gap, piece in zip(free.tolist(), _slices(flat, begin, end), strict=False):
+        if gap:
+            pieces.append(padding[:gap])
+        pieces.append(piece)
+    pieces.append(padding[: int(free[-1])])
+    return np.frombuffer(bytearray().join(pieces), flat.dtype).reshape(-1, plan.row_len)
+
+
+def _slices(flat: PerToken, begin: Ints, end: Ints) -> Iterator[Any]:
+    """The bytes of some slices. Slices of a memory view are several times cheaper than an array's, and these than those of anything else."""
+    parts: Sequence[Any] = getattr(flat, "parts", [flat])
+    bounds = np.cumsum([0, *map(len, parts)])
+    of = np.searchsorted(bounds[1:-1], begin, "right")
+    if (end <= bounds[of + 1]).all() and all(isinstance(each, np.ndarray) and each.dtype == flat.dtype for each in parts):
+        views = [np.ascontiguousarray(each).data for each in parts]
+        places = zip(of.tolist(), (begin - bounds[of]).tolist(), (end - bounds[of]).tolist(), strict=True)
+        return (views[part][origin:until] for part, origin, until in places)
+    return (np.asarray(flat[origin:until], flat.dtype).tobytes() for origin, until in zip(begin.tolist(), end.tolist(), strict=True))
 
 
 def _checked_fill(fill: complex, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -219,10 +219,23 @@ class GuardedArray:
         """The array without its guard."""
         return self._array
 
+    def compared(self) -> npt.NDArray[Any]:
+        """The array without its guard, after all of it was compared."""
+        return np.asarray(self)
+
 
 def bare(array: Any) -> Any:
     """An array whose reads are compared with nothing, however it is put together."""
     return array.bare() if hasattr(array, "bare") else array
+
+
+def compared(array: Any) -> Any:
+    """An array of which everything was compared already, however it is put together: for whoever reads all of it in small slices.
+
+    Raises:
+        StoreError: a block is not what the manifest says.
+    """
+    return array.compared() if hasattr(array, "compared") else array
 
 
 def guarded(array: npt.NDArray[Any], guard: Guard | None, offset: int = 0) -> Any:

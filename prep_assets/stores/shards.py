@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.h5 import FixedH5
 from prep_assets.disk.written import WrittenFile, write_text
-from prep_assets.stores.guards import bare
+from prep_assets.stores.guards import bare, compared
 
 Borders = Mapping[str, Mapping[str, list[int]]]
 """``offsets`` of records, and ``element_offsets`` of the elements of lists in them, by key; both begin with 0."""
@@ -84,20 +84,30 @@ def write_h5_shard(
 
 
 class Segmented:
-    """Several arrays read as one, without copying them together. Only slices are supported."""
+    """Several arrays read as one, without copying them together. Only slices are supported.
 
-    def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+    Attributes:
+        parts: the arrays.
+        dtype: of what is read.
+    """
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        flat = (part for array in arrays for part in (array.parts if isinstance(array, Segmented) else [array]))
         # slices of a memmap as a plain array are several times cheaper
-        self._arrays = [np.asarray(array) if isinstance(array, np.memmap) else array for array in arrays]
-        self._bounds = [0, *accumulate(len(array) for array in arrays)]
-        self.dtype = self._arrays[0].dtype
+        self.parts: list[npt.NDArray[Any]] = [np.asarray(array) if isinstance(array, np.memmap) else array for array in flat]
+        self._bounds = [0, *accumulate(map(len, self.parts))]
+        self.dtype = self.parts[0].dtype
 
     def __len__(self) -> int:
         return self._bounds[-1]
 
     def bare(self) -> Segmented:
         """The same without guards."""
-        return Segmented([bare(array) for array in self._arrays])
+        return Segmented([bare(array) for array in self.parts])
+
+    def compared(self) -> Segmented:
+        """The same without guards, after everything was compared."""
+        return Segmented([compared(array) for array in self.parts])
 
     def __getitem__(self, part: slice) -> npt.NDArray[Any]:
         start, stop, step = part.indices(len(self))
@@ -108,11 +118,11 @@ class Segmented:
         first = bisect_right(self._bounds, start) - 1
         low = self._bounds[first]
         if stop <= self._bounds[first + 1]:
-            return self._arrays[first][start - low : stop - low]
+            return self.parts[first][start - low : stop - low]
         last = bisect_right(self._bounds, stop - 1) - 1
         return np.concatenate(
             [
                 array[max(0, start - low) : stop - low]
-                for array, low in zip(self._arrays[first : last + 1], self._bounds[first : last + 1], strict=True)
+                for array, low in zip(self.parts[first : last + 1], self._bounds[first : last + 1], strict=True)
             ]
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
 from prep_assets.packing import gather_rows, pack
+from prep_assets.stores.shards import Segmented
 from prep_assets_tests.effort import examples
 from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN, rows_of
 
@@ -56,6 +58,37 @@ class TwoParts:
 def test_reads_anything_that_gives_slices() -> None:
     block = gather_rows(TwoParts([5, 6], [7, 8, 9]), np.array([3, 0]), pack([2, 3], 4, "simple"), ALL, 0)
     assert (block.dtype, block.tolist()) == (np.dtype(np.uint16), [[8, 9, 0, 0], [5, 6, 7, 0]])
+
+
+class Parts(TwoParts):
+    """Arrays in two parts, which can be had one by one."""
+
+    def __init__(self, *parts: list[int]) -> None:
+        super().__init__(*parts)
+        self.parts = [np.array(part, self.dtype) for part in parts]  # type: ignore[misc]
+
+    def __getitem__(self, part: slice) -> list[int]:
+        raise AssertionError("its parts are read")
+
+
+def test_reads_the_parts_of_what_has_some() -> None:
+    block = gather_rows(Parts([5, 6], [], [7, 8, 9]), np.array([2, 0]), pack([3, 2], 4, "simple"), ALL, 0)
+    assert (block.dtype, block.tolist()) == (np.dtype(np.uint16), [[7, 8, 9, 0], [5, 6, 0, 0]])
+
+
+def test_a_record_across_parts_and_parts_of_other_dtypes_are_read_in_slices() -> None:
+    whole = Segmented([np.array([5, 6, 7], np.uint16), np.array([8, 9], np.uint16)])
+    assert gather_rows(whole, np.array([1, 0]), pack([3, 1], 4, "simple"), ALL, 0).tolist() == [[6, 7, 8, 5]]
+    mixed = Segmented([np.array([1, 0], np.uint8), np.array([0.5, 1], np.float32)])
+    mixed.dtype = np.dtype(np.float32)
+    block = gather_rows(mixed, np.array([2, 0]), pack([2, 2], 5, "simple"), ALL, 0)
+    assert (block.dtype, block.tolist()) == (np.dtype(np.float32), [[0.5, 1, 1, 0, 0]])
+
+
+def test_members_over_one_another_are_refused() -> None:
+    plan = replace(pack([2, 2], 4, "simple"), row_offset=np.array([0, 1]))
+    with pytest.raises(ConfigError, match="stand over one another"):
+        gather_rows(np.zeros(4), np.array([0, 2]), plan, ALL, 0)
 
 
 def test_the_block_is_writable_and_apart_from_the_store() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.guards import compared
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.open import open_store
@@ -86,6 +87,17 @@ def test_windows_are_compared_in_all_arrays_at_once(place: Place, storage: Stora
             with pytest.raises(StoreError, match=r"bytes [\d,]+ to [\d,]+ are not what the manifest says"):
                 each[damaged]
     assert len(DatasetFactory.load("seq", place.directory, 1000, verify="off")[damaged]["input_ids"]) == 1000
+
+
+@pytest.mark.parametrize("shard", [COUNT, COUNT // 2])
+def test_what_is_read_without_guards_is_compared_before(place: Place, shard: int) -> None:
+    published = tokens(place, "bin", shard)
+    plain = compared(open_tokens(published.directory, "train").arrays["tokens"])
+    assert all(type(part) is np.ndarray for part in getattr(plain, "parts", [plain]))
+    assert np.array_equal(plain[0:COUNT], np.arange(COUNT))
+    flip(published, 700_000)
+    with pytest.raises(StoreError, match="are not what the manifest says"):
+        compared(open_tokens(published.directory, "train").arrays["tokens"])
 
 
 def test_a_window_is_compared_between_stretches_that_were(place: Place) -> None:
