@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from prep_assets.disk.strict_json import loads
@@ -17,6 +18,8 @@ from prep_assets.schemas.view import has_content, whole
 
 ARGUMENTS = ("arguments", "parameters", "input")
 """Where a call has its arguments: OpenAI, Llama 3, Anthropic."""
+MOST_SHARED = 1 << 14
+"""Characters of the JSON text of tools that is remembered, for rows after it that have the same."""
 CALL_TYPES = ("function", "tool_call", "tool_use", "function_call")
 
 
@@ -71,13 +74,23 @@ def tools_at(row: Mapping[str, Any], key: str | None) -> tuple[Mapping[str, Any]
     A schema without the ``{"type": "function", "function": …}`` wrapper gets it, since that is the form chat templates look for.
     """
     value = None if key is None else whole(row.get(key))
-    if isinstance(value, str):
-        value = _parsed(value, "bad_tools", str(key)) if value.strip() else None
+    if not isinstance(value, str):
+        return _tools(value, str(key))
+    return (_tools_of if len(value) <= MOST_SHARED else _tools_of.__wrapped__)(value, str(key))
+
+
+@lru_cache(maxsize=256)
+def _tools_of(text: str, where: str) -> tuple[Mapping[str, Any], ...]:
+    """The tools of JSON text, which many rows share. Nobody changes them."""
+    return _tools(_parsed(text, "bad_tools", where) if text.strip() else None, where)
+
+
+def _tools(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:
     if not has_content(value):
         return ()
-    require_json(value, "bad_tools", str(key))
-    tools = [value] if isinstance(value, Mapping) else as_list(value, str(key))
-    return tuple(_wrapped(as_mapping(tool, f"{key}[{i}]"), f"{key}[{i}]") for i, tool in enumerate(tools))
+    require_json(value, "bad_tools", where)
+    tools = [value] if isinstance(value, Mapping) else as_list(value, where)
+    return tuple(_wrapped(as_mapping(tool, f"{where}[{i}]"), f"{where}[{i}]") for i, tool in enumerate(tools))
 
 
 def _wrapped(tool: Mapping[str, Any], where: str) -> Mapping[str, Any]:

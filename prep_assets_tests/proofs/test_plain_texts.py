@@ -28,6 +28,7 @@ def test_suspects_among_many() -> None:
     texts = PlainTexts.of([plain, None, plain, half, plain, closes, NONE, apart, typed, plain, first, last])
     search = ByteSearch(["</think>", "<|im_end|>"])
     assert np.flatnonzero(texts.holding(search)).tolist() == [3, 5, 8, 10, 11]
+    assert texts.holding(search).dtype == texts.sampled().dtype == np.bool_
     assert np.flatnonzero(PlainTexts.of([first, plain]).holding(search)).tolist() == [0]
     for some in ([], [None], [NONE]):
         assert PlainTexts.of(some).holding(search).tolist() == [False] * len(some)

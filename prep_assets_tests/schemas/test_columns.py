@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from prep_assets.errors import Refused
 from prep_assets.samples import THINKING, TOOL_CALL, Pair, Sample
+from prep_assets.schemas.tools import MOST_SHARED, tools_at
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 QUESTION = {"role": "user", "content": "q"}
@@ -235,3 +237,14 @@ def test_scores_that_contradict_the_choice_are_refused(convert, refusal) -> None
     for side in ("chosen", "rejected"):
         spoken = [*row[side][:1], {**row[side][1], "tool_calls": [{"name": "f"}]}]
         assert refusal("ultrafeedback", {**row, side: spoken}).reason == "unsupported_column"
+
+
+def test_tools_of_the_same_text_are_read_once() -> None:
+    text = '[{"name": "get"}]'
+    assert tools_at({"tools": text}, "tools") is tools_at({"tools": str(text)}, "tools")
+    long = text + " " * MOST_SHARED
+    assert tools_at({"tools": long}, "tools") == tools_at({"tools": long}, "tools") == tools_at({"tools": text}, "tools")
+    assert tools_at({"tools": long}, "tools") is not tools_at({"tools": long}, "tools")
+    for _ in range(2):
+        with pytest.raises(Refused, match="is not JSON"):
+            tools_at({"tools": "{"}, "tools")
