@@ -93,7 +93,7 @@ class PlainBlocks:
         bare = listed | {each.strip() for each in listed} - {""}  # texts of outlines have no white space at their ends
         within_json = {as_json(each)[1:-1] for each in bare}
         self._suspects = {PlainChat: ByteSearch(listed), OutlinedSample: ByteSearch(bare | within_json)}
-        self._forms: dict[tuple[str, ...] | Outline, BytesForm | None] = {}
+        self._forms: dict[tuple[tuple[str, ...] | Outline, bool], BytesForm | None] = {}
         self._seen: Counter[int] = Counter()
         self._texts = 0
 
@@ -121,12 +121,12 @@ class PlainBlocks:
         found: list[_Shown | None] = [None] * len(chats)
         for kind, suspect in self._suspects.items():
             texts = PlainTexts.of([chat if isinstance(chat, kind) else None for chat in chats])
-            alone, edged = texts.holding(suspect) | texts.blank | texts.sampled(), texts.edged
+            alone, edged = texts.holding(suspect) | texts.blank | texts.sampled(), texts.edged.tolist()
             for number, first, last in zip(np.flatnonzero(~alone).tolist(), *texts.bounds(~alone), strict=True):
                 chat = chats[number]
                 assert chat is not None
-                form = self._form(chat.roles if isinstance(chat, PlainChat) else chat.form)
-                if form is not None and (form.form.keeps_edges or not edged[number]):
+                form = self._form(chat.roles if isinstance(chat, PlainChat) else chat.form, edged[number])
+                if form is not None:
                     otherwise = edged[number] or any(form.form.spellings)
                     found[number] = form, form.stripped(chat.texts) if otherwise else form.in_order(texts.data[first:last])
         return found
@@ -139,14 +139,14 @@ class PlainBlocks:
             self._forms.clear()
         self._seen.update(hash(chat.form) for chat in chats if isinstance(chat, OutlinedSample))
 
-    def _form(self, kind: tuple[str, ...] | Outline) -> BytesForm | None:
+    def _form(self, kind: tuple[str, ...] | Outline, edged: bool) -> BytesForm | None:
         if isinstance(kind, Outline) and self._seen[hash(kind)] < LEARN_AFTER:
             return None
-        if kind not in self._forms:
+        if (kind, edged) not in self._forms:
             self._texts += kind.size if isinstance(kind, Outline) else len(kind)
-            form = self._derivation.form(kind)
-            self._forms[kind] = None if form is None else BytesForm.of(form, self._masks.vocabulary.control)
-        return self._forms[kind]
+            form = self._derivation.form(kind, edged=edged)
+            self._forms[kind, edged] = None if form is None else BytesForm.of(form, self._masks.vocabulary.control)
+        return self._forms[kind, edged]
 
     def _ids_agree(self, laid: _Laid, claims: Claims) -> Bools:
         """Of which rows the stored ids are the reference tokenizer's."""

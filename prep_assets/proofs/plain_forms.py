@@ -253,8 +253,9 @@ class PlainDerivation:
             CheckFailed: see `derive`; or the two ways differ.
         """
         plain = self._read(sample)
-        form = self._forms.of(plain[0]) if plain is not None else None
-        if plain is None or form is None or not self._is_alike(plain[1], form):
+        edged = plain is not None and any(text != text.strip() for text in plain[1])
+        form = self.form(plain[0], edged=edged) if plain is not None else None
+        if plain is None or form is None or any(map(self._suspect.search, plain[1])):
             return self._alone(sample)
         texts = plain[1]
         found = derived_of(form, form.shown(texts))
@@ -262,9 +263,14 @@ class PlainDerivation:
             raise CheckFailed(f"derived by itself a chat is {again.text[:200]!r}, by its form {found.text[:200]!r}; nothing is proven")
         return found
 
-    def form(self, form: Form) -> PlainForm | None:
-        """What chats of this form must have become; `None` where each has to be derived by itself."""
-        return (self._shaped if isinstance(form, Outline) else self._forms).of(form)
+    def form(self, form: Form, *, edged: bool) -> PlainForm | None:
+        """What chats of this form must have become; `None` where each has to be derived by itself.
+
+        Args:
+            edged: whether a text may begin or end with white space. What becomes of it is learned where it is asked for.
+        """
+        found = (self._shaped if isinstance(form, Outline) else self._forms).of(form, spaced=edged)
+        return None if found is None or (edged and not found.keeps_edges) else found
 
     @staticmethod
     def in_sample(texts: Sequence[str]) -> bool:
@@ -275,12 +281,6 @@ class PlainDerivation:
     def picks(last: bytes) -> bool:
         """The same by its last text: the first may be the same in all rows."""
         return zlib.crc32(last) % ONE_IN == 0
-
-    def _is_alike(self, texts: Sequence[str], form: PlainForm) -> bool:
-        """Whether what is known of a form holds for these texts."""
-        if not form.keeps_edges and any(text != text.strip() for text in texts):
-            return False
-        return not any(map(self._suspect.search, texts))
 
     def _alone(self, sample: Sample) -> Derived:
         forms = self._forms

@@ -166,20 +166,19 @@ def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
 
 
 def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def form(keeps_edges: bool) -> Any:
+    def form() -> Any:
         return SimpleNamespace(
-            form=SimpleNamespace(keeps_edges=keeps_edges, spellings=({}, {})),
-            in_order=list,
-            stripped=lambda texts: [each.strip() for each in texts],
+            form=SimpleNamespace(spellings=({}, {})), in_order=list, stripped=lambda texts: [each.strip() for each in texts]
         )
 
-    bare, full = form(False), form(True)
-    monkeypatch.setattr(blocks, "_form", {ASKED: bare, TALK: full}.get)
+    bare, full, spaced = form(), form(), form()
+    forms = {(ASKED, False): bare, (TALK, False): full, (TALK, True): spaced}
+    monkeypatch.setattr(blocks, "_form", lambda *asked: forms.get(asked))
     edged, blank = PlainChat(ASKED, ("a", "b ")), PlainChat(TALK, ("a", "b", " \t", "d", "e"))
     longer = PlainChat(TALK, (" a", "b", "c", "d", "e"))
     found = blocks._known([TALKS[0], edged, None, PlainChat((), ()), TALKS[1], blank, longer, PlainChat((USER,), ("So?",))])
     first, second = ([text.encode() for text in talk.texts] for talk in TALKS[:2])
-    assert found == [(bare, first), None, None, None, (full, second), None, (full, ["a", "b", "c", "d", "e"]), None]
+    assert found == [(bare, first), None, None, None, (full, second), None, (spaced, ["a", "b", "c", "d", "e"]), None]
 
 
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,8 +190,9 @@ def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monk
 
 def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(blocks._derivation, "form", asked.append)
-    assert (blocks._form(ASKED), blocks._form(ASKED), asked) == (None, None, [ASKED])
+    monkeypatch.setattr(blocks._derivation, "form", lambda roles, *, edged: asked.append((roles, edged)))
+    assert [blocks._form(ASKED, edged) for edged in (True, False, True, False)] == [None] * 4
+    assert asked == [(ASKED, True), (ASKED, False)]
 
 
 def test_ids_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:

@@ -118,6 +118,23 @@ def test_what_becomes_of_white_space(shown: str, strips: tuple[bool, bool], keep
     assert form.shown([" a ", " b ", " c "]) == [f"{'' if lead else ' '}{x}{'' if trail else ' '}" for x in "abc"]
 
 
+def test_white_space_is_learned_where_a_text_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(plain_forms, "_FORMS", {})
+    asked: list[bool] = []
+    of = PlainForms.of
+    monkeypatch.setattr(PlainForms, "of", lambda self, form, *, spaced: (asked.append(spaced), of(self, form, spaced=spaced))[1])
+    derivation = PlainDerivation(MaskOptions(), template(writes("{{- m.content | trim -}}")), typed_controls=False)
+    for text in ("a", " a", "a\n"):
+        sample = Sample((turn(USER, "So?"), turn(ASSISTANT, text), turn(USER, "So.")))
+        assert derivation(sample) == derivation._alone(sample)
+    assert asked == [False, True, True]
+    found = derivation.form(ROLES, edged=False)
+    assert found is not None and found.keeps_edges
+    bare = PlainDerivation(MaskOptions(), template(writes("{{- m.content.lstrip(' ') -}}")), typed_controls=False)
+    assert bare.form(ROLES, edged=True) is None and bare.form(ROLES, edged=False) is not None
+
+
 def test_a_text_that_a_template_writes_is_derived_by_form(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "{%- for m in messages -%}{{- '<|s|>' + m.role + '>>' + m.content + '<|e|>' -}}{%- endfor -%}"
     derivation = PlainDerivation(MaskOptions(), template(source), typed_controls=False)
@@ -217,7 +234,7 @@ def test_the_sides_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     for sample in (side(1.0), side(None), side(0.5), side(1.0, "So <|e|> it is.")):
         assert derivation(sample) == derive(sample, MaskOptions(mask={}), template(), typed_controls=False)
     assert [each.text for each in derivation(side(1.0)).expected] == ["So it is.<|e|>"] and derivation(side(None)).expected == ()
-    form = derivation.form((USER, ASSISTANT, USER, ASSISTANT))
+    form = derivation.form((USER, ASSISTANT, USER, ASSISTANT), edged=False)
     assert form is not None and len(form.stretches) == 1
     monkeypatch.setattr(derivation, "_alone", Mock(side_effect=AssertionError))
     assert derivation(side(1.0)) == derive(side(1.0), MaskOptions(mask={}), template())
