@@ -157,7 +157,7 @@ def _names(roles: Sequence[str]) -> list[str]:
 _FORMS: dict[str, PlainForms] = {}
 
 
-def forms_of(template: ChatTemplate, options: MaskOptions, *, prompted: bool = False) -> PlainForms:
+def forms_of(template: ChatTemplate, options: MaskOptions, *, prompted: bool) -> PlainForms:
     """The forms of a template under a policy, which are found once in a process."""
     return _FORMS.setdefault(repr((template.hash, template.control, options, prompted)), PlainForms(template, options, prompted))
 

@@ -177,7 +177,7 @@ def test_a_form_is_learned_of_an_outline_that_comes_often(monkeypatch: pytest.Mo
     assert known(often, often, seldom) == [False] * 3
     assert known(seldom, often) == [False, True]
     assert known(None, seldom) == [False, True]
-    assert set(blocks._forms) == {often.form, seldom.form} if often and seldom else False
+    assert set(blocks._forms) == {(each.form, False) for each in (often, seldom) if each}
     assert blocks._texts == sum(each.form.size for each in (often, seldom) if each)
     monkeypatch.setattr(module, "MOST_TEXTS", blocks._texts)
     assert known(often, seldom) == [False] * 2

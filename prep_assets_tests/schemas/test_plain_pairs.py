@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prep_assets.assets.writing.preference_rows import preference_row
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import Refused
-from prep_assets.proofs.plain_reading import pair_line
+from prep_assets.proofs.plain_reading import pair_lines
 from prep_assets.samples import Pair, PlainPair
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with
@@ -83,14 +83,14 @@ def test_read_in_columns(schema: str) -> None:
         for form in ("text", "messages"):
             made = line_of(pair, form)
             assert plain is None or line_of(plain, form) == made
-            line = pair_line(row, schema, {}, form, TAGS)
+            [line] = pair_lines([row], schema, {}, form, TAGS)
             assert line is None or (line == made and list(line) == list(made or ()))
 
     check()
     assert isinstance(plain_of(reader, USUAL[schema]), PlainPair)
-    lines = [pair_line(USUAL[schema], schema, {}, form, TAGS) for form in ("text", "messages")]
+    lines = [*pair_lines([USUAL[schema]], schema, {}, "text", TAGS), *pair_lines([USUAL[schema]], schema, {}, "messages", TAGS)]
     assert schema == "ultrafeedback" or None not in lines
-    assert pair_line({**USUAL[schema], "more": 1}, schema, {}, "text", TAGS) is None
+    assert pair_lines([{**USUAL[schema], "more": 1}], schema, {}, "text", TAGS) == [None]
 
 
 @pytest.mark.parametrize("schema", ROWS)

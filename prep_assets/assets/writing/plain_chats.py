@@ -122,7 +122,7 @@ class PlainChats:
 
     @cached_property
     def _plain_forms(self) -> PlainForms:
-        return forms_of(self.template, self.options)
+        return forms_of(self.template, self.options, prompted=False)
 
     def _search(self) -> Search:
         listed = (*self.looked_for, *self.template.layouts.needles, *self._plain_forms.written)
