@@ -163,8 +163,8 @@ def _stands_for(text: Text, vocabulary: Vocabulary, table: Any) -> bool:
 
 def _bytes_of(found: Any) -> bytes:
     """The bytes of an Arrow array, as an object that is compared with others by memory; a view would compare byte by byte."""
-    data = found.buffers()[2]
-    return b"" if data is None else bytes(data.to_pybytes())
+    data: bytes = found.buffers()[2].to_pybytes()
+    return data
 
 
 def _tokenized(text: Text, vocabulary: Vocabulary) -> str:

@@ -42,6 +42,14 @@ def test_ids_are_the_references_whoever_makes_them(loaded: Loaded, monkeypatch: 
     assert 5 < again.by_reference < 2 * len(TEXTS) / 4
 
 
+def test_without_a_sample_the_fast_engine_encodes_all(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids_again, "FIRST", 0)
+    monkeypatch.setattr(ids_again, "ONE_OF", 1 << 62)
+    again = IdsAgain(loaded.vocabulary, loaded.engines)
+    found, expected = again.encode(TEXTS, np.ones(len(TEXTS), bool)), loaded.engines.reference.encode(TEXTS)
+    assert found.ids.tolist() == expected.ids.tolist() and again.by_reference == 0
+
+
 def test_without_a_fast_engine_the_reference_encodes_all(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids_again, "FIRST", 0)
     first = np.array([i % 3 != 0 for i in range(len(TEXTS))])

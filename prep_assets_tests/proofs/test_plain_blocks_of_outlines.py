@@ -160,6 +160,15 @@ def test_suspects_are_searched_for_within_json_and_at_the_ends_of_texts() -> Non
     assert [each is not None for each in known] == [True, False, False, False, False, False, False, True, False]
 
 
+def test_a_string_with_quotes_is_looked_for_as_json_spells_it() -> None:
+    source = "{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    built = Built(bind_source(source), [])
+    derivation = PlainDerivation(built.options, built.bound.template, typed_controls=False)
+    blocks = PlainBlocks(derivation, built.masks, built.identities, ['a"b"c', "\n"])
+    said = [Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), ({"about": about},)) for about in ('xa"b"cx', 'a"b"', '"b"c', "b")]
+    assert [each is not None for each in blocks._known([outlined(sample) for sample in said])] == [False, True, True, True]
+
+
 def test_weights_of_a_sample_count() -> None:
     built = Built(bind(SHIPPED, "qwen3"), [thinks("So.", weight) for weight in (None, 0.5)])
     assert built.proven() == [True] * 2

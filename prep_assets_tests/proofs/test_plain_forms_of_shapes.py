@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from prep_assets.proofs.plain_forms import PlainForm, PlainForms, _ends_between, derived_of
+from prep_assets.proofs.plain_forms import PlainDerivation, PlainForm, PlainForms, _ends_between, derived_of
+from prep_assets.proofs.shaped_samples import outlined
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, USER, Sample, turn
 from prep_assets.templates.shapes import shaped
@@ -29,6 +30,18 @@ def test_a_template_that_looks_into_the_invented_tools_has_no_form() -> None:
     assert form.frames == ("", "<|s|>user: ", "<|e|><|s|>assistant: ", "<|e|>")
     texts = [json.dumps(TOOLS[0]), "Hi", "Well"]
     assert form.shown(texts) == texts
+
+
+def test_shapes_keep_the_policy_where_plain_samples_carry_weights_that_say_the_same() -> None:
+    source = "{{ tools[0] | tojson }}{% for m in messages %}<|s|>{{ m.role }}: {{ m.content }}<|e|>{% endfor %}"
+    rounds = [turn(USER, "Hi"), turn(ASSISTANT, "Well."), turn(USER, "So?"), turn(ASSISTANT, "So.")]
+    asked = outlined(Sample(tuple(rounds), (TOOLS[0],)))
+    policies = MaskOptions(), MaskOptions(train_turns="last")
+    derivation = PlainDerivation(policies[0], template(source), typed_controls=False, forms=policies[1])
+    assert asked is not None
+    found, plain = derivation.form(asked.form, edged=False), derivation.form(("user", "assistant") * 2, edged=False)
+    assert found is not None and len(found.stretches) == 2
+    assert plain is not None and len(plain.stretches) == 1
 
 
 def test_tools_are_spelled_as_the_template_spells_them() -> None:
