@@ -33,7 +33,7 @@ def test_a_template_that_looks_into_the_invented_tools_has_no_form() -> None:
 
 
 def test_shapes_keep_the_policy_where_plain_samples_carry_weights_that_say_the_same() -> None:
-    source = "{{ tools[0] | tojson }}{% for m in messages %}<|s|>{{ m.role }}: {{ m.content }}<|e|>{% endfor %}"
+    source = "{{ tools[0] | tojson if tools }}{% for m in messages %}<|s|>{{ m.role }}: {{ m.content }}<|e|>{% endfor %}"
     rounds = [turn(USER, "Hi"), turn(ASSISTANT, "Well."), turn(USER, "So?"), turn(ASSISTANT, "So.")]
     asked = outlined(Sample(tuple(rounds), (TOOLS[0],)))
     policies = MaskOptions(), MaskOptions(train_turns="last")
