@@ -7,7 +7,8 @@ processor seconds and tokens as JSON. Ours is `sft_raw`, `sft_tokens` and `sft_p
 start included; `checks` are all checks of the three.
 train-llm-from-scratch's way encodes each message with tiktoken, builds ids and mask as lists, and packs them in order; it has no checks. TRL renders
 and tokenizes with `apply_chat_template` in `datasets.map`, with the mask of the template's ``{% generation %}`` tags where it has them. Every run but
-`workers` is on one core, where the system can pin one; opening the tokenizer is not timed, but for workers, who open it themselves.
+`workers` is on one core, where the system can pin one; imports and opening the tokenizer are not timed, but for
+workers, who open it themselves.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 from prep_assets.assets.graph import ASSETS, CHECKS
@@ -115,7 +117,6 @@ def checks(source: Path, tokenizer: Path, template: str) -> Row:
 
 def tlfs(source: Path, tokenizer: Path, template: str) -> Row:
     """The way of train-llm-from-scratch: lists of ids and mask of each message, packed one chat after the other."""
-    import h5py
     import tiktoken
 
     from prep_assets.tokenization.load import load_vocabulary
