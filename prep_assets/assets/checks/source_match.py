@@ -47,6 +47,7 @@ def source_match(matched: Callable[[Store, Given], Iterator[Line]], store: Store
     """Compare every line of a store with its row. Where `selection` is asked for as well, both come of one reading of the sources; what is not sound by
     that is looked at file by file."""
     stored = sum(len(open_lines(store.directory, path.stem)) for path in store.directory.glob("*.jsonl"))
+    # whatever stops the shared reading is met and told again by the one below, which reads for itself
     with suppress(Exception), rows_beside_selection(store) as given:
         if given is not None and (verdict := check_lines(matched(store, given), stored=stored)).passed:
             return verdict

@@ -106,11 +106,11 @@ def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first:
     part = slice(first, first + len(offered))
     ends, rows = np.asarray(stream.ends[part]), np.asarray(stream.row[part])
     begin = int(ends[0] - 1) if len(ends) else 0
-    part_of = max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE)))
-    rows = rows[:part_of]
+    most = max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE)))
+    rows = rows[:most]
     found = np.searchsorted(offered, rows)
     steps = np.diff(rows, prepend=before)
-    fits = (np.asarray(stream.file[part])[:part_of] == file) & ((steps >= 0) if several else (steps > 0))
+    fits = (np.asarray(stream.file[part])[:most] == file) & ((steps >= 0) if several else (steps > 0))
     fits[fits] = offered[np.minimum(found[fits], len(offered) - 1)] == rows[fits]
     return found if fits.all() else found[: int(np.argmin(fits))]
 
