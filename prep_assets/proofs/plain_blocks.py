@@ -182,8 +182,11 @@ class PlainBlocks:
         runs = np.stack([rows, bounds[starts] - bounds[first[rows]], bounds[ends] - bounds[first[rows]]], axis=1)
         good &= np.bincount(rows, minlength=len(good)) == np.bincount(laid.stretches[:, 0], minlength=len(good))
         here, there = good[rows], good[laid.stretches[:, 0]]
-        same = (runs[here] == laid.stretches[there]).all(axis=1) & (weights[here] == laid.weights[there])
-        good[runs[here][~same, 0]] = False
+        found, wanted = runs[here], laid.stretches[there]
+        same = weights[here] == laid.weights[there]
+        for at in np.flatnonzero(same & (found != wanted).any(axis=1)).tolist():
+            same[at] = _but_for_spaces(laid, found[at].tolist(), wanted[at].tolist())
+        good[found[~same, 0]] = False
         return good
 
 
@@ -210,6 +213,18 @@ def _bytes_agree(laid: _Laid, data: memoryview, base: Ints) -> Bools:
         return np.ones(len(base) - 1, bool)
     borders = zip(base.tolist(), base[1:].tolist(), laid.base.tolist(), laid.base[1:].tolist(), strict=False)
     return np.array([data[low:high] == laid.data[start:end] for low, high, start, end in borders])
+
+
+def _but_for_spaces(laid: _Laid, run: Sequence[int], stretch: Sequence[int]) -> bool:
+    """Whether a trained run is its stretch, white space aside where the stretch itself begins or ends with some: one token may hold that and some of the
+    template's."""
+    base = int(laid.base[run[0]])
+
+    def alike(mine: int, other: int, own: int) -> bool:
+        low, high = sorted((mine, other))
+        return low == high or (laid.data[base + low : base + high].isspace() and laid.data[base + own : base + own + 1].isspace())
+
+    return alike(run[1], stretch[1], stretch[1]) and alike(run[2], stretch[2], stretch[2] - 1)
 
 
 def _runs(mask: npt.NDArray[np.generic], first: Ints) -> tuple[Ints, Ints, npt.NDArray[np.generic]]:

@@ -21,7 +21,7 @@ from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
 from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.trained_texts import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat
-from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, run
+from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_plain_batches import TEXTS
 
 TALKS = [
@@ -95,6 +95,24 @@ def test_a_weight_and_a_token_that_decodes_alike() -> None:
         assert proven(bound, options, chats, [wrong, *rows[1:]])[0] == [False, True, True]
 
 
+SPACED = """{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}<think>\n  \n</think>\n{% endif %}{{ m.content
+}}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"""
+"""What a model goes on from ends amid the white space that one token holds."""
+
+
+def test_a_token_across_the_beginning_of_a_stretch() -> None:
+    bound, options = bind_source(SPACED), MaskOptions()
+    chats, rows, _ = rows_of(bound, TALKS[:2], options)
+    first = int(np.flatnonzero(rows[0].mask)[0])
+    assert rows[0].expected[0].text.startswith("  \n</think>")
+    assert bound.vocabulary.decode(rows[0].ids[first : first + 2]) == "\n  \n"
+    assert proven(bound, options, chats, rows)[0] == [True, True]
+    for part, weight in ((slice(first - 1, first), 1.0), (slice(first, first + 3), 0.0), (slice(-1, None), 1.0)):
+        mask = rows[0].mask.copy()
+        mask[part] = weight
+        assert proven(bound, options, chats, [replace(rows[0], mask=mask), rows[1]])[0] == [False, True]
+
+
 def test_other_chats_are_left_alone() -> None:
     bound, options = bind(SHIPPED, "chatml"), MaskOptions()
     chats = [*TALKS, PlainChat((USER, ASSISTANT), ("What?", "Hm.</think> So.")), PlainChat((USER, ASSISTANT), ("<|im_end|>", "A token."))]
@@ -105,9 +123,9 @@ def test_other_chats_are_left_alone() -> None:
     assert proven(bound, options, [None], rows[:1])[0] == [False]
 
 
-@pytest.mark.parametrize("name", ["chatml", "vicuna"])
+@pytest.mark.parametrize("name", ["chatml", "vicuna", "spaced"])
 def test_whatever_is_proven_by_the_block_is_proven_alone(name: str) -> None:
-    bound, options = bind(SHIPPED, name), MaskOptions(train_on_eos="last")
+    bound, options = bind_source(SPACED) if name == "spaced" else bind(SHIPPED, name), MaskOptions(train_on_eos="last")
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6), st.integers(0, 1 << 20), st.booleans())
