@@ -126,7 +126,7 @@ class PlainBlocks:
                 chat = chats[number]
                 assert chat is not None
                 form = self._form(chat.roles if isinstance(chat, PlainChat) else chat.form, edged[number])
-                if form is not None:
+                if form is not None and form.form.holds(chat.texts):
                     otherwise = edged[number] or any(form.form.spellings)
                     found[number] = form, form.stripped(chat.texts) if otherwise else form.in_order(texts.data[first:last])
         return found

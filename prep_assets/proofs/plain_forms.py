@@ -17,6 +17,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from prep_assets.errors import CheckFailed
+from prep_assets.proofs.listed_arguments import Listed
 from prep_assets.proofs.plain_samples import roles_and_answer, roles_and_texts, searching
 from prep_assets.proofs.shaped_forms import Found, Shape, Spelling, spelled, taken_apart
 from prep_assets.proofs.shaped_samples import Outline
@@ -66,6 +67,10 @@ class PlainForm:
     shortenable: tuple[tuple[Edge, Edge, str], ...]
     tagged: bool = False
     spellings: tuple[Spelling, ...] = ()
+
+    def holds(self, texts: Sequence[str]) -> bool:
+        """Whether arguments that are written one by one are of the sorts that are known."""
+        return all(way.holds(texts[turn]) for turn, way in zip(self.turns, self.spellings, strict=False) if isinstance(way, Listed))
 
     def shown(self, texts: Sequence[str]) -> list[str]:
         """The texts of a chat as its render shows them, in its order."""

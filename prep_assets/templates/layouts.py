@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from prep_assets.errors import Refused
 from prep_assets.samples import TEXT, TOOL_CALL, PlainChat, Sample
+from prep_assets.templates.arguments import OneByOne
 from prep_assets.templates.conversation import messages, pieces
 from prep_assets.templates.questions import Questions, word
 from prep_assets.templates.rendered import Rendered, Span, Stop
@@ -99,6 +100,11 @@ class Layout:
             for turn, trims in zip(self.order, self.trims, strict=True)
         ]
         return [list(map(spell, own)) if spell else own for own, spell in zip_longest(shown, self.spelled)]
+
+    def holds(self, texts: Sequence[str]) -> bool:
+        """Whether arguments that are written one by one are of the sorts that are known."""
+        own = [(gap, way) for gap, way in enumerate(self.spelled) if isinstance(way, OneByOne)]
+        return all(way.holds(texts[self.order[gap]], self.frames[gap], self.frames[gap + 1]) for gap, way in own)
 
     def render(self, texts: Sequence[str]) -> Rendered:
         """What `rendering.render` gives for a chat of this form that holds no needle, but for the regions of its spans. White space at the ends of a text

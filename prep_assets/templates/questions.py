@@ -7,14 +7,16 @@ its first character, whether two texts are equal) makes it `Questions.open`: not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from prep_assets.templates.opaque import Arguments, Number, Opaque
 
 LETTERS = "abcdefghijklmnop"
 WORD = re.compile("vx[a-p]+xv")
 
-_OF_TYPE = frozenset(
+OF_TYPE = frozenset(
     [
         "defined",
         "undefined",
@@ -72,6 +74,7 @@ class Questions:
         open: the first question whose answer may be another for other texts; ``""`` where there is none.
         written: how the JSON of each `Opaque` is written, by its text.
         quoted: the words that are written as JSON.
+        goes_through: whether it goes through the arguments of a call.
     """
 
     needles: set[str] = field(default_factory=set)
@@ -79,6 +82,7 @@ class Questions:
     open: str = ""
     written: dict[str, Callable[[Any], str]] = field(default_factory=dict)
     quoted: set[str] = field(default_factory=set)
+    goes_through: bool = False
 
     def cannot_tell(self, question: str) -> None:
         """Note a question that other texts may answer otherwise."""
@@ -128,6 +132,7 @@ class Questions:
         elif (
             (isinstance(owner, dict) and not any(map(holds, given[:1])))
             or (isinstance(owner, list) and name == "append")
+            or (isinstance(owner, Arguments) and name == "items")
             or (isinstance(owner, str) and name == "join" and not holds(owner) and isinstance(given[0], list | tuple))
             or getattr(function, "__name__", "") == "TemplateNamespace"
         ):
@@ -153,7 +158,9 @@ class Questions:
             self.search(given[0], value)
         elif (
             name in ("default", "d", "safe")
-            or (name == "string" and isinstance(value, str))
+            or (name == "string" and isinstance(value, str | Number))
+            or (name == "tojson" and isinstance(value, Number))
+            or (name == "items" and isinstance(value, Arguments))
             or (name == "join" and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value))
             or (name in _OF_CONTAINERS - {"string"} and isinstance(value, list | tuple | dict))
             or (name in ("selectattr", "rejectattr") and not holds([_item(each, given[0]) for each in value]))
@@ -165,45 +172,12 @@ class Questions:
 
     def test(self, name: str, value: Any, given: Sequence[Any]) -> None:
         """Note a test."""
-        if name in _OF_TYPE or not (holds(value) or any(map(holds, given))):
+        if name in OF_TYPE or not (holds(value) or any(map(holds, given))):
             return
         if name in _EQUAL and given:
             self.compare("in" if name == "in" else "eq", value, given[0])
         else:
             self.cannot_tell(f"the test {name} on texts")
-
-
-class Opaque(Mapping[str, Any]):
-    """A tool, or the arguments of a call, of which a template may write the JSON; each look into it is a question that others answer otherwise."""
-
-    __slots__ = ("__asked", "__value")
-
-    def __init__(self, value: Mapping[str, Any], asked: Questions) -> None:
-        self.__value, self.__asked = value, asked
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __getitem__(self, key: str) -> Any:
-        return self._looked_into()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._looked_into())
-
-    def __len__(self) -> int:
-        return len(self._looked_into())
-
-    def __repr__(self) -> str:
-        return repr(self._looked_into())
-
-    def _looked_into(self) -> Mapping[str, Any]:
-        self.__asked.cannot_tell("a look into a tool, or into the arguments of a call")
-        return self.__value
-
-    def _write(self, write: Callable[[Any], Any]) -> str:
-        text = str(write(self.__value))
-        self.__asked.written[text] = lambda value: str(write(value))
-        return text
 
 
 def _item(value: Any, name: Any) -> Any:
@@ -214,7 +188,7 @@ def holds(value: Any) -> bool:
     """Whether one of the invented words stands in a value."""
     if isinstance(value, str):
         return WORD.search(value) is not None
-    if isinstance(value, Opaque):
+    if isinstance(value, Opaque | Number):
         return True
     if isinstance(value, Mapping):
         return any(holds(key) or holds(inner) for key, inner in value.items())

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any
 
-from prep_assets.templates.questions import Opaque, Questions, holds
+from prep_assets.templates.opaque import Arguments, Number, Opaque, OpaqueObject
+from prep_assets.templates.questions import OF_TYPE, Questions, holds
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
@@ -47,8 +48,8 @@ class Watched:
 
         asked = Questions()
         self._now[:] = [asked]
-        tools = [Opaque(tool, asked) for tool in variables["tools"] or ()] or None
-        messages = _opaque_arguments(variables["messages"], asked)
+        tools = [OpaqueObject(tool, asked) for tool in variables["tools"] or ()] or None
+        messages = _watched_arguments(variables["messages"], asked)
         try:
             return str(self.template.render(**{**variables, "tools": tools, "messages": messages})), asked
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError):  # what is closed to looks is no dict
@@ -82,8 +83,10 @@ class Watched:
 
         @wraps(function)
         def noted(*arguments: Any, **named: Any) -> Any:
-            if name == "tojson" and isinstance(arguments[0], Opaque):
-                return arguments[0]._write(lambda value: function(value, *arguments[1:], **named))
+            if isinstance(arguments[0], Opaque) and note is Questions.filter and name in ("tojson", "string"):
+                return arguments[0].write(lambda value: function(value, *arguments[1:], **named))
+            if isinstance(arguments[0], Opaque) and note is Questions.test and name in OF_TYPE:
+                return function(arguments[0].unwatched, *arguments[1:], **named)
             if self._now:
                 note(self._now[0], name, arguments[passes], [*arguments[passes + 1 :], *named.values()])
             return function(*arguments, **named)
@@ -102,20 +105,20 @@ class Watched:
         return result
 
     def _text(self, value: Any, what: str) -> Any:
-        """A place where a text is taken apart."""
-        if isinstance(value, str) and holds(value):
+        """A place where a text is taken apart, or a number."""
+        if isinstance(value, str | Number) and holds(value):
             self._now[0].cannot_tell(what)
         return value
 
     def _shown(self, value: Any) -> Any:
         """A place where a value is written; a list or an object is written in Python's spelling, with escapes."""
-        if not isinstance(value, str) and holds(value):
+        if not isinstance(value, str | Number) and holds(value):
             self._now[0].cannot_tell("a list or an object of texts is written")
         return value
 
 
-def _opaque_arguments(messages: Sequence[Mapping[str, Any]], asked: Questions) -> list[Mapping[str, Any]]:
-    """The messages, with the arguments of their calls closed to looks."""
+def _watched_arguments(messages: Sequence[Mapping[str, Any]], asked: Questions) -> list[Mapping[str, Any]]:
+    """The messages, with the arguments of their calls under watch."""
 
     def closed(call: Mapping[str, Any]) -> dict[str, Any]:
         function = call["function"]
@@ -124,7 +127,7 @@ def _opaque_arguments(messages: Sequence[Mapping[str, Any]], asked: Questions) -
             **call,
             "function": {
                 **function,
-                "arguments": Opaque(arguments, asked) if holds(arguments) and isinstance(arguments, dict) else arguments,
+                "arguments": Arguments(arguments, asked) if holds(arguments) and isinstance(arguments, dict) else arguments,
             },
         }
 

@@ -186,7 +186,7 @@ def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
 def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     def form() -> Any:
         return SimpleNamespace(
-            form=SimpleNamespace(spellings=({}, {})), in_order=list, stripped=lambda texts: [each.strip() for each in texts]
+            form=SimpleNamespace(spellings=({}, {}), holds=bool), in_order=list, stripped=lambda texts: [each.strip() for each in texts]
         )
 
     bare, full, spaced = form(), form(), form()

@@ -74,7 +74,11 @@ class PlainChats:
             known = self._form(kind, len(numbers), spaced=words != texts)  # to learn what becomes of white space takes longer than all else
             if known is None:
                 continue
-            if good := numbers if all(words) and _holds(known, texts, words) else _unsuspicious(known, chats, numbers):
+            good = numbers if all(words) and _holds(known, texts, words) else _unsuspicious(known, chats, numbers)
+            if isinstance(kind, Shape):
+                layout, derived = known[0].layout, known[1]
+                good = [at for at in good if (chat := chats[at]) and layout.holds(chat.texts) and derived.holds(chat.texts)]
+            if good:
                 groups.append((kind, known, good))
         # layouts that were learned just now may have brought further needles
         suspects = self._search().suspects(chats)

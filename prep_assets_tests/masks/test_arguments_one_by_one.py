@@ -1,0 +1,155 @@
+"""Calls whose arguments a template writes one by one: cut by form where that is certain, and as they are when each is rendered."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.templates import arguments
+from prep_assets.templates.shapes import ShapedChat, shaped
+from prep_assets_tests.effort import examples
+from prep_assets_tests.masks.bound import Bound, bind_source
+from prep_assets_tests.masks.test_shaped_batches import TOOLS, alike, rich_chats
+
+NESTED = "v is mapping or (v is sequence and v is not string)"
+WAYS = {
+    "text unless nested": "{{ v | tojson if " + NESTED + " else v | string }}",
+    "JSON unless text": "{{ v if v is string else v | tojson }}",
+    "JSON": "{{ v | tojson }}",
+    "tight JSON": "{{ v | tojson(separators=(',', ':')) if v is not string else v }}",
+    "text in quotes": '{{ "\'" + v + "\'" if v is string else v | tojson }}',
+    "shown as it is": "{% if v is mapping or v is not string and v is iterable %}{{ v | tojson }}{% else %}{{ v }}{% endif %}",
+}
+
+
+def source(value: str, loop: str = "c.function.arguments | items") -> str:
+    """A template that writes arguments one by one, with `value` for each."""
+    return (
+        "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<call={{ c.function.name }}>\n{% for k, v in " + loop + " %}<p={{ k }}>\n" + value + "\n</p>\n"
+        "{% endfor %}</call>{% endfor %}<|im_end|>\n{% endfor %}"
+    )
+
+
+def calls(*listed: dict[str, Any]) -> Sample:
+    """A chat with a turn that makes these calls."""
+    texts = [json.dumps({"name": "get", "arguments": each}, ensure_ascii=False) for each in listed]
+    results = [Turn(TOOL, (Region("text", "ok"),)) for _ in listed]
+    called = Turn(ASSISTANT, (Region("text", "I look."), *(Region(TOOL_CALL, text) for text in texts)))
+    return Sample((turn(USER, "Go."), called, *results, turn(ASSISTANT, "Done.")), TOOLS)
+
+
+def by_form(bound: Bound, *samples: Sample) -> int:
+    return alike(bound, samples, MaskOptions())
+
+
+EVERY = [
+    {"city": "Rome", "days": 3},
+    {"city": 'Ro"me\n\\ é中', "days": 0, "at": -1.5e-7, "far": 1e22, "big": 10**30},
+    {"yes": True, "no": False, "none": None, "": 1} | {"nothing": "", "list": [], "object": {}},
+    {"b": [1, {"c": None, "é": ["x", []]}], "a": {"z": [], "d": {"e": "f\n"}}, "items": "k", "x": ' "y'.strip()},
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_type_is_written_as_the_template_writes_it(way: str) -> None:
+    bound = bind_source(source(WAYS[way]))
+    known = [{name: value for name, value in each.items() if name} for each in EVERY]
+    assert by_form(bound, *[calls(each) for each in known], calls(known[0], known[3])) == 5
+    assert by_form(bind_source(source(WAYS[way], "c.function.arguments.items()")), *[calls(each) for each in known]) == 4
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"city": " Rome"},
+        {"city": "Rome\n"},
+        {"city": " "},
+        {"city ": "Rome"},
+        {"": "Rome"},
+        {"far": float("inf")},
+        {"far": float("nan")},
+        {str(number): number for number in range(arguments.MOST_ITEMS + 1)},
+        {"<|im_end|>": 1},
+        {"city": "<|im_end|>"},
+    ],
+)
+def test_what_is_not_certain_is_rendered(odd: dict[str, Any]) -> None:
+    bound = bind_source(source(WAYS["text unless nested"]))
+    assert by_form(bound, calls({"city": "Rome"}), calls(odd), calls({"most": list(odd.values()) if "far" not in odd else 1})) in (1, 2)
+    chat = shaped(calls(odd))
+    assert chat is None or "im_end" in str(odd) or not layout_of(bound, chat).holds(chat.texts)
+
+
+def layout_of(bound: Bound, chat: ShapedChat) -> Any:
+    layout = bound.template.layouts.of(chat.form)
+    assert layout is not None
+    return layout
+
+
+@pytest.mark.parametrize(("name", "value"), [("im_end|", 1), ("x", "<|im_end|"), ("a", 5)])
+def test_a_control_token_that_a_name_makes_with_the_template(name: str, value: Any) -> None:
+    """The name is no content of a turn, so that a build takes such a token for the template's."""
+    text = source("{{ v if v is string else v | tojson }}").replace("<p={{ k }}>", "<|{{ k }}>")
+    bound = bind_source(text)
+    chats = [calls({name: value}), calls({"city": "Rome"})]
+    assert by_form(bound, *chats) == (1 if name == "im_end|" else 2)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "{{ v if v else '' }}",
+        "{{ v | string if v or v is none else 'zero' }}",
+        "{{ 'many' if v is number and v > 3 else v | string }}",
+        "{{ 'three' if v == 3 else v | string }}",
+        "{{ 'odd' if v is integer and v is odd else v | string }}",
+        "{{ '-' if v == '' else v | string }}",
+        "{{ v | length if v is string else v | string }}",
+        "{{ v | upper if v is string else v | string }}",
+        "{{ v | string }}{{ v | string if loop.index == 3 }}",
+        "{{ v | string }}{{ loop.length if loop.length == 5 }}",
+        "{{ v | string }}{{ k | length }}",
+        "{{ v | string }}{{ k | title if k != 'x' else '' }}",
+        "{{ v | int if v is number else v | string }}{{ v * 2 if v is number }}",
+        "{% if v is sequence and v is not string and v is not mapping %}{% for x in v %}{{ x }}{% endfor %}{% else %}{{ v | string }}{% endif %}",
+        "{{ v.x if v is mapping else v | string }}",
+        "{{ {3: 'three'}[v] if v is number and v in [3] else v | string }}",
+        "{{ v | string }}{{ c.function.arguments | length }}",
+        "{{ v | string }}{{ c.function.arguments.city }}",
+        "{{ v | string }}{{ c.function.arguments | tojson }}",
+        "{{ v | string }}{{ k }}",
+        "<|im_end|>{{ v | string }}",
+    ],
+)
+def test_a_look_into_arguments_leaves_the_template_in_charge(asks: str) -> None:
+    chat = shaped(calls({"city": "Rome", "days": 3}))
+    assert chat is not None
+    assert bind_source(source(asks)).template.layouts.of(chat.form) is None
+
+
+@pytest.mark.parametrize(
+    "loop", ["c.function.arguments | dictsort", "(c.function.arguments | items | list)[::-1]", "c.function.arguments.get('x', [])"]
+)
+def test_arguments_in_another_order_leave_the_template_in_charge(loop: str) -> None:
+    chat = shaped(calls({"city": "Rome", "days": 3}))
+    assert chat is not None
+    assert bind_source(source("{{ v | string }}", loop)).template.layouts.of(chat.form) is None
+
+
+@pytest.mark.parametrize("way", ["text unless nested", "text in quotes"])
+def test_in_batches_and_one_by_one(way: str) -> None:
+    bound = bind_source(source(WAYS[way]))
+
+    @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(rich_chats(), max_size=6))
+    def check(samples: list[Sample]) -> None:
+        alike(bound, samples, MaskOptions())
+
+    check()

@@ -1,0 +1,157 @@
+"""Arguments that a template lists, taken apart from a render, and chats that have some proven by the block."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prep_assets.proofs import plain_blocks, plain_forms
+from prep_assets.proofs.listed_arguments import Listed, listed, others, several
+from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.samples import Sample
+from prep_assets_tests.effort import examples
+from prep_assets_tests.masks.bound import bind_source
+from prep_assets_tests.masks.test_arguments_one_by_one import EVERY, WAYS, calls, source
+from prep_assets_tests.masks.test_shaped_batches import rich_chats
+from prep_assets_tests.proofs.test_plain_blocks_of_outlines import Built
+
+Write = Callable[[Any], str]
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+WRITES: dict[str, Write] = {
+    "python but for text": str,
+    "json": as_json,
+    "json but for text": lambda value: value if isinstance(value, str) else as_json(value),
+    "json of nested": lambda value: as_json(value) if isinstance(value, list | dict) else str(value),
+    "in quotes": lambda value: f"'{value}'" if isinstance(value, str) else as_json(value),
+    "tight": lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+}
+
+
+def shown(given: dict[str, Any], write: Write) -> str:
+    return "get(" + ", ".join(f"{name}={write(value)}" for name, value in given.items()) + ")!"
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_how_arguments_are_listed_is_found_twice_alike(how: str) -> None:
+    found = [listed(shown(given, WRITES[how]), given) for given in (several("Qz1"), others("Qz1"))]
+    assert found[0] is not None and found[1] is not None
+    assert found[0][2] == found[1][2]
+    for each in EVERY:
+        assert found[0][2].write(json.dumps(each)) == shown(each, WRITES[how])[4:-2]
+    start, end, _ = found[0]
+    assert shown(several("Qz1"), WRITES[how])[:start] == "get(" and shown(several("Qz1"), WRITES[how])[end:] == ")!"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda value: json.dumps(value, indent=3),
+        lambda value: "" if value is None else str(value),
+        lambda value: str(value).upper(),
+        lambda value: "yes" if value is True else str(value),
+        lambda value: as_json(value) if value == [7, "é"] else str(value),
+        lambda value: f"{value!s}{value!s}",
+        lambda value: "",
+    ],
+)
+def test_what_is_not_certain_is_not_found(write: Write) -> None:
+    found = [listed(shown(given, write), given) for given in (several("Qz1"), others("Qz1"))]
+    assert found[0] is None or found[1] is None or found[0][2] != found[1][2]
+
+
+def test_names_stand_once_and_in_their_order() -> None:
+    given = several("Qz1")
+    text = shown(given, as_json)
+    assert listed(text, given) is not None
+    assert listed(text + "Qz1b", given) is None
+    assert listed(shown(dict(reversed(given.items())), as_json), given) is None
+    assert listed(text.replace("Qz1c", "Qz1"), given) is None
+    assert listed(text.replace("=73)", "=74)"), given) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "holds"),
+    [({"a": "b c", "d": ""}, True), ({"a": [" b"], "c": 1.5}, True)]
+    + [({name: value}, False) for name, value in (("a ", 1), ("", 1), ("a", " b"), ("a", "\n"), ("a", float("inf")), ("a", float("nan")))],
+)
+def test_what_is_known_of_arguments(arguments: dict[str, Any], holds: bool) -> None:
+    assert Listed("=", ",", ("", ""), False, (), "").holds(json.dumps(arguments)) is holds
+
+
+# -- chats by the block -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def learned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_forms, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(plain_blocks, "LEARN_AFTER", 1)
+
+
+ROME, OSLO = {"city": "Rome", "days": [1, 2], "now": True}, {"city": "Oslo"}
+
+
+def test_chats_are_proven_by_the_block_where_their_arguments_are_known() -> None:
+    built = Built(bind_source(source(WAYS["text unless nested"])), [calls(ROME), calls(OSLO), calls({"city": " Oslo"}), calls(EVERY[0])])
+    assert built.proven() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {**ROME, "city": "Roma"},
+        {**ROME, "days": [1, 3]},
+        {**ROME, "days": "[1, 2]x"},
+        {**ROME, "now": False},
+        {**ROME, "now": 1},
+        {"town": "Rome", "days": [1, 2], "now": True},
+        {"days": [1, 2], "city": "Rome", "now": True},
+        {**ROME, "more": None},
+        {"city": "Rome", "days": [1, 2]},
+        {},
+    ],
+)
+def test_a_row_that_other_arguments_became_is_not_proven(said: dict[str, Any]) -> None:
+    built = Built(bind_source(source(WAYS["text unless nested"])), [calls(ROME)] * 3)
+    assert built.proven([calls(ROME), calls(said), calls(ROME)]) == [True, False, True]
+
+
+def test_a_mask_that_is_shifted_or_changed_is_not_proven() -> None:
+    built = Built(bind_source(source(WAYS["JSON"])), [calls(ROME, OSLO)] * 3)
+    assert built.proven() == [True] * 3
+    ids, mask = built.stored[1]
+    trained = np.flatnonzero(mask)
+    for wrong in (np.roll(mask, 1), np.roll(mask, -1), mask * 0.5, mask * 0, np.where(np.arange(len(mask)) == trained[-5], 0, mask)):
+        built.stored[1] = ids, wrong
+        assert built.proven() == [True, False, True]
+    built.stored[1] = np.where(np.arange(len(ids)) == trained[-5], ids[0], ids), mask
+    assert built.proven() == [True, False, True]
+
+
+@pytest.mark.parametrize("way", ["text unless nested", "text in quotes"])
+def test_whatever_is_proven_by_the_block_is_proven_alone(way: str) -> None:
+    bound = bind_source(source(WAYS[way]))
+
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(rich_chats(), min_size=1, max_size=5), st.integers(0, 1 << 20), st.sampled_from(["ids", "mask", ""]))
+    def check(samples: list[Sample], where: int, damage: str) -> None:
+        built = Built(bound, samples, MaskOptions(train_on_eos="last"))
+        if not built.samples:
+            return
+        ids, mask = built.stored[where % len(built.stored)]
+        if damage:
+            (ids if damage == "ids" else mask)[where % len(ids)] = 7 if damage == "ids" else 1 - mask[where % len(ids)]
+        for at, is_proven in enumerate(built.proven()):
+            assert not is_proven or built.alone(at)
+
+    check()
