@@ -13,6 +13,7 @@ import numpy.typing as npt
 import xxhash
 
 from prep_assets.disk.faults import named
+from prep_assets.disk.pages import mapped, went_through
 from prep_assets.disk.written import WrittenFile
 from prep_assets.errors import StoreError
 
@@ -111,15 +112,16 @@ class Spool:
             return np.frombuffer(self._recent, self._dtype)
         if self._recent:
             self._write()
-        found = np.memmap(self._file, np.uint8, "r+", shape=(self._written,))
+        found = mapped(np.memmap(self._file, np.uint8, "r+", shape=(self._written,)))
         hashed = xxhash.xxh3_64()
         for at in range(0, self._written, RECENT):
             hashed.update(found[at : at + RECENT].data)
+            went_through(RECENT)
         if hashed.digest() != self._hash.digest():
             raise StoreError(
                 "a temporary file does not hold what was written to it. Look for faults of the disk or the memory, then build again"
             )
-        return np.asarray(found).view(self._dtype)
+        return found.view(self._dtype)
 
 
 def numbers(column: npt.NDArray[Any], some: int = 1 << 14) -> Iterator[int]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.faults import named
+from prep_assets.disk.pages import mapped, went_through
 
 Ints = npt.NDArray[np.int64]
 IN_MEMORY = 1 << 20
@@ -28,7 +29,9 @@ DIGIT = 12
 def stretches(count: int, size: int | None = None) -> Iterator[slice]:
     """All of `count` elements, `size` (`STRETCH`) at a time."""
     step = size or STRETCH
-    return (slice(first, min(first + step, count)) for first in range(0, count, step))
+    for first in range(0, count, step):
+        yield slice(first, min(first + step, count))
+        went_through(8 * step)
 
 
 def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
@@ -45,7 +48,7 @@ def zeros(count: int, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
             os.posix_fallocate(file.fileno(), 0, count * kind.itemsize)  # a page that has no room when it is written ends the process
         except OSError as error:
             raise named(error, Path(tempfile.gettempdir())) from error
-        return np.asarray(np.memmap(file, kind, "r+", shape=(count,)))
+        return mapped(np.memmap(file, kind, "r+", shape=(count,)))
 
 
 def made(count: int, values: Callable[[slice], npt.ArrayLike], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:

@@ -22,6 +22,7 @@ from xxhash import xxh3_64_intdigest
 
 from prep_assets.disk.blocks import BLOCK, hashes, proven
 from prep_assets.disk.faults import FAULTY
+from prep_assets.disk.pages import mapped, went_through
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.leases import Lease, lease
@@ -86,6 +87,7 @@ class Guard:
                     raise self.wrong(block)
                 seen[block] = 1
                 self.unchecked -= 1
+                went_through(BLOCK)
 
     def check_all(self) -> None:
         """Compare the whole file."""
@@ -100,7 +102,7 @@ class Guard:
 
     def _bytes(self, block: int) -> Any:
         if self._memory is None:
-            self._memory = np.asarray(np.memmap(str(self.path), np.uint8, "r")) if self.size else np.zeros(0, np.uint8)
+            self._memory = mapped(np.memmap(str(self.path), np.uint8, "r")) if self.size else np.zeros(0, np.uint8)
         return self._memory[block << _SHIFT : (block + 1) << _SHIFT]
 
 
@@ -247,14 +249,14 @@ def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
     """The elements that a file holds, mapped and under its guard."""
     if not path.stat().st_size:
         return np.zeros(0, dtype)
-    guard, memory = guards.guard(path), np.asarray(np.memmap(str(path), np.uint8, "r"))
+    guard, memory = guards.guard(path), mapped(np.memmap(str(path), np.uint8, "r"))
     return guarded(memory.view(dtype), guard and guard.over(memory))
 
 
 def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
     """A ``.npy`` file, mapped, after all of it was compared."""
     try:
-        found: npt.NDArray[Any] = np.load(str(guards.whole(path)), mmap_mode="r", allow_pickle=False)
+        found = mapped(np.load(str(guards.whole(path)), mmap_mode="r", allow_pickle=False))
     except (OSError, PrepAssetsError):
         raise
     except Exception as error:  # what NumPy makes of a damaged header: ValueError, EOFError, SyntaxError, tokenize.TokenError …

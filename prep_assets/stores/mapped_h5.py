@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from prep_assets.disk.pages import mapped
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.guards import Guard, GuardedArray, bare, guarded
 
@@ -27,7 +28,7 @@ Int64s = npt.NDArray[np.int64]
 
 def map_file(path: Path) -> Bytes:
     """A file's bytes, read-only. All its datasets share this one mapping: a process may have about 65,000 of them."""
-    return np.asarray(np.memmap(path, np.uint8, "r"))
+    return mapped(np.memmap(path, np.uint8, "r"))
 
 
 def map_dataset(memory: Bytes, dataset: Any, guard: Guard | None = None) -> npt.NDArray[Any] | GuardedArray | ChunkedArray | None:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.arrays import save_array
 from prep_assets.disk.h5 import FixedH5
+from prep_assets.disk.pages import went_through
 from prep_assets.disk.written import write_json
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array, load_json
@@ -151,6 +152,7 @@ class PackedStore:
         rows = max(1, tokens // self.row_len)
         for start in range(0, len(self), rows):
             yield start, np.asarray(self.tokens[start : start + rows]), np.asarray(self.loss_mask[start : start + rows])
+            went_through(4 * rows * self.row_len)
 
 
 def open_packed(directory: Path, name: str, guards: Guards | None = None) -> PackedStore:

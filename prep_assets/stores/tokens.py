@@ -24,6 +24,7 @@ import numpy.typing as npt
 from prep_assets.disk.arrays import ArrayFile, Spool
 from prep_assets.disk.columns import before, made, repeats, sizes
 from prep_assets.disk.h5 import GrowingH5
+from prep_assets.disk.pages import went_through
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
@@ -219,6 +220,7 @@ class TokenStore:
             stop = max(first + 1, int(np.searchsorted(self.ends, start + size, "right")))
             end = int(self.ends[stop - 1])
             yield slice(first, stop), slice(start, end)
+            went_through(4 * (end - start))
             first, start = stop, end
 
     def starts_of(self, records: slice) -> npt.NDArray[np.int64]:
@@ -227,8 +229,7 @@ class TokenStore:
 
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
         """One record's array."""
-        start = int(self.ends[i - 1]) if i else 0
-        return np.asarray(self.arrays[key][start : int(self.ends[i])])
+        return np.asarray(self.arrays[key][int(self.ends[i - 1]) if i else 0 : int(self.ends[i])])
 
     @property
     def begins_row(self) -> npt.NDArray[np.bool_]:
