@@ -10,7 +10,8 @@ from typing import Any
 from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.checks.selection import SELECTION, by_fields
+from prep_assets.assets.checks.selection import SELECTION
+from prep_assets.assets.checks.sides import by_fields
 from prep_assets.assets.checks.source_match import matched_contrasts, source_match
 from prep_assets.assets.columns import CONTRASTS as COLUMNS
 from prep_assets.assets.options import PUBLISHED

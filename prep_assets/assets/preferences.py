@@ -15,7 +15,8 @@ from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.merged import MERGED_LINES
-from prep_assets.assets.checks.selection import SELECTION, by_prompt
+from prep_assets.assets.checks.selection import SELECTION
+from prep_assets.assets.checks.sides import by_prompt
 from prep_assets.assets.checks.source_match import matched_pairs, source_match
 from prep_assets.assets.columns import PAIRS as COLUMNS
 from prep_assets.assets.options import REASONING

@@ -17,7 +17,8 @@ from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.checks.pretrain import pretrain_masks, pretrain_rows, pretrain_texts
-from prep_assets.assets.checks.selection import SELECTION, by_text
+from prep_assets.assets.checks.selection import SELECTION
+from prep_assets.assets.checks.sides import by_text
 from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, TOKENIZER
 from prep_assets.assets.previews import record_preview

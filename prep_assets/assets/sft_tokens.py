@@ -13,9 +13,10 @@ import numpy as np
 
 from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
-from prep_assets.assets.checks.conversations import CONVERSATIONS, sft_identity, sft_mask
+from prep_assets.assets.checks.conversations import CONVERSATIONS, SFT_IN_PARTS, sft_identity, sft_mask
 from prep_assets.assets.checks.every_store import IDENTITY, INTEGRITY, MASKED
-from prep_assets.assets.checks.selection import SELECTION, by_fields
+from prep_assets.assets.checks.selection import SELECTION
+from prep_assets.assets.checks.sides import by_fields
 from prep_assets.assets.checks.token_rows import token_rows
 from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, REASONING, TEMPLATE
@@ -204,6 +205,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         Check("tokenization_identity", IDENTITY, sft_identity, shares=CONVERSATIONS),
         SELECTION,  # after the checks that read the same rows
     ),
+    in_parts=SFT_IN_PARTS,
     preview=record_preview,
     selftest=sft_trials,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prep_assets.assets.build import Build
 from prep_assets.assets.commands import build_command
@@ -20,11 +20,13 @@ from prep_assets.tokenization.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from prep_assets.assets.checks.alone import Reasons
+    from prep_assets.assets.checks.parts import InParts, Part
     from prep_assets.assets.checks.second_source import Second
     from prep_assets.assets.previews import Preview
     from prep_assets.assets.selftest.trials import Trial
     from prep_assets.proofs.selection import Again
 
+T = TypeVar("T")
 Column = tuple[str, str, str]
 """Name, type and description of a column."""
 
@@ -128,6 +130,7 @@ class Asset:
         upstream: assets whose stores it reads.
         options: what of the family's configuration its recipe depends on, dotted, apart from what one domain says.
         checks: what must hold before a store of it is published.
+        in_parts: those of them that are carried out in parts of a large store.
         preview: store, row, stream, tokens at most → a row of it; `None` where it has no rows.
         selftest: corruptions of its rows; `None` where it has neither tokens nor lines.
         streams: its parts by name; the first is what is shown and exported where none is named.
@@ -147,6 +150,7 @@ class Asset:
     depends: Callable[[Workspace, str], Mapping[str, Any]]
     write: Callable[[Workspace, str, Path, Path], Draft]
     checks: tuple[Check, ...]
+    in_parts: InParts | None = None
     audit: Callable[[Workspace, str, Path], None] = lambda workspace, partition, payload: None
     partitioned: bool = False
     upstream: tuple[str, ...] = ()
@@ -194,11 +198,18 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A published store, with its asset and the workspace that it belongs to: what checks, previews and the selftest look at."""
+    """A published store, with its asset and the workspace that it belongs to: what checks, previews and the selftest look at.
+
+    Attributes:
+        part: which of its records are looked at; `None`: all.
+        kept: what the proof of one part leaves in this process for that of the next.
+    """
 
     workspace: Workspace
     asset: Asset
     published: Published
+    part: Part | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def manifest(self) -> Manifest:
@@ -245,8 +256,18 @@ class Store:
         return any(stream.kind is kind for stream in self.asset.streams.values())
 
     def streams(self) -> dict[str, TokenStore]:
-        """The token streams that it has, by the stem of their files."""
-        return token_streams(self.asset, self.published)
+        """The token streams that it has, by the stem of their files; of a part, its records in them."""
+        if (part := self.part) is None:
+            return token_streams(self.asset, self.published)
+        whole = self.once("streams", lambda: token_streams(self.asset, self.published))
+        return {name: part.records_of(stream) for name, stream in whole.items()}
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What is the same for all parts, made for the first of them."""
+        if name not in self.kept:
+            self.kept[name] = make()
+        found: T = self.kept[name]
+        return found
 
     def above(self, asset: str, partition: str = "") -> Published:
         """A store that this one is made from.

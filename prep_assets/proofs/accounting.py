@@ -131,7 +131,7 @@ def _holds(value: Any, parts: Sequence[str]) -> bool:
     return any(_holds(value[head], parts[count:]) for count, head in enumerate(heads, 1) if head in value)
 
 
-def books(counts: Mapping[str, Any], numbers: Mapping[str, int]) -> list[str]:
+def books(counts: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
     """Where the counts of a manifest differ from those of a second reading; `numbers` as `Ledger` has them."""
     refused = counts.get("refused", {})
     pairs = {

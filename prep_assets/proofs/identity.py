@@ -86,9 +86,10 @@ class IdentityProof:
         """The reference tokenizer."""
         return reference_ids(self.vocabulary)
 
-    def proven(self, rows: int) -> None:
+    def proven(self, rows: int, typed: int = 0, taken: int = 0) -> None:
         """Count rows that somebody else has proven."""
-        self.tokenized += rows if self.worst is None else 0
+        if self.worst is None:
+            self.tokenized, self.typed, self.taken = self.tokenized + rows, self.typed + typed, self.taken + taken
 
     def add(self, batch: Sequence[Conversation]) -> None:
         """Tokenize some rows again and compare."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from prep_assets.disk.arrays import Spool
 from prep_assets.disk.columns import at, before, made, order, repeats, stretches, where
 from prep_assets.proofs.held_out import is_held_out
-from prep_assets.proofs.selection import DUPLICATE, GOOD, SAYS, Again, Selected, reason_fault
+from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Verdict, Worst
 
 Ints = npt.NDArray[np.int64]
@@ -55,6 +56,23 @@ class Refusals:
         # of two that are alike, which two domains may have whose files have one name, the first is the earlier domain's
         first = where(~repeats(place))
         return _Claims(at(place, first), at(free, at(ordered, first)))
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def within(self, files: Sequence[str], begin: int, end: int) -> Refusals:
+        """Those of a stretch of a domain with files of these names, given by the place where it begins and the one where it ends."""
+        own = self.of(files)
+        inside = own.which[slice(*np.searchsorted(own.place, [begin, end]))]
+        found = copy(self)
+        found._name, found._row, found._reason = (at(column, inside) for column in (self._name, self._row, self._reason))
+        found._used = np.zeros(len(inside), bool)
+        return found
+
+    def duplicates(self, files: Sequence[str]) -> set[int]:
+        """The places of those that are refused as duplicates, of files of these names."""
+        own = self.of(files)
+        return set(own.place[self._reason[own.which] == self.reasons.get(DUPLICATES, -1)].tolist())
 
     def claim(self, which: Ints) -> None:
         """Take these out of what is left."""
@@ -222,12 +240,17 @@ class Ledger:
         numbers = self.numbers
         if self.worst is not None:
             return Verdict(False, f"{numbers['faults']:,} faults; first {self.worst.where} {self.worst.note}", numbers, self.worst)
-        return Verdict(
-            True,
-            f"{numbers['rows_read_again']:,} rows, read again, are where they belong: {numbers['rows_stored']:,} stored, "
-            f"{numbers['rows_held_out']:,} of them held out, {numbers['rows_refused']:,} refused, {numbers['duplicates']:,} of them duplicates",
-            numbers,
-        )
+        return balanced(numbers)
+
+
+def balanced(numbers: Mapping[str, float]) -> Verdict:
+    """The verdict where there are no faults."""
+    return Verdict(
+        True,
+        f"{numbers['rows_read_again']:,} rows, read again, are where they belong: {numbers['rows_stored']:,} stored, "
+        f"{numbers['rows_held_out']:,} of them held out, {numbers['rows_refused']:,} refused, {numbers['duplicates']:,} of them duplicates",
+        numbers,
+    )
 
 
 def _find(sorted_places: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:

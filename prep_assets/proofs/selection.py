@@ -6,11 +6,16 @@ reason. All others must be stored, or refused for another reason, which must be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.disk.columns import together
 from prep_assets.disk.digests import Digests
 from prep_assets.proofs.conditions import belongs, matches
 from prep_assets.proofs.contamination import Passages
@@ -19,7 +24,9 @@ from prep_assets.proofs.source_rows import Rows
 
 GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
 _FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/forgotten")
-_FATES = {"deduplicate/duplicate": DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
+DUPLICATES = "deduplicate/duplicate"
+"""What a store refuses duplicates for."""
+_FATES = {DUPLICATES: DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
 SAYS = {
     GOOD: "is readable, wanted and new",
     UNREADABLE: "cannot be read",
@@ -66,9 +73,50 @@ class Selected:
     payloads: Sequence[Mapping[str, Any] | None]
 
 
-def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules) -> Iterator[Selected]:
+First = Callable[[int, int, bytes], bool]
+"""Is given file, row and digest of each row that may equal another, in order: whether none before has this digest."""
+
+
+class Believed:
+    """What rows of a part of a domain came before, there or elsewhere, as a store says that refuses them. Whether that is so shows when all parts are
+    put together, see `beliefs_hold`.
+
+    Attributes:
+        digests: of all rows that may equal another.
+        came: of each, whether it is believed to have come before.
+    """
+
+    def __init__(self, refused: Set[int]) -> None:
+        """`refused`: the places of those that the store refuses as duplicates, see `places`."""
+        self._refused = refused
+        self.digests, self.came = bytearray(), bytearray()
+
+    def __call__(self, file: int, row: int, digest: bytes) -> bool:
+        came = file << 40 | row in self._refused
+        self.digests += digest
+        self.came.append(came)
+        return not came
+
+
+def beliefs_hold(digests: npt.NDArray[np.uint64], came: npt.NDArray[np.bool_]) -> bool:
+    """Whether exactly those rows came before that were believed to.
+
+    Args:
+        digests: uint64[n, 2], those of all rows in order.
+        came: bool[n], what was believed.
+    """
+    high, low = digests[:, 0], digests[:, 1]
+    for at in together(high):
+        ordered = at[np.lexsort((low[at], high[at]))]  # stable, so that of equal ones the first stays first
+        again = np.append(False, (digests[ordered[1:]] == digests[ordered[:-1]]).all(axis=1))
+        if not np.array_equal(again, came[ordered]):
+            return False
+    return True
+
+
+def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules, first: First | None = None) -> Iterator[Selected]:
     """The rows that a domain reads, in the order of its files: each a number, whether it is held out, and its rows."""
-    seen = Digests()
+    seen = _first() if first is None else first
     taken = 0
     for number, test, rows in files:
         if test or rules.limit is None or taken < rules.limit:
@@ -77,14 +125,19 @@ def select(files: Iterable[tuple[int, bool, Rows]], rules: Rules) -> Iterator[Se
                 yield block
 
 
-def _file(number: int, rows: Rows, rules: Rules, seen: Digests, left: int | None) -> Iterator[Selected]:
+def _first() -> First:
+    seen = Digests()
+    return lambda file, row, digest: seen.add(digest)
+
+
+def _file(number: int, rows: Rows, rules: Rules, seen: First, left: int | None) -> Iterator[Selected]:
     found: list[tuple[int, str, Mapping[str, Any] | None]] = []
     size = 0
     for row, payload in rows:
         if payload is not None and not belongs(payload, rules.key, rules.value):
             continue
         written = sorted_json(payload)
-        fate = _fate(payload, written, rules, seen)
+        fate = _fate(payload, written, rules, partial(seen, number, row))
         size += len(written)
         del written  # it may be large
         found.append((row, fate, payload))
@@ -104,14 +157,14 @@ def _block(number: int, found: Sequence[tuple[int, str, Mapping[str, Any] | None
     return Selected(number, rows, fates, payloads)
 
 
-def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, seen: Digests) -> str:
+def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_first: Callable[[bytes], bool]) -> str:
     if payload is None:
         return UNREADABLE
     if rules.forgotten and sha256(canonical_json(payload)).hexdigest() in rules.forgotten:
         return FILTERED
     if rules.where and not matches(payload, rules.where):
         return FILTERED
-    if rules.deduplicate and not seen.add(digest(written)):
+    if rules.deduplicate and not is_first(digest(written)):
         return DUPLICATE
     return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
 

@@ -12,10 +12,14 @@ import gzip
 import io
 import lzma
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
+from itertools import accumulate
 from typing import IO, Any
 
+from prep_assets.errors import CheckFailed
 from prep_assets.proofs.json_rows import DEPTH, depth_of, objects_of, value_of
 
 Rows = Iterator[tuple[int, dict[str, Any] | None]]
@@ -36,30 +40,46 @@ class Unsupported(Exception):
     """A file that this reader cannot take apart."""
 
 
-def read_rows(stream: IO[bytes], format: str, compression: str | None, *, whole_file: bool = False) -> Rows:
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Consecutive rows of a file: the bytes of lines, which who reads them compares, the number of the first row, and of the one after the last; `None`
+    where they are all that is left."""
+
+    bytes: int | None = None
+    first: int = 0
+    end: int | None = None
+
+
+ALL = Between()
+
+
+def read_rows(stream: IO[bytes], format: str, compression: str | None, *, whole_file: bool = False, between: Between = ALL) -> Rows:
     """Rows of an opened file.
 
     Args:
         format: ``jsonl``, ``json``, ``csv``, ``tsv``, ``txt``, ``parquet`` or ``arrow``.
         compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or `None`.
         whole_file: a text file is one row.
+        between: which rows; those of lines begin where the stream stands.
 
     Raises:
+        CheckFailed: the lines are others than `between` says.
         Unsupported: the file is damaged somewhere, so that other rules than these say which rows it has.
     """
     if format in ("parquet", "arrow"):
-        return _tables(stream, format)
-    opened = _decompressed(stream, compression)
+        return _tables(stream, format, between)
+    opened = decompressed(stream, compression)
     if format == "jsonl":
-        return _json_lines(opened)
+        return _json_lines(opened, between)
     if format == "json":
         return _json_list(opened)
     if format in ("csv", "tsv"):
         return _delimited(opened, "," if format == "csv" else "\t")
-    return _text_file(opened) if whole_file else _text_lines(opened)
+    return _text_file(opened) if whole_file else _text_lines(opened, between)
 
 
-def _decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
+def decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
+    """The bytes of an opened file, to be read from any place on."""
     if compression is None:
         return stream
     openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
@@ -72,22 +92,32 @@ def _open_zstd(stream: IO[bytes]) -> Any:
     return zstd.open(stream, options={zstd.DecompressionParameter.window_log_max: 31})
 
 
-def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
+def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | None]]:
     """Lines that are not blank; `None` for one that is too long."""
-    for number, line in enumerate(iter(lambda: stream.readline(LINE_BYTES + 2), b"")):
+    left, number, line = sys.maxsize if between.bytes is None else between.bytes, between.first - 1, b""
+
+    def next_line() -> bytes:
+        nonlocal left
+        found = stream.readline(min(left, LINE_BYTES + 2)) if left else b""
+        left -= len(found)
+        return found
+
+    for number, line in enumerate(iter(next_line, b""), between.first):
         text = line.removesuffix(b"\n")
         if number == 0:
             text = text.removeprefix(b"\xef\xbb\xbf")
         if len(text) > LINE_BYTES:
             while line and not line.endswith(b"\n"):
-                line = stream.readline(LINE_BYTES)
+                line = next_line()
             yield number, None
         elif text.strip():
             yield number, text
+    if between.end is not None and (number + 1 != between.end or not line.endswith(b"\n")):
+        raise CheckFailed(f"a file that is read in parts has row {number + 1:,} where its cut says row {between.end:,}")
 
 
-def _json_lines(stream: IO[bytes]) -> Rows:
-    lines = _lines(stream)
+def _json_lines(stream: IO[bytes], between: Between) -> Rows:
+    lines = _lines(stream, between)
     numbers, some, size = list[int](), list[bytes | None](), 0
     for number, line in lines:
         numbers.append(number)
@@ -143,8 +173,8 @@ def _is_text(value: str) -> bool:
     return value.isascii() or not any("\udc80" <= char <= "\udcff" for char in value)
 
 
-def _text_lines(stream: IO[bytes]) -> Rows:
-    for number, line in _lines(stream):
+def _text_lines(stream: IO[bytes], between: Between) -> Rows:
+    for number, line in _lines(stream, between):
         yield number, None if line is None else _text(line.removesuffix(b"\r"))
 
 
@@ -163,17 +193,19 @@ def _text(data: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _tables(stream: IO[bytes], format: str) -> Rows:
-    number = 0
-    for batch in _batches(stream, format):
-        for start in range(0, batch.num_rows, ROWS):
-            part = batch.slice(start, ROWS)
+def _tables(stream: IO[bytes], format: str, between: Between) -> Rows:
+    end = sys.maxsize if between.end is None else between.end
+    for first, batch in _batches(stream, format, between.first):
+        if first >= end:
+            return
+        low, high = (min(max(row - first, 0), batch.num_rows) for row in (between.first, end))
+        for start in range(low, high, ROWS):
+            part = batch.slice(start, min(ROWS, high - start))
             try:
                 rows: list[dict[str, Any] | None] = list(part.to_pylist())
             except (ValueError, ArithmeticError):
                 rows = [_table_row(part.slice(at, 1)) for at in range(part.num_rows)]
-            yield from enumerate((None if row is None else {name: _members(row[name]) for name in row} for row in rows), number)
-            number += len(rows)
+            yield from enumerate((None if row is None else {name: _members(row[name]) for name in row} for row in rows), first + start)
 
 
 def _members(value: Any) -> Any:
@@ -191,18 +223,27 @@ def _table_row(row: Any) -> dict[str, Any] | None:
     return found[0]
 
 
-def _batches(stream: IO[bytes], format: str) -> Iterator[Any]:
+def _batches(stream: IO[bytes], format: str, first: int) -> Iterator[tuple[int, Any]]:
+    """Batches of a table, each with the number of its first row, from the one that a row is in or before it."""
+    begins, batches = _opened_table(stream, format, first)
+    for batch in batches:
+        yield begins, batch
+        begins += batch.num_rows
+
+
+def _opened_table(stream: IO[bytes], format: str, first: int) -> tuple[int, Iterator[Any]]:
     import pyarrow as pa
 
     if format == "parquet":
         import pyarrow.parquet as pq
 
-        yield from pq.ParquetFile(stream, **_PARQUET).iter_batches(ROWS, **_ONE_THREAD)
-        return
+        table = pq.ParquetFile(stream, **_PARQUET)
+        begins = list(accumulate((table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)), initial=0))
+        group = max(0, bisect_right(begins, first) - 1)
+        return begins[group], table.iter_batches(ROWS, row_groups=list(range(group, table.num_row_groups)), **_ONE_THREAD)
     magic = stream.read(6)
     stream.seek(0)
     if magic == b"ARROW1":
         reader = pa.ipc.open_file(stream)
-        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
-    else:
-        yield from pa.ipc.open_stream(stream)
+        return 0, (reader.get_batch(number) for number in range(reader.num_record_batches))
+    return 0, iter(pa.ipc.open_stream(stream))

@@ -56,7 +56,7 @@ def test_lines_and_their_rows_come_of_one_reading(make: Any, tmp_path: Path, mon
     published = build_all(workspace, ["preference"])["preferences_by_domain", "p"]
     readings: list[int] = []
     rows_of = Second.rows
-    monkeypatch.setattr(Second, "rows", lambda second: readings.append(1) or rows_of(second))
+    monkeypatch.setattr(Second, "rows", lambda *of: readings.append(1) or rows_of(*of))
 
     def found(*names: str) -> tuple[dict[str, Verdict], int]:
         readings.clear()

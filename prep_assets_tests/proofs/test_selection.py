@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prep_assets.proofs import selection
 from prep_assets.proofs.contamination import Passages
-from prep_assets.proofs.selection import Rules, Selected, reason_fault, select
+from prep_assets.proofs.selection import Believed, Rules, Selected, beliefs_hold, reason_fault, select
 from prep_assets_tests.peak import peak
 
 PASSAGE = "one two three four five six seven eight"
@@ -52,6 +55,25 @@ def test_duplicates_are_found_across_files_and_kept_where_that_is_asked_for() ->
     files = (0, False, rows({"n": 1}, {"n": 2})), (1, True, rows({"n": 2}, {"n": 3}))
     assert chosen(Rules(), *files) == [(0, [0, 10], ["good", "good"]), (1, [0, 10], ["duplicate", "good"])]
     assert chosen(Rules(deduplicate=False), *files)[1] == (1, [0, 10], ["good", "good"])
+
+
+@given(st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=5), st.integers(0, 2**63), st.data())
+def test_what_parts_believe_of_each_other_holds_where_it_is_so(files: list[list[int]], spread: int, data: st.DataObject) -> None:
+    """Files that are read apart, each with what is refused as duplicates, have the fates that they have together; nothing else is believed."""
+    listed = [(number, False, rows(*({"n": value * spread} for value in each))) for number, each in enumerate(files)]
+    together = chosen(Rules(), *listed)
+    came = {file << 40 | row for file, numbers, fates in together for row, fate in zip(numbers, fates, strict=True) if fate == "duplicate"}
+
+    def apart(refused: set[int]) -> tuple[list[Any], bool]:
+        each = [Believed({place for place in refused if place >> 40 == number}) for number, *_ in listed]
+        blocks = [block for file, one in zip(listed, each, strict=True) for block in select([file], Rules(), one)]  # type: ignore[list-item]
+        digests, said = (b"".join(bytes(getattr(one, name)) for one in each) for name in ("digests", "came"))
+        return found(blocks), beliefs_hold(np.frombuffer(digests, np.uint64).reshape(-1, 2), np.frombuffer(said, bool))
+
+    assert apart(came) == (together, True)
+    if places := [file << 40 | row for file, numbers, _ in together for row in numbers]:
+        wrong = came ^ {data.draw(st.sampled_from(places))}
+        assert not apart(wrong)[1]
 
 
 def test_rows_of_other_domains_are_passed_over() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 
 import numpy as np
@@ -11,7 +13,8 @@ import numpy.typing as npt
 from prep_assets.assets.checks.every_store import cuts_counted, together
 from prep_assets.assets.checks.expected import Example, Examples, Rules, sft_blocks, sft_rules
 from prep_assets.assets.checks.expected_pairs import pair_examples, pair_rules
-from prep_assets.assets.checks.selection import largest_beside_selection
+from prep_assets.assets.checks.parts import InParts, Unsound, sound
+from prep_assets.assets.checks.selection import SELECTION, Judged, judged, largest_beside_selection, of_parts
 from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.identity import Conversation, IdentityProof
@@ -56,15 +59,57 @@ def _verdicts(store: Store, prove: Callable[[Store], Iterator[Proofs]]) -> tuple
     if shared is not None and CONVERSATIONS in shared:
         known: tuple[Verdict, Verdict] = shared[CONVERSATIONS]
         return known
-    masks, identities = (together(proof.verdict() for proof in listed) for listed in zip(*prove(store), strict=True))
-    identities = cuts_counted(store, identities)
+    found = _of_all(store, prove(store))
     if shared is not None:
-        shared[CONVERSATIONS] = masks, identities
-    return masks, identities
+        shared[CONVERSATIONS] = found
+    return found
+
+
+def _of_all(store: Store, proofs: Iterable[Proofs]) -> tuple[Verdict, Verdict]:
+    """The verdicts of the proofs of all streams."""
+    masks, identities = (together(proof.verdict() for proof in listed) for listed in zip(*proofs, strict=True))
+    return masks, cuts_counted(store, identities)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was found of a part of a store: of its rows, and of each stream what `MaskProof.proven` and `IdentityProof.proven` count."""
+
+    rows: Judged
+    tokens: tuple[tuple[tuple[int, int, frozenset[str], int], tuple[int, int, int]], ...]
+
+
+def _sft_part(store: Store) -> _Found:
+    proofs = list(_sft(store))
+    if any(masks.worst or identities.worst for masks, identities in proofs):
+        raise Unsound
+    tokens = (
+        ((masks.checked, masks.trained, frozenset(masks.stops), masks.tagged), (identities.tokenized, identities.typed, identities.taken))
+        for masks, identities in proofs
+    )
+    return _Found(judged(store), tuple(tokens))
+
+
+def _sft_joined(store: Store, parts: Iterable[_Found]) -> Mapping[str, Verdict]:
+    proofs = [(MaskProof(store.vocabulary), IdentityProof(store.vocabulary)) for _ in store.streams()]
+
+    def rows() -> Iterator[Judged]:
+        for part in parts:
+            for (masks, identities), (trained, tokenized) in zip(proofs, part.tokens, strict=True):
+                masks.proven(*trained)
+                identities.proven(*tokenized)
+            yield part.rows
+
+    selected, (masks, identities) = of_parts(store, rows()), _of_all(store, proofs)
+    return sound({MASKS: masks, IDENTITIES: identities, SELECTION.name: selected})
+
+
+MASKS, IDENTITIES = "mask_alignment", "tokenization_identity"
+SFT_IN_PARTS = InParts(frozenset((MASKS, IDENTITIES, SELECTION.name)), _sft_part, _sft_joined)
 
 
 def _sft(store: Store) -> Iterator[Proofs]:
-    rules, tags = sft_rules(store), store.recipe["reasoning_tags"]
+    rules, tags = store.once("rules", partial(sft_rules, store)), store.recipe["reasoning_tags"]
 
     def prove(stream: TokenStore, given: Iterator[Rows] | None) -> Proofs:
         return _proven(stream, sft_blocks(store, stream, given=given), rules, tags)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, Any, Literal
 
+from prep_assets.assets.checks.parts import Part
 from prep_assets.assets.reading.pinned import domain_of, pinned
+from prep_assets.assets.reading.stretches import Stretch
 from prep_assets.assets.stage import Store
 from prep_assets.config.models import Domain
 from prep_assets.proofs.contamination import Passages
 from prep_assets.proofs.selection import Rules
-from prep_assets.proofs.source_rows import Rows, Unsupported, read_rows
+from prep_assets.proofs.source_rows import ALL, Between, Rows, Unsupported, decompressed, read_rows
 from prep_assets.records.blocks import Unreadable
+from prep_assets.records.cuts import LINES, TABLES
 from prep_assets.records.files import SourceFile, open_stored
 from prep_assets.records.read import read_blocks
 from prep_assets.records.stream import seekable
@@ -29,6 +33,7 @@ class Second:
     files: tuple[SourceFile, ...]
     held_out: tuple[bool, ...]
     passages: Passages | None = None
+    _open: dict[int, IO[bytes]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, store: Store, name: str) -> Second:
@@ -38,7 +43,7 @@ class Second:
             SourceError: a source changed since it was pinned.
         """
         family = store.family
-        sources = pinned(store.workspace, type(family), store.raw, name)
+        sources = store.once(f"sources {name}", partial(pinned, store.workspace, type(family), store.raw, name))
         held_out = (False,) * len(sources.files) + (True,) * len(sources.test_files)
         benchmarks = (row for file in sources.benchmarks for _, row in _rows(file, "line"))
         passages = Passages.of(benchmarks, family.decontaminate.words) if sources.benchmarks else None
@@ -63,18 +68,33 @@ class Second:
             domain.forgotten,
         )
 
-    def rows(self) -> Iterator[tuple[int, bool, Rows]]:
-        """The rows of each file; a file is opened when the first of its rows is asked for."""
+    def rows(self, part: Part | None = None) -> Iterator[tuple[int, bool, Rows]]:
+        """The rows of each file, or those of a part; a file is opened when the first of its rows is asked for."""
+        if part is not None:
+            yield from ((stretch.file, self.held_out[stretch.file], self._stretch(part, stretch)) for stretch in part.stretches)
+            return
         for number, file in enumerate(self.files):
             yield number, self.held_out[number], _rows(file, self.domain.txt)
 
+    def _stretch(self, part: Part, stretch: Stretch) -> Rows:
+        """The rows of a stretch."""
+        file, within, end = self.files[stretch.file], stretch.part, part.rows_end(stretch)
+        if file.format not in LINES or self.domain.txt == "file":
+            yield from _rows(file, self.domain.txt, Between(None, within.row, end))
+            return
+        if stretch.file not in self._open:  # what is compressed is decompressed up to a stretch: the next one goes on where this one ends
+            self._open.clear()
+            self._open[stretch.file] = decompressed(open_stored(file), file.compression)
+        self._open[stretch.file].seek(within.start)
+        size = None if within.stop is None else within.stop - within.start
+        yield from read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end))
 
-def _rows(file: SourceFile, txt: Literal["line", "file"]) -> Rows:
+
+def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL) -> Rows:
     with ExitStack() as stack:
-        table = file.format in ("parquet", "arrow")
-        stream: IO[bytes] = stack.enter_context(seekable(file) if table else open_stored(file))
+        stream: IO[bytes] = stack.enter_context(seekable(file) if file.format in TABLES else open_stored(file))
         try:
-            yield from read_rows(stream, file.format, file.compression, whole_file=txt == "file")
+            yield from read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between)
         except Unsupported:  # before the first row: what is left of a damaged list, only the project's own reader says
             yield from _own_rows(file, txt)
 

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import json
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.alone import alone
-from prep_assets.assets.checks.expected import shown_text
-from prep_assets.assets.checks.images_again import images_again
+from prep_assets.assets.checks.parts import Unsound, sound
 from prep_assets.assets.checks.second_source import Second
+from prep_assets.assets.checks.sides import held_out
 from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.reading.examples import converter
+from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.stage import ASKED, Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
 from prep_assets.config.domain import Domain
 from prep_assets.disk.ahead import ahead
+from prep_assets.disk.arrays import Spool
 from prep_assets.disk.columns import at, equals, joined, made, where, zeros
-from prep_assets.errors import CheckFailed, Refused
+from prep_assets.errors import Refused
 from prep_assets.proofs.accounting import Fields, books
-from prep_assets.proofs.held_out import canonical_json, is_held_out
-from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
-from prep_assets.proofs.selection import GOOD, Rules, Selected, select
+from prep_assets.proofs.held_out import canonical_json
+from prep_assets.proofs.ledger import Ledger, Refusals, Stored, balanced, places
+from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets.samples import Group, Pair, Prompt, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
@@ -40,25 +41,74 @@ from prep_assets.stores.tokens import TokenStore
 
 Column = npt.NDArray[Any]
 Proven = TypeVar("Proven")
-Part = tuple[bool, Any, Any, Any, Any]
+_Side = tuple[bool, Any, Any, Any, Any]
 """A part of a store: whether it is held out; domain number, file and row of its records, and what `Stored.belongs` is (or `None`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was found of the rows that a store, or a part of one, is made from.
+
+    Attributes:
+        verdict: of where they are.
+        fields: of each domain, see `Fields`: in how many of its rows fields hold something, and which of those that are passed over have no name.
+        quarantine: lines of the quarantine of the whole store.
+        digests, came: of a part, see `Believed`.
+    """
+
+    verdict: Verdict
+    fields: tuple[tuple[Counter[str], set[str]], ...]
+    quarantine: int
+    digests: bytes = b""
+    came: bytes = b""
 
 
 def selection(store: Store) -> Verdict:
     """Go through every domain of a store that is made from sources."""
-    known: Verdict | None = (store.published.evidence or {}).get(SELECTION.name)
-    if known is not None:
+    return _verdict(store, judged(store))
+
+
+def judged(store: Store) -> Judged:
+    """What is found of all rows of a store or a part, where no other check of this run has been given them."""
+    if (known := _known(store)) is not None:
         return known
-    found = list[Verdict]()
+    found = list[Judged]()
     deque(_selected(store, found.append), 0)
     return found[0]
+
+
+def _known(store: Store) -> Judged | None:
+    return (store.published.evidence or {}).get(SELECTION.name)
+
+
+def of_parts(store: Store, parts: Iterable[Judged]) -> Verdict:
+    """The verdict on a store of one domain, of what was found of its parts, in order.
+
+    Raises:
+        Unsound: a part is not as it must be, or they contradict each other.
+    """
+    numbers, rows, unnamed = Counter[str](), Counter[str](), set[str]()
+    digests, came, quarantine = Spool(np.uint64), Spool(bool), set[int]()
+    for part in parts:
+        sound({SELECTION.name: part.verdict})
+        [(found, without_name)] = part.fields
+        numbers.update(part.verdict.numbers)
+        rows += found
+        unnamed |= without_name
+        digests.append(np.frombuffer(part.digests, np.uint64))
+        came.append(np.frombuffer(part.came, bool))
+        quarantine.add(part.quarantine)
+    if quarantine != {numbers["rows_refused"]} or not beliefs_hold(digests.array().reshape(-1, 2), came.array()):
+        raise Unsound
+    counted = {name: numbers[name] for name in Ledger(Refusals(()), 0.0).numbers}
+    return _verdict(store, Judged(balanced(counted), ((rows, unnamed),), numbers["rows_refused"]))
 
 
 def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator[Rows] | None], Proven]) -> Iterator[Proven]:
     """What `prove` finds of each stream of a domain. Where `selection` is asked for as well, it is given the rows for the largest of them as that check
     reads them, so that both come of one reading; else nothing, and reads for itself."""
     streams, shared = store.streams().values(), store.published.evidence or {}
-    together = SELECTION.name not in shared and SELECTION.name in shared.get(ASKED, ())
+    together = _known(store) is None and SELECTION.name in shared.get(ASKED, ())
     largest = max(streams, key=len, default=None) if together else None
     for stream in streams:
         if stream is not largest:
@@ -78,7 +128,7 @@ def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator
 def rows_beside_selection(store: Store) -> Iterator[Iterator[Selected] | None]:
     """The rows of a store of one domain as `selection` reads them, where that is asked for as well, so that both come of one reading; else nothing."""
     shared = store.published.evidence or {}
-    if SELECTION.name in shared or SELECTION.name not in shared.get(ASKED, ()) or len(store.domains) > 1:
+    if _known(store) is not None or SELECTION.name not in shared.get(ASKED, ()) or len(store.domains) > 1:
         yield None
         return
     blocks = _selected(store, partial(shared.__setitem__, SELECTION.name))
@@ -94,23 +144,57 @@ def _readable(block: Selected) -> Rows:
     return Rows(block.file, [row for row, _ in kept], [payload for _, payload in kept])
 
 
-def _selected(store: Store, said: Callable[[Verdict], None]) -> Iterator[Selected]:
-    """The rows of every domain, read a second time and judged; `said` is told the verdict after the last."""
-    source, family, listed = rows_of(store), store.family, list(_parts(store))
-    ledger, fields, counts = Ledger(refusals_of(store), getattr(family, "test_fraction", 0.0)), list[Fields](), store.manifest.counts
-    rows: list[Callable[[], Iterator[Mapping[str, Any]]]] = []
+def _selected(store: Store, said: Callable[[Judged], None]) -> Iterator[Selected]:
+    """The rows of every domain, or of a part of one, read a second time and judged; `said` is told what was found of them after the last."""
+    listed, refusals = list(_parts(store)), store.once("refusals", partial(refusals_of, store))
+    lines, part, believed, fields = len(refusals), store.part, Believed(set()), list[Fields]()
+    if part is not None:
+        names = _domain(store, store.partition).second.names
+        refusals = refusals.within(names, part.begin, part.end)
+        believed = Believed(refusals.duplicates(names))
+    ledger = Ledger(refusals, getattr(store.family, "test_fraction", 0.0))
     for number, name in enumerate(store.domains):
-        second = Second.of(store, name)
+        domain = _domain(store, name)
+        second, fields = domain.second, [*fields, _fields(store, name)]
+        blocks = select(second.rows(part), domain.rules, None if part is None else believed)
+        stored = _stored(listed, number)
+        yield from ledger.judged(blocks, stored, second.names, second.held_out, domain.content, domain.again, fields[-1].add)
+    found = tuple((each.found, each.unnamed) for each in fields)
+    said(Judged(ledger.verdict(), found, lines, bytes(believed.digests), bytes(believed.came)))
+
+
+class _Domain(NamedTuple):
+    """A domain as it is read again, and how its rows are looked at."""
+
+    second: Second
+    rules: Rules
+    content: Callable[[Mapping[str, Any]], bytes]
+    again: Again
+
+
+def _domain(store: Store, name: str) -> _Domain:
+    def made() -> _Domain:
+        source, family, second = rows_of(store), store.family, Second.of(store, name)
         rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
-        blocks, again, content = select(second.rows(), rules), alone(store, source, second), source.content(store, second)
-        claimed = counts.get("fields_passed_over", {}).get(name, {})
-        fields.append(Fields(name, claimed, second.domain.ignore, _passed_over(second.domain, source.gives)))
-        rows.append(partial(_good, second, rules))
-        yield from ledger.judged(blocks, _stored(listed, number), second.names, second.held_out, content, again, fields[-1].add)
-    verdict = ledger.verdict()
-    wrong = (fault for each, good in zip(fields, rows, strict=True) for fault in each.faults(good))
-    faults = [*books(counts, ledger.numbers), *wrong] if verdict.passed else []
-    said(Verdict(False, "; ".join(faults), verdict.numbers, Worst("manifest", faults[0])) if faults else verdict)
+        return _Domain(second, rules, source.content(store, second), alone(store, source, second))
+
+    return store.once(f"domain {name}", made)
+
+
+def _fields(store: Store, name: str) -> Fields:
+    domain, claimed = domain_of(store.family, name), store.manifest.counts.get("fields_passed_over", {}).get(name, {})
+    return Fields(name, claimed, domain.ignore, _passed_over(domain, rows_of(store).gives))
+
+
+def _verdict(store: Store, found: Judged) -> Verdict:
+    """The verdict on a whole store: of where its rows are, and of what its manifest counts."""
+    if not found.verdict.passed:
+        return found.verdict
+    faults = books(store.manifest.counts, found.verdict.numbers)
+    for name, (rows, unnamed) in zip(store.domains, found.fields, strict=True):
+        fields = replace(_fields(store, name), found=rows, unnamed=unnamed)
+        faults += fields.faults(partial(_good, store, name))
+    return Verdict(False, "; ".join(faults), found.verdict.numbers, Worst("manifest", faults[0])) if faults else found.verdict
 
 
 def _passed_over(domain: Domain, gives: type) -> Callable[[Mapping[str, Any]], Set[str]]:
@@ -126,9 +210,10 @@ def _passed_over(domain: Domain, gives: type) -> Callable[[Mapping[str, Any]], S
     return paths
 
 
-def _good(second: Second, rules: Rules) -> Iterator[Mapping[str, Any]]:
+def _good(store: Store, name: str) -> Iterator[Mapping[str, Any]]:
     """The rows of a domain that its schema is given."""
-    for block in select(second.rows(), rules):
+    domain = _domain(store, name)
+    for block in select(domain.second.rows(), domain.rules):
         yield from (payload for payload, fate in zip(block.payloads, block.fates, strict=True) if payload is not None and fate == GOOD)
 
 
@@ -169,7 +254,7 @@ def refusals_of(store: Store) -> Refusals:
     return Refusals((line.id, f"{line.stage}/{line.reason}") for line in lines)
 
 
-def _parts(store: Store) -> Iterator[Part]:
+def _parts(store: Store) -> Iterator[_Side]:
     if store.holds(GroupStore):
         for split, folder in splits(store.directory).items():
             groups = open_groups(folder)
@@ -179,7 +264,7 @@ def _parts(store: Store) -> Iterator[Part]:
         for path in sorted(store.directory.glob("*.jsonl")):
             lines = open_lines(store.directory, path.stem)
             prompts = (line["query"] if "query" in line else line["prompt"] for line in lines)
-            held = np.fromiter((_held_out(each, fraction, plain) for each in prompts) if fraction else repeat(0, len(lines)), np.int8)
+            held = np.fromiter((held_out(each, fraction, plain) for each in prompts) if fraction else repeat(0, len(lines)), np.int8)
             yield path.stem.endswith("_test"), lines.index["source"], lines.index["file"], lines.index["row"], held
     else:
         for name, stream in store.streams().items():
@@ -193,7 +278,7 @@ def stored_of(store: Store, number: int) -> Stored:
     return _stored(list(_parts(store)), number)
 
 
-def _stored(parts: Sequence[Part], number: int) -> Stored:
+def _stored(parts: Sequence[_Side], number: int) -> Stored:
     """The records of one domain, over all parts of a store."""
     place, held_out, belonging = list[Column](), list[Column](), list[Column]()
     for held, source, file, row, belongs in parts:
@@ -206,62 +291,3 @@ def _stored(parts: Sequence[Part], number: int) -> Stored:
 
 def _places(file: Column, row: Column) -> Column:
     return made(len(row), lambda part: places(file[part], row[part]))
-
-
-_ALONE = ("user", "assistant", "prompt", "completion")
-"""Roles of a turn that may stand as a string."""
-
-
-def _held_out(prompt: Any, fraction: float, plain: bool) -> int:
-    """What `Stored.belongs` is. Prompts are known by their plain form, whatever the form of the file."""
-    if plain and not isinstance(prompt, str):
-        if any(message.keys() != {"role", "content"} for message in prompt):
-            return -1
-        prompt = prompt[0]["content"] if len(prompt) == 1 and prompt[0]["role"] in _ALONE else prompt
-    return int(fraction > 0 and is_held_out(prompt_json(prompt), fraction))
-
-
-def prompt_json(prompt: Any) -> bytes:
-    """What decides whether a prompt is held out: its JSON, keys in the order in which they stand."""
-    return json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def by_fields(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
-    """All of a row's fields decide whether it is held out."""
-    return canonical_json
-
-
-def by_prompt(gives: type) -> Callable[[Store, Second], Callable[[Mapping[str, Any]], bytes]]:
-    """The prompt of what the schema makes of a row decides whether it is held out."""
-
-    def content(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
-        convert = converter(second.domain, gives)
-        return lambda payload: prompt_json(_prompt_of(apply(convert, payload)))
-
-    return content
-
-
-def by_text(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
-    """The text of a document decides whether it is held out."""
-    convert, image = converter(second.domain, Sample), store.workspace.image_placeholder(store.family)
-    again = images_again(store)
-
-    def text(payload: Mapping[str, Any]) -> bytes:
-        document = apply(convert, payload)
-        with suppress(CheckFailed):  # a refused record, which is on no side
-            document = again(document) if isinstance(document, Sample) else document
-        return _text_of(document, image).encode()
-
-    return text
-
-
-def _prompt_of(example: object) -> Any:
-    assert isinstance(example, Group | Prompt | Pair | Sample)
-    turns = example.turns[:-1] if isinstance(example, Sample) else example.prompt
-    messages = [{"role": turn.role, "content": turn.text} for turn in turns]
-    return messages[0]["content"] if len(turns) == 1 and turns[0].role in _ALONE else messages
-
-
-def _text_of(document: object, image: str) -> str:
-    assert isinstance(document, Sample)
-    return "".join(shown_text(turn, image) for turn in document.turns)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.reading.pinned import domain_of, pinned
+from prep_assets.assets.reading.stretches import Stretch, whole_files
 from prep_assets.assets.stage import Store
 from prep_assets.disk.ahead import ahead
 from prep_assets.disk.columns import stretches
@@ -73,10 +75,11 @@ def stored_rows(
         SourceError: a source changed since it was pinned.
     """
     family = store.family
-    sources = pinned(store.workspace, type(family), store.raw, name)
+    sources = store.once(f"sources {name}", partial(pinned, store.workspace, type(family), store.raw, name))
     files = (*sources.files, *sources.test_files)
     at = 0
-    for block in _rows(files, domain_of(family, name).txt, stream) if given is None else given:
+    listed = whole_files(sources) if store.part is None else store.part.stretches
+    for block in _rows(files, listed, domain_of(family, name).txt, stream) if given is None else given:
         offered, before = np.asarray(block.rows, np.int64), -1
         while len(found := _found(offered, block.file, stream, at, before, several)):
             yield StoredRows(at, files[block.file], offered[found], [block.payloads[number] for number in found.tolist()])
@@ -115,10 +118,11 @@ def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first:
     return found if fits.all() else found[: int(np.argmin(fits))]
 
 
-def _rows(files: Sequence[SourceFile], txt: Literal["line", "file"], stream: TokenStore) -> Iterator[Rows]:
-    """The rows of the files that a stream has records of."""
-    for index, file in enumerate(files):
+def _rows(files: Sequence[SourceFile], listed: Iterable[Stretch], txt: Literal["line", "file"], stream: TokenStore) -> Iterator[Rows]:
+    """The rows of stretches of the files that a stream has records of."""
+    for stretch in listed:
+        index = stretch.file
         if any((stream.file[part] == index).any() for part in stretches(len(stream))):
-            with closing(ahead(read_blocks(file, index, block_bytes=1 << 20, txt=txt))) as blocks:
+            with closing(ahead(read_blocks(files[index], index, block_bytes=1 << 20, txt=txt, part=stretch.part))) as blocks:
                 for block in blocks:
                     yield Rows(index, [record.row for record in block.records], [record.payload for record in block.records])

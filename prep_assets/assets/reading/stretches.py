@@ -26,12 +26,12 @@ class Stretch:
     """
 
     file: int
-    part: Part
+    part: Part = WHOLE
 
 
 def whole_files(sources: Pinned) -> Iterator[Stretch]:
     """All rows of all files."""
-    return (Stretch(number, WHOLE) for number in range(len(sources.files) + len(sources.test_files)))
+    return (Stretch(number) for number in range(len(sources.files) + len(sources.test_files)))
 
 
 def shards_of(sources: Pinned, count: int | Literal["auto"] = "auto") -> list[Shard]:

@@ -65,7 +65,7 @@ def joined(
     """
     total: dict[str, Any] = {}
     work = partial(_encode_shard, encode=encode, dtypes={name: dict(each) for name, each in streams.dtypes.items()})
-    for result in told(workspace, doing, runner, shards, work, streams.payload, partial(_opened, workspace.travelling(kind), kind)):
+    for result in told(workspace, doing, runner, shards, work, streams.payload, partial(opened, workspace.travelling(kind), kind)):
         guards = Guards.of_work(result.folder, result.files)
         for name, writer in streams.writers.items():
             append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
@@ -75,7 +75,7 @@ def joined(
     return total
 
 
-def _opened(workspace: Workspace, kind: type[Family]) -> None:
+def opened(workspace: Workspace, kind: type[Family]) -> None:
     """Open what a family is tokenized with."""
     workspace.engines(workspace.family(kind))
 

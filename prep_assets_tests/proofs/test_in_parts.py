@@ -1,0 +1,252 @@
+"""Checks that are carried out in parts of a store say word for word what they say of the whole, whoever proves which part."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from backports import zstd
+
+from prep_assets.assets.checks import parts
+from prep_assets.assets.checks.parts import END, parts_of
+from prep_assets.assets.graph import EVERY, store_of
+from prep_assets.assets.reading.pinned import Pinned, pinned
+from prep_assets.assets.workspace import Workspace
+from prep_assets.engine import checking
+from prep_assets.proofs.verdict import Verdict
+from prep_assets.records import cuts
+from prep_assets.records.cuts import line_cuts, table_cuts
+from prep_assets.stores.published import Published
+from prep_assets.workers.pool import Pool
+from prep_assets.workers.shards import Plan, ShardResult, Work
+from prep_assets.workers.staging import carry_out
+from prep_assets_tests.assets.shard_inputs import chats
+from prep_assets_tests.assets.workspaces import build, jsonl, workspace_in
+from prep_assets_tests.proofs.conftest import spoilable
+from prep_assets_tests.proofs.corruption import Mutation
+from prep_assets_tests.proofs.test_spoiled_stores import MUTATIONS, spoiled
+
+CUT = {name: asset.in_parts for name, asset in EVERY.items() if asset.in_parts is not None}
+SIZE = 1500
+
+
+class Workers(Pool):
+    """So many workers in this process, who take the shards in turns, the last worker first. What one of them keeps no other sees.
+
+    Attributes:
+        plans: those that they were given.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.plans: list[Plan] = []
+
+    def runner(self, *_: Any, **__: Any) -> Workers:
+        return self
+
+    def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
+        self.plans.append(plan)
+        works = [pickle.loads(pickle.dumps(work)) for _ in range(self.size)]
+        for shard in plan.shards:
+            result = carry_out(pickle.loads(pickle.dumps(shard)), works[-1 - shard.number % self.size], plan.about)
+            yield pickle.loads(pickle.dumps(result))
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources are cut at every so many bytes, whatever is pinned."""
+
+    cut_at = {**dict.fromkeys(cuts.LINES, line_cuts), **dict.fromkeys(cuts.TABLES, table_cuts)}
+
+    def cut(*args: Any) -> Pinned:
+        found = pinned(*args)
+        files = (*found.files, *found.test_files)
+        return replace(found, cuts=tuple(tuple(cut_at[file.format](file, SIZE)) if file.format in cut_at else () for file in files))
+
+    monkeypatch.setattr(cuts, "SHARD_BYTES", SIZE)
+    monkeypatch.setattr(parts, "pinned", cut)
+    monkeypatch.setattr(checking, "LARGE", 0)
+
+
+def in_parts(workspace: Workspace, published: Published, size: int) -> tuple[dict[str, Verdict], list[Plan]]:
+    """All verdicts on a store by so many workers, and the plans that these were given."""
+    with Workers(size) as workers:
+        asset = EVERY[published.manifest.asset]
+        return dict(checking.verdicts(replace(workspace, pool=workers), asset, published, asset.checks)), workers.plans
+
+
+def whole(workspace: Workspace, published: Published) -> dict[str, Verdict]:
+    """The same of a process without workers."""
+    asset = EVERY[published.manifest.asset]
+    return dict(checking.verdicts(workspace, asset, published, asset.checks))
+
+
+@pytest.mark.parametrize(
+    "mutation", [each for each in MUTATIONS if each.asset in CUT], ids=lambda m: f"{m.asset}-{m.check}-{m.name}".replace(" ", "_")
+)
+def test_a_corruption_is_told_as_of_the_whole_store(pristine: Workspace, tmp_path: Path, mutation: Mutation) -> None:
+    workspace, published = spoiled(pristine, tmp_path, mutation)
+    expected = whole(workspace, published)
+    assert not expected[mutation.check].passed
+    for size in (1, 2, 7):
+        assert in_parts(workspace, published, size)[0] == expected
+
+
+def test_sound_stores_are_proven_in_parts_alone(pristine: Workspace) -> None:
+    for asset in CUT:
+        for partition in EVERY[asset].partitions(pristine):
+            published = pristine.published(asset, partition)
+            assert published is not None
+            expected = whole(pristine, published)
+            for size in (1, 2, 7):
+                found, plans = in_parts(pristine, published, size)
+                assert found == expected and list(found) == list(expected) and all(verdict.passed for verdict in found.values())
+                several = sum(not isinstance(shard.task, list) for shard in plans[0].shards)
+                assert len(plans) == 1 and (several > 5 or partition not in ("chats", "gsm8k"))
+
+
+def made(folder: Path, limit: int | None, stored: Callable[[Path], Path] = lambda path: path, **options: Any) -> Workspace:
+    """Stores of three files with records in common, some of which are no JSON, and one of them held out; `stored` puts a file into another form."""
+    said = dict(chats(folder / "data"))
+    said["sft"] |= options
+    read = said["sft"]["domains"]["chats"]
+    read |= {key: [str(stored(Path(path))) for path in read[key]] for key in ("files", "test_files")} | {"max_items": limit}
+    workspace = workspace_in(folder, said)
+    for asset in ("sft_raw", "sft_template", "sft_tokens"):
+        build(workspace, asset, *EVERY[asset].partitions(workspace)[:1])
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return made(tmp_path_factory.mktemp("chats"), None)
+
+
+def compressed(path: Path) -> Path:
+    packed = path.with_suffix(".jsonl.zst")
+    packed.write_bytes(b"".join(map(zstd.compress, path.read_bytes().splitlines(keepends=True))))
+    return packed
+
+
+def arrow(path: Path) -> Path:
+    table = path.with_suffix(".arrow")
+    with pa.ipc.new_file(table, _table(path).schema) as file:
+        file.write_table(_table(path), 20)
+    return table
+
+
+def parquet(path: Path) -> Path:
+    table = path.with_suffix(".parquet")
+    pq.write_table(_table(path), table, row_group_size=20)
+    return table
+
+
+def _table(path: Path) -> pa.Table:
+    return pa.Table.from_pylist([json.loads(line) for line in path.read_text("utf-8").splitlines() if line != "no json"])
+
+
+@pytest.mark.parametrize("stored", [compressed, arrow, parquet])
+def test_every_form_that_can_be_cut_is_proven_in_parts(tmp_path: Path, stored: Callable[[Path], Path]) -> None:
+    workspace = made(tmp_path, None, stored)
+    published = workspace.published("sft_tokens", "chats")
+    assert published is not None
+    expected = whole(workspace, published)
+    assert all(verdict.passed for verdict in expected.values())
+    for size in (1, 3):
+        found, plans = in_parts(workspace, published, size)
+        assert found == expected and len(plans) == 1 and len(plans[0].shards) > 10
+
+
+def test_a_domain_that_is_limited_is_proven_as_a_whole(tmp_path: Path) -> None:
+    workspace = made(tmp_path, 270)
+    published = workspace.published("sft_tokens", "chats")
+    assert published is not None
+    found, plans = in_parts(workspace, published, 2)
+    assert found == whole(workspace, published) and len(plans) == 1 and len(plans[0].shards) < 6
+
+
+def test_answers_that_are_records_of_their_own_are_proven_in_parts(tmp_path: Path) -> None:
+    workspace = made(tmp_path, None, expand="turns", template="qwen3", preprocessing={"max_seq_len": 400, "deduplicate": False})
+    published = workspace.published("sft_tokens", "chats")
+    assert published is not None
+    found, plans = in_parts(workspace, published, 2)
+    assert found == whole(workspace, published) and len(plans) == 1 and len(plans[0].shards) > 20
+    assert all(verdict.passed for verdict in found.values())
+
+
+def test_a_row_that_came_in_another_part_is_a_duplicate(shared: Workspace) -> None:
+    published = shared.published("sft_tokens", "chats")
+    assert published is not None
+    expected = whole(shared, published)
+    assert expected["selection"].numbers["duplicates"] > 100
+    for size in (1, 2, 7):
+        found, plans = in_parts(shared, published, size)
+        assert found == expected and len(plans) == 1 and len(plans[0].shards) > 20
+
+
+def test_every_record_and_row_belongs_to_one_part(shared: Workspace) -> None:
+    published = shared.published("sft_tokens", "chats")
+    assert published is not None
+    store = store_of(shared, published)
+    tasks = [shard.task for shard in parts_of(store)]
+    assert (tasks[0].begin, tasks[-1].end) == (0, END)
+    assert all(one.end == other.begin for one, other in pairwise(tasks))
+    for stream in store.streams().values():
+        for spoil in (lambda row: row, lambda row: row[::-1], lambda row: row * 0 - 5, lambda row: row + (1 << 50)):
+            wrong = replace(stream, row=spoil(stream.row))
+            found = [task.records_of(wrong) for task in tasks]
+            assert np.array_equal(np.concatenate([each.row for each in found]), wrong.row)
+            assert np.array_equal(np.concatenate([each.lengths for each in found]), wrong.lengths)
+            assert np.array_equal(np.concatenate([each.arrays["tokens"][:] for each in found if len(each)]), wrong.arrays["tokens"][:])
+
+
+def _foreign(refused: list[dict[str, Any]]) -> None:
+    refused.append({**refused[0], "id": "nowhere.jsonl:3"})
+
+
+def _behind(refused: list[dict[str, Any]]) -> None:
+    refused.append({**refused[0], "id": "a.jsonl:100000"})
+
+
+def _one_twice(refused: list[dict[str, Any]]) -> None:
+    refused.append(refused[len(refused) // 2])
+
+
+def _lost(refused: list[dict[str, Any]]) -> None:
+    del refused[len(refused) // 2]
+
+
+def _duplicates_without_reason(refused: list[dict[str, Any]]) -> None:
+    wanted = [each for each in refused if each["reason"] == "duplicate"][-1]
+    wanted |= {"stage": "tokenize", "reason": "too_long"}
+
+
+def _new_as_duplicate(refused: list[dict[str, Any]]) -> None:
+    """Of rows that were refused for their length one that had not come before."""
+    wanted = [each for each in refused if each["reason"] == "too_long"][-1]
+    wanted |= {"stage": "deduplicate", "reason": "duplicate"}
+
+
+@pytest.mark.parametrize("spoil", [_foreign, _behind, _one_twice, _lost, _duplicates_without_reason, _new_as_duplicate])
+def test_what_a_quarantine_says_wrongly_is_told_as_of_the_whole_store(
+    shared: Workspace, tmp_path: Path, spoil: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    workspace = spoilable(shared, tmp_path, "sft_tokens")
+    published = workspace.published("sft_tokens", "chats")
+    assert published is not None and published.quarantine is not None
+    refused = [json.loads(line) for line in published.quarantine.read_text("utf-8").splitlines()]
+    spoil(refused)
+    jsonl(published.quarantine, refused)
+    expected = whole(workspace, published)
+    assert not expected["selection"].passed and expected["mask_alignment"].passed
+    for size in (1, 3):
+        assert in_parts(workspace, published, size)[0] == expected
