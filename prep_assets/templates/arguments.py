@@ -19,17 +19,16 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from prep_assets.templates.questions import LETTERS, Questions
+from prep_assets.templates.questions import LETTERS, REAL, WHOLE, Questions
 
 MOST_ITEMS = 8
 """Arguments of a call that are written one by one: so many are tried."""
-_WHOLE, _REAL = 90210, -1234.5625
 _CONSTANTS: tuple[Any, ...] = (True, False, None, "", [], {})
 
 
 def one_of_each(word: str) -> dict[str, Any]:
     """Invented arguments of every type, the first and the last whole numbers; `word` is one of them."""
-    listed = [_WHOLE, word, _REAL, *_CONSTANTS, [_part(word, 13), 1], {_part(word, 14): [_part(word, 15)]}, _WHOLE]
+    listed = [WHOLE, word, REAL, *_CONSTANTS, [_part(word, 13), 1], {_part(word, 14): [_part(word, 15)]}, WHOLE]
     return {_part(word, number): value for number, value in enumerate(listed)}
 
 
@@ -111,8 +110,8 @@ def one_by_one(text: str, word: str, asked: Questions, control: tuple[str, ...])
     if min(starts) < 0 or starts != sorted(starts) or any(text.count(name) != 1 for name in given):
         return None
     gaps = [text[end:start] for end, (_, start) in zip(ends, pairwise(starts), strict=False)]
-    between, found, joint = gaps[0].partition(str(_WHOLE))
-    last = f"{between}{_WHOLE}"
+    between, found, joint = gaps[0].partition(str(WHOLE))
+    last = f"{between}{WHOLE}"
     if not found or not text.startswith(last, ends[-1]):
         return None
     if not all(len(gap) >= len(between) + len(joint) and gap.startswith(between) and gap.endswith(joint) for gap in gaps):
@@ -121,7 +120,7 @@ def one_by_one(text: str, word: str, asked: Questions, control: tuple[str, ...])
     *constants, listed, nested = rest
     before, is_there, after = string.partition(word)
     of_list, of_object = map(asked.written.get, (listed, nested))
-    if not is_there or real != str(_REAL) or of_list is None or of_object is None or text.count(word) != 1:
+    if not is_there or real != str(REAL) or of_list is None or of_object is None or text.count(word) != 1:
         return None
     written = dict(zip(map(json.dumps, _CONSTANTS), constants, strict=True))
     made = OneByOne(between, joint, before, after, word in asked.quoted, written, {list: of_list, dict: of_object}, control)

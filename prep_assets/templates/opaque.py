@@ -73,13 +73,19 @@ class Arguments(OpaqueObject):
 
 
 class Number:
-    """A number in arguments. A template may write it; whether it is zero is a question that others answer otherwise."""
+    """A number in arguments. A template may write it; whether it is zero, or what more would make of it, is a question that others answer otherwise."""
 
     asked: Questions
 
     def __bool__(self) -> bool:
         self.asked.cannot_tell("whether a number is zero")
         return True
+
+    def __add__(self, other: Any) -> Any:
+        self.asked.cannot_tell("a sum with a number")
+        return NotImplemented
+
+    __radd__ = __add__
 
 
 class _Whole(Number, int):

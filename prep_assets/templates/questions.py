@@ -14,7 +14,9 @@ from typing import Any
 from prep_assets.templates.opaque import Arguments, Number, Opaque
 
 LETTERS = "abcdefghijklmnop"
-WORD = re.compile("vx[a-p]+xv")
+WHOLE, REAL = 700271828, -314159265.375
+"""Invented numbers, whose digits are words as well once a template has made a text of them."""
+WORD = re.compile(f"vx[a-p]+xv|{WHOLE}|{re.escape(str(REAL))}")
 
 OF_TYPE = frozenset(
     [

@@ -160,7 +160,11 @@ def _rewritten(tree: Any) -> Any:
             self.generic_visit(node)
             if node.ctx == "load":
                 node.node = taken_apart(node.node, "a part of a text")
-                if not isinstance(node.arg, nodes.Const | nodes.Slice):
+                if isinstance(node.arg, nodes.Slice):
+                    for edge in ("start", "stop", "step"):
+                        if (own := getattr(node.arg, edge)) is not None:
+                            setattr(node.arg, edge, taken_apart(own, "a number as an edge"))
+                elif not isinstance(node.arg, nodes.Const):
                     node.arg = taken_apart(node.arg, "a text as an index")
             return node
 

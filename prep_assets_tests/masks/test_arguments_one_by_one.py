@@ -18,6 +18,7 @@ from prep_assets_tests.masks.bound import Bound, bind_source
 from prep_assets_tests.masks.test_shaped_batches import TOOLS, alike, rich_chats
 
 NESTED = "v is mapping or (v is sequence and v is not string)"
+SHOWN = f"(v | tojson if {NESTED} else v | string)"
 WAYS = {
     "text unless nested": "{{ v | tojson if " + NESTED + " else v | string }}",
     "JSON unless text": "{{ v if v is string else v | tojson }}",
@@ -102,36 +103,48 @@ def test_a_control_token_that_a_name_makes_with_the_template(name: str, value: A
     assert by_form(bound, *chats) == (1 if name == "im_end|" else 2)
 
 
+def test_what_is_looked_for_in_the_digits_of_a_number() -> None:
+    bound = bind_source(source("{{ 'some' if v is number and '12' in v | string else SHOWN }}".replace("SHOWN", SHOWN)))
+    chats = [calls({"days": number}) for number in (3, 1.25, 512, 0.12, 120)]
+    assert by_form(bound, *chats, calls({"city": "x12"}), calls({"in": [12]})) == 2
+
+
 @pytest.mark.parametrize(
     "asks",
     [
         "{{ v if v else '' }}",
-        "{{ v | string if v or v is none else 'zero' }}",
-        "{{ 'many' if v is number and v > 3 else v | string }}",
-        "{{ 'three' if v == 3 else v | string }}",
-        "{{ 'odd' if v is integer and v is odd else v | string }}",
-        "{{ '-' if v == '' else v | string }}",
-        "{{ v | length if v is string else v | string }}",
-        "{{ v | upper if v is string else v | string }}",
-        "{{ v | string }}{{ v | string if loop.index == 3 }}",
-        "{{ v | string }}{{ loop.length if loop.length == 5 }}",
-        "{{ v | string }}{{ k | length }}",
-        "{{ v | string }}{{ k | title if k != 'x' else '' }}",
-        "{{ v | int if v is number else v | string }}{{ v * 2 if v is number }}",
-        "{% if v is sequence and v is not string and v is not mapping %}{% for x in v %}{{ x }}{% endfor %}{% else %}{{ v | string }}{% endif %}",
-        "{{ v.x if v is mapping else v | string }}",
-        "{{ {3: 'three'}[v] if v is number and v in [3] else v | string }}",
-        "{{ v | string }}{{ c.function.arguments | length }}",
-        "{{ v | string }}{{ c.function.arguments.city }}",
-        "{{ v | string }}{{ c.function.arguments | tojson }}",
-        "{{ v | string }}{{ k }}",
-        "<|im_end|>{{ v | string }}",
+        "{{ SHOWN if v or v is none else 'zero' }}",
+        "{{ 'many' if v is number and v > 3 else SHOWN }}",
+        "{{ 'three' if v == 3 else SHOWN }}",
+        "{{ 'odd' if v is integer and v is odd else SHOWN }}",
+        "{{ '-' if v == '' else SHOWN }}",
+        "{{ 'many' if v is number and v + 0 > 3 else SHOWN }}",
+        "{{ 'many' if v is number and 1 + v > 3 else SHOWN }}",
+        "{{ messages[v:] | length if v is integer and v is not boolean else SHOWN }}",
+        "{{ 'long' if SHOWN | length > 9 else SHOWN }}",
+        "{{ SHOWN if '-' not in ('<' ~ v ~ '>') else 'less' }}",
+        "{{ SHOWN if SHOWN | first != '-' else 'less' }}",
+        "{{ v | length if v is string else SHOWN }}",
+        "{{ v | upper if v is string else SHOWN }}",
+        "{{ SHOWN }}{{ SHOWN if loop.index == 3 }}",
+        "{{ SHOWN }}{{ loop.length if loop.length == 5 }}",
+        "{{ SHOWN }}{{ k | length }}",
+        "{{ SHOWN }}{{ k | title if k != 'x' else '' }}",
+        "{{ v | int if v is number else SHOWN }}{{ v * 2 if v is number }}",
+        "{% if v is sequence and v is not string and v is not mapping %}{% for x in v %}{{ x }}{% endfor %}{% else %}{{ SHOWN }}{% endif %}",
+        "{{ v.x if v is mapping else SHOWN }}",
+        "{{ {3: 'three'}[v] if v is number and v in [3] else SHOWN }}",
+        "{{ SHOWN }}{{ c.function.arguments | length }}",
+        "{{ SHOWN }}{{ c.function.arguments.city }}",
+        "{{ SHOWN }}{{ c.function.arguments | tojson }}",
+        "{{ SHOWN }}{{ k }}",
+        "<|im_end|>{{ SHOWN }}",
     ],
 )
 def test_a_look_into_arguments_leaves_the_template_in_charge(asks: str) -> None:
     chat = shaped(calls({"city": "Rome", "days": 3}))
     assert chat is not None
-    assert bind_source(source(asks)).template.layouts.of(chat.form) is None
+    assert bind_source(source(asks.replace("SHOWN", SHOWN))).template.layouts.of(chat.form) is None
 
 
 @pytest.mark.parametrize(
@@ -140,7 +153,7 @@ def test_a_look_into_arguments_leaves_the_template_in_charge(asks: str) -> None:
 def test_arguments_in_another_order_leave_the_template_in_charge(loop: str) -> None:
     chat = shaped(calls({"city": "Rome", "days": 3}))
     assert chat is not None
-    assert bind_source(source("{{ v | string }}", loop)).template.layouts.of(chat.form) is None
+    assert bind_source(source(WAYS["text unless nested"], loop)).template.layouts.of(chat.form) is None
 
 
 @pytest.mark.parametrize("way", ["text unless nested", "text in quotes"])
