@@ -27,21 +27,23 @@ class WrittenFile:
         self.path, self.closed = path, False
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         self._meant = Meant()
-        self._gathered, self._at = bytearray(), 0
+        self._gathered, self._held, self._at = memoryview(b""), 0, 0
 
     def write(self, data: Any) -> int:
         """Write at the present place, all of it."""
         memory = memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
         taken = 0
         while taken < len(memory):
-            if not self._gathered and len(memory) - taken >= BLOCK:
+            if not self._held and len(memory) - taken >= BLOCK:
                 self._put_next(memory[taken : taken + BLOCK])
                 taken += BLOCK
                 continue
-            step = min(BLOCK - len(self._gathered), len(memory) - taken)
-            self._gathered += memory[taken : taken + step]
-            taken += step
-            if len(self._gathered) == BLOCK:
+            if not self._gathered:
+                self._gathered = memoryview(bytearray(BLOCK))
+            step = min(BLOCK - self._held, len(memory) - taken)
+            self._gathered[self._held : self._held + step] = memory[taken : taken + step]
+            taken, self._held = taken + step, self._held + step
+            if self._held == BLOCK:
                 self.flush()
         return len(memory)
 
@@ -51,9 +53,9 @@ class WrittenFile:
 
     def flush(self) -> None:
         """Give the system what was gathered."""
-        if self._gathered:
-            data, self._gathered = self._gathered, bytearray()
-            self._put_next(memoryview(data))
+        if held := self._held:
+            self._held = 0
+            self._put_next(self._gathered[:held])
 
     def _put_next(self, data: memoryview) -> None:
         at = self._at
@@ -71,7 +73,7 @@ class WrittenFile:
 
     def tell(self) -> int:
         """The present place."""
-        return self._at + len(self._gathered)
+        return self._at + self._held
 
     def read(self, size: int = -1) -> bytes:
         """What is at the present place."""

@@ -119,7 +119,9 @@ class Guards:
         """Of a folder that is not published yet: `files` are what its writer meant to write."""
         guards, real = cls(), folder.resolve()
         known = _Folder(real, files, "the process that wrote them", FAULTY, None)
-        guards._folders = {each: known for path in (folder, *folder.rglob("*")) if path.is_dir() for each in (path, path.resolve())}
+        for parent in {"", *map(posixpath.dirname, files)}:
+            for each in (folder / parent, real / parent):
+                guards._folders[each], guards._within[each] = known, parent or "."
         return guards
 
     def hold(self, folder: Path) -> None:

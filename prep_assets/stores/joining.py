@@ -14,6 +14,8 @@ from prep_assets.stores.tokens import RecordWriter, TokenStore
 
 BLOCK_TOKENS = 1 << 18
 """Tokens that are copied at a time, unless one record alone has more."""
+MAPPED_TOKENS = 1 << 20
+"""Tokens of a mapped stream that are written at a time: what is longer than a block of the new file goes there without being copied in memory."""
 
 
 def append_records(
@@ -56,7 +58,7 @@ def _runs(lengths: npt.NDArray[np.int64]) -> Iterator[slice]:
 def append_store(writer: RecordWriter, store: TokenStore) -> None:
     """Append all records of a stream, with where they came from and the images in them."""
     images = store.images
-    for records, tokens in store.blocks(BLOCK_TOKENS):
+    for records, tokens in store.blocks(MAPPED_TOKENS):
         first, stop = records.start, records.stop
         some = images.of(first, stop)
         block = ImageBlock(
@@ -68,7 +70,7 @@ def append_store(writer: RecordWriter, store: TokenStore) -> None:
         writer.append(
             {key: np.asarray(array[tokens]) for key, array in store.arrays.items()},
             np.diff(store.ends[records], prepend=tokens.start),
-            store.file[records].tolist(),
-            store.row[records].tolist(),
+            store.file[records],
+            store.row[records],
             block if len(block.images) else None,
         )

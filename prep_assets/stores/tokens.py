@@ -11,7 +11,7 @@ there are images, with ``<name>.images`` (see `prep_assets.stores.images`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +165,7 @@ class RecordWriter:
                     self._index.rmdir()
 
     def append(
-        self, block: Block, lengths: npt.NDArray[np.int64], file: Sequence[int], row: Sequence[int], images: ImageBlock | None = None
+        self, block: Block, lengths: npt.NDArray[np.int64], file: npt.ArrayLike, row: npt.ArrayLike, images: ImageBlock | None = None
     ) -> None:
         """Append records: their per-token arrays, their lengths, the file number and row that each came from, and the images in them."""
         if images is not None:
