@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -126,3 +127,19 @@ class Segmented:
                 for array, low in zip(self.parts[first : last + 1], self._bounds[first : last + 1], strict=True)
             ]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some elements of an array, read at need."""
+
+    array: Any
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+        start, stop, _ = part.indices(len(self))
+        return np.asarray(self.array[self.begin + start : self.begin + stop])

@@ -227,12 +227,6 @@ class TokenStore:
         """Where each of some successive records starts."""
         return before(self.ends, records, 0)
 
-    def within(self, first: int, stop: int) -> TokenStore:
-        """Some successive records, as a store of their own. Its images are those of all."""
-        begin, end = (int(self.ends[record - 1]) if record else 0 for record in (first, stop))
-        arrays = {key: _Window(array, begin, end) for key, array in self.arrays.items()}
-        return TokenStore(arrays, self.ends[first:stop] - begin, self.file[first:stop], self.row[first:stop], self.images)
-
     def record(self, i: int, key: str) -> npt.NDArray[Any]:
         """One record's array."""
         return np.asarray(self.arrays[key][int(self.ends[i - 1]) if i else 0 : int(self.ends[i])])
@@ -254,22 +248,6 @@ class TokenStore:
 
     def _is_sibling(self, i: int, j: int) -> bool:
         return bool(self.row[i] == self.row[j] and self.file[i] == self.file[j])
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """Some elements of an array, read at need."""
-
-    array: Any
-    begin: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.begin
-
-    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        start, stop, _ = part.indices(len(self))
-        return np.asarray(self.array[self.begin + start : self.begin + stop])
 
 
 def record_writer(

@@ -15,6 +15,7 @@ from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.reading.stretches import Stretch, shards_of
 from prep_assets.proofs.ledger import places
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.shards import Window
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.workers.shards import Shard
 
@@ -43,12 +44,16 @@ class Part:
         return None if stretch.part.stop is None else self.end & ((1 << 40) - 1)
 
     def records_of(self, stream: TokenStore) -> TokenStore:
-        """The records of a stream that come from it. Where they are not in the order of their rows, each is still a record of one part."""
+        """The records of a stream that come from it, with the images of all. Where they are not in the order of their rows, each is still a record of one
+        part."""
 
         def first(place: int) -> int:
             return bisect_left(range(len(stream)), place, key=lambda at: int(places(stream.file[at], stream.row[at])))
 
-        return stream.within(first(self.begin) if self.begin else 0, len(stream) if self.end == END else first(self.end))
+        records = slice(first(self.begin) if self.begin else 0, len(stream) if self.end == END else first(self.end))
+        begin, end = (int(stream.ends[record - 1]) if record else 0 for record in (records.start, records.stop))
+        arrays = {key: Window(array, begin, end) for key, array in stream.arrays.items()}
+        return TokenStore(arrays, stream.ends[records] - begin, stream.file[records], stream.row[records], stream.images)
 
 
 def parts_of(store: Store) -> list[Shard]:
