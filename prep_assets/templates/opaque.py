@@ -88,6 +88,27 @@ class Number:
     __radd__ = __add__
 
 
+class Length:
+    """The length of a text, which is more than nothing; a comparison with anything else is a question that others answer otherwise."""
+
+    __slots__ = ("_asked",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, asked: Questions) -> None:
+        self._asked = asked
+
+    def _beside_zero(self, other: object, answer: bool) -> bool:
+        if type(other) is not int or other != 0:
+            self._asked.cannot_tell("how long a text is")
+        return answer
+
+    def __gt__(self, other: object) -> bool:
+        return self._beside_zero(other, True)
+
+    def __eq__(self, other: object) -> bool:
+        return self._beside_zero(other, False)
+
+
 class _Whole(Number, int):
     pass
 

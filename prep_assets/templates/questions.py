@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prep_assets.templates.opaque import Arguments, Number, Opaque
+from prep_assets.templates.opaque import Arguments, Length, Number, Opaque
 
 LETTERS = "abcdefghijklmnop"
 WHOLE, REAL = 700271828, -314159265.375
@@ -57,6 +57,7 @@ _SEARCHES = frozenset(
         "removesuffix",
     ]
 )
+_PLACES = frozenset({"find", "rfind", "index", "rindex"})
 _STRIPS = frozenset({"strip", "lstrip", "rstrip"})
 _OF_CONTAINERS = frozenset(["length", "count", "first", "last", "list", "reverse", "items", "default", "d", "string"])
 
@@ -90,10 +91,10 @@ class Questions:
         """Note a question that other texts may answer otherwise."""
         self.open = self.open or question
 
-    def search(self, needle: Any, value: Any) -> None:
-        """Note a search in a text, or a comparison with one."""
+    def search(self, needle: Any, value: Any, *, whole: bool = False) -> None:
+        """Note a search in a text; `whole`: a comparison with one, or how far into it something stands."""
         texts = needle if isinstance(needle, tuple) else (needle,)
-        if not isinstance(value, str) or not WORD.fullmatch(value.strip()):
+        if not isinstance(value, str) or not (WORD.fullmatch(value.strip()) or (not whole and all(_apart(each, value) for each in texts))):
             self.cannot_tell("a search in more than one text")  # which may be found across their border
         elif any(holds(each) or (isinstance(each, str) and not each.strip() and each) for each in texts):
             self.cannot_tell("a search for another text, or for white space")
@@ -104,7 +105,7 @@ class Questions:
         """Note a comparison."""
         if name in ("in", "notin") and isinstance(right, Mapping):
             right = list(right)
-        if not holds(left) and not holds(right):
+        if (not holds(left) and not holds(right)) or isinstance(left, Length) or isinstance(right, Length):
             return
         if name in ("in", "notin") and isinstance(right, str):
             self.search(left, right)
@@ -115,7 +116,7 @@ class Questions:
             text, other = (left, right) if holds(left) else (right, left)
             if isinstance(text, str) and (other is None or isinstance(other, bool | int | float)):
                 return
-            self.search(other, text)
+            self.search(other, text, whole=True)
         else:
             self.cannot_tell(f"a comparison ({name}) of texts")
 
@@ -130,7 +131,7 @@ class Questions:
         if isinstance(owner, str) and holds(owner) and name in _STRIPS:
             self._strip(given[0] if given else None)
         elif isinstance(owner, str) and holds(owner) and name in _SEARCHES and given and not any(map(holds, given)):
-            self.search(given[0], owner)
+            self.search(given[0], owner, whole=name in _PLACES)
         elif (
             (isinstance(owner, dict) and not any(map(holds, given[:1])))
             or (isinstance(owner, list) and name == "append")
@@ -174,12 +175,27 @@ class Questions:
 
     def test(self, name: str, value: Any, given: Sequence[Any]) -> None:
         """Note a test."""
-        if name in OF_TYPE or not (holds(value) or any(map(holds, given))):
+        if (name in OF_TYPE and not isinstance(value, Length)) or not (holds(value) or any(map(holds, given))):
             return
         if name in _EQUAL and given:
             self.compare("in" if name == "in" else "eq", value, given[0])
         else:
             self.cannot_tell(f"the test {name} on texts")
+
+
+def _apart(needle: Any, value: str) -> bool:
+    """Whether a string cannot be found half in one of the texts of a value and half in what stands beside it."""
+    if not isinstance(needle, str):
+        return False
+    fixed = WORD.split(value)
+    for number, own in enumerate(fixed):
+        follows, precedes = number > 0, number < len(fixed) - 1
+        for head, tail in ((needle[:at], needle[at:]) for at in range(1, len(needle))):
+            if follows and (own.startswith(tail) or (precedes and tail.startswith(own))):
+                return False
+            if precedes and (own.endswith(head) or (follows and head.endswith(own))):
+                return False
+    return True
 
 
 def _item(value: Any, name: Any) -> Any:
@@ -190,7 +206,7 @@ def holds(value: Any) -> bool:
     """Whether one of the invented words stands in a value."""
     if isinstance(value, str):
         return WORD.search(value) is not None
-    if isinstance(value, Opaque | Number):
+    if isinstance(value, Opaque | Number | Length):
         return True
     if isinstance(value, Mapping):
         return any(holds(key) or holds(inner) for key, inner in value.items())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any
 
-from prep_assets.templates.opaque import Arguments, Number, Opaque, OpaqueObject
+from prep_assets.templates.opaque import Arguments, Length, Number, Opaque, OpaqueObject
 from prep_assets.templates.questions import OF_TYPE, Questions, holds
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -87,6 +87,8 @@ class Watched:
                 return arguments[0].write(lambda value: function(value, *arguments[1:], **named))
             if isinstance(arguments[0], Opaque) and note is Questions.test and name in OF_TYPE:
                 return function(arguments[0].unwatched, *arguments[1:], **named)
+            if isinstance(arguments[0], str) and note is Questions.filter and name in ("length", "count") and holds(arguments[0]):
+                return Length(self._now[0])
             if self._now:
                 note(self._now[0], name, arguments[passes], [*arguments[passes + 1 :], *named.values()])
             return function(*arguments, **named)

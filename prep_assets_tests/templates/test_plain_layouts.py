@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, USER, Pla
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.layouts import outline, plain_chat
 from prep_assets.templates.load import load_template, named_templates
+from prep_assets.templates.questions import _apart, word
 from prep_assets.templates.rendering import render
 from prep_assets.templates.search import Search
 from prep_assets_tests.effort import examples
@@ -96,6 +98,21 @@ def test_published(real_data: Path) -> None:
         "{{ m.content if loop.changed(m.content) else '' }}",
         "{{ m.content if m != messages[0] else 'first' }}",
         "{{ m.content if ('a' + m.content) is in ['ab'] else 'no' }}",
+        "{{ m.content if m.content | length > 1 else 'short' }}",
+        "{{ m.content if m.content | length != 3 else 'three' }}",
+        "{{ m.content if 5 < m.content | length else 'short' }}",
+        "{{ m.content if m.content | length == true else 'one' }}",
+        "{{ m.content if m.content | length is even else 'odd' }}",
+        "{{ m.content }}{{ m.content | length }}",
+        "{{ m.content if (m.content | length) is number else '' }}",
+        "{{ m.content }}{{ messages[:m.content | length] | length }}",
+        "{{ m.content }}{{ 'x' if m.content | length + 1 > 5 }}",
+        "{{ 'x' if '<think>' in '<th' ~ m.content else m.content }}",
+        "{{ 'x' if 'a>' in m.content ~ '>' else m.content }}",
+        "{{ 'x' if 'a-b' in m.content ~ '-' ~ m.content else m.content }}",
+        "{{ 'x' if 'needle' in messages[0].content ~ messages[1].content else m.content }}",
+        "{{ 'x' if '<a>' ~ m.content == '<a>b' else m.content }}",
+        "{{ m.content }}{{ (m.content ~ '<a>').find('<a>') }}",
     ],
 )
 def test_what_other_texts_may_answer_otherwise_leaves_the_template_in_charge(asks: str) -> None:
@@ -113,6 +130,9 @@ def test_what_other_texts_may_answer_otherwise_leaves_the_template_in_charge(ask
         ("{{ 'x' if m.content | trim == 'needle' else m.content }}", "needle"),
         ("{{ 'x' if m.content in ['needle', 'thread'] else m.content }}", "thread"),
         ("{% macro shown(text) %}{{ 'x' if 'needle' in text else text }}{% endmacro %}{{ shown(m.content) }}", "needle"),
+        ("{{ m.content if m.content | trim | length > 0 and '<a>' in '<a></a>' ~ m.content else 'x' }}", "<a>"),
+        ("{{ ('<a>' ~ m.content ~ '<b>').split('</a>')[-1] }}", "</a>"),
+        ("{{ m.content if 0 < ('<a>' ~ m.content) | length and '>' in m.content ~ '>' else 'x' }}", ">"),
         ("{% set text %}{{ m.content }}{% endset %}{{ 'x' if 'needle' in text else text }}", "needle"),
     ],
 )
@@ -121,6 +141,28 @@ def test_what_a_template_searches_for_is_noted(asks: str, needle: str) -> None:
     assert template.layouts.of((USER, ASSISTANT)) is not None
     assert needle in template.layouts.needles
     assert not by_layout(template, PlainChat((USER, ASSISTANT), ("Hi", f"a {needle} in hay")))
+
+
+PIECES = st.text("ab<", max_size=4)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(
+    st.text("ab<", min_size=1, max_size=4), st.lists(PIECES, min_size=2, max_size=4), st.lists(PIECES.filter(bool), min_size=4, max_size=4)
+)
+def test_what_is_apart_from_texts_is_found_in_fixed_parts_alone(needle: str, fixed: list[str], texts: list[str]) -> None:
+    words = [word(number) for number in range(len(fixed) - 1)]
+    value = "".join(chain.from_iterable(zip_longest(fixed, words, fillvalue="")))
+    other = "".join(chain.from_iterable(zip_longest(fixed, texts[: len(words)], fillvalue="")))
+    if _apart(needle, value) and not any(needle in text for text in texts):
+        assert other.split(needle) == [part.replace("\0", "") for part in _with(value, words, texts).split(needle)]
+
+
+def _with(value: str, words: list[str], texts: list[str]) -> str:
+    """A value with its texts set apart from what stands beside them."""
+    for each, text in zip(words, texts, strict=False):
+        value = value.replace(each, f"\0{text}\0")
+    return value
 
 
 def test_white_space_that_only_some_templates_strip_is_not_guessed() -> None:
