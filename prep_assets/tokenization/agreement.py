@@ -22,7 +22,8 @@ from prep_assets.errors import ConfigError
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.engines import Engines, choose_engine
 from prep_assets.tokenization.flat import Engine, Flat
-from prep_assets.tokenization.load import from_transformers, is_tokenizer_json, published_file
+from prep_assets.tokenization.load import from_file, from_transformers, is_tokenizer_json, published_file
+from prep_assets.tokenization.new_process import in_a_new_process
 from prep_assets.tokenization.other_files import library_of
 from prep_assets.tokenization.sentencepiece_model import UnigramEngine
 from prep_assets.tokenization.vocabulary import Vocabulary
@@ -62,7 +63,7 @@ def agreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -
         except (ValueError, TypeError):
             cached.unlink(missing_ok=True)
     path = published_file(folder)
-    found = _compare(vocabulary, path.parent) if is_tokenizer_json(path) else converted(vocabulary, path)
+    found = _compared_apart(vocabulary.name, path) if is_tokenizer_json(path) else converted(vocabulary, path)
     if cached is not None:
         cached.parent.mkdir(parents=True, exist_ok=True)
         cached.write_text(json.dumps(asdict(found)), "utf-8")
@@ -98,7 +99,21 @@ def first_difference(one: Any, other: Any, texts: Sequence[str]) -> str | None:
     return None
 
 
-def _compare(vocabulary: Vocabulary, folder: Path) -> Agreement:
+def _compared_apart(name: str, path: Path) -> Agreement:
+    """`compare` in a process of its own: transformers imports torch where it is installed, and both take 200 MB for as long as a process lives."""
+    try:
+        return Agreement(**loads(in_a_new_process(__name__, compared_as_json.__name__, name, str(path)).encode()))
+    except ConfigError as error:
+        raise ConfigError(f"tokenizer {name!r} cannot be compared with what transformers makes of {path.parent}: {error}") from error
+
+
+def compared_as_json(name: str, path: str) -> str:
+    """What `compare` finds of a ``tokenizer.json``."""
+    return json.dumps(asdict(compare(from_file(name, Path(path)), Path(path).parent)))
+
+
+def compare(vocabulary: Vocabulary, folder: Path) -> Agreement:
+    """Compare a ``tokenizer.json`` with what transformers makes of the folder that it is in."""
     versions = f"transformers {version('transformers')}"
     try:
         other = from_transformers(vocabulary.name, folder)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +16,7 @@ from pathlib import Path
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.code_tokenizer import Code, Opened
 from prep_assets.tokenization.edge_set import edge_set, typed
-
-_AGAIN = "import sys; from prep_assets.tokenization.code_proof import digest_of; print(digest_of(*sys.argv[1:]))"
+from prep_assets.tokenization.new_process import in_a_new_process
 
 
 def prove(code: Code, cache: Path | None = None) -> str:
@@ -86,9 +83,7 @@ def _check_decoded(opened: Opened, text: str, ids: Sequence[int]) -> None:
 
 def _in_a_new_process(code: Code) -> str:
     """What `digest_of` finds there, with another seed of hashes and the same import path."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "271828"}
-    command = [sys.executable, "-c", _AGAIN, code.name, str(code.folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ConfigError(f"tokenizer_class {code.name}: a new process cannot use it: {done.stderr.strip().splitlines()[-1:]}")
-    return done.stdout.strip()
+    try:
+        return in_a_new_process(__name__, digest_of.__name__, code.name, str(code.folder), PYTHONHASHSEED="271828")
+    except ConfigError as error:
+        raise ConfigError(f"tokenizer_class {code.name}: a new process cannot use it: {error}") from error

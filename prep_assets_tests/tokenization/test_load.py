@@ -16,7 +16,7 @@ import prep_assets
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.templates.load import load_template
 from prep_assets.tokenization import agreement as agreements
-from prep_assets.tokenization.agreement import agreement, compared, refuse_disagreement
+from prep_assets.tokenization.agreement import agreement, compare, compared, refuse_disagreement
 from prep_assets.tokenization.edge_set import edge_set
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.load import folder_of, from_file, from_transformers, load_vocabulary, refuse_known_faults
@@ -102,10 +102,10 @@ def test_the_verdict_is_kept_for_these_files_only(tmp_path: Path, monkeypatch: p
     made, cache = folder(tmp_path / "a"), tmp_path / "cache"
     first = agreement(from_file("a", made), made, cache)
 
-    def never(*args: object) -> Vocabulary:
+    def never(*args: object) -> str:
         raise AssertionError("opened again")
 
-    monkeypatch.setattr(agreements, "from_transformers", never)
+    monkeypatch.setattr(agreements, "in_a_new_process", never)
     assert agreement(from_file("a", made), made, cache) == first
     (made / "special_tokens_map.json").write_text('{"unk_token": "<|pad|>"}')
     with pytest.raises(AssertionError, match="opened again"):
@@ -135,8 +135,8 @@ def test_code_in_the_folder_is_not_run_and_nobody_is_asked(tmp_path: Path, monke
         raise AssertionError("asked on the terminal")
 
     monkeypatch.setattr("builtins.input", asked)
-    found = agreement(from_file("a", made), made)
-    assert not found.fault and not (tmp_path / "ran").exists()
+    for found in (compare(from_file("a", made), made), agreement(from_file("a", made), made)):
+        assert not found.fault and not (tmp_path / "ran").exists()
 
 
 def test_whatever_transformers_opens_runs_no_code_and_asks_nothing() -> None:
