@@ -43,7 +43,9 @@ def give_back() -> None:
     """Give all pages back where there are more than `ROOM`. Whoever still reads them gets them again."""
     global _since_look, _others
     _since_look = 0
-    if _of_files() > _others + ROOM:
+    found = _of_files()
+    _others = min(_others, found)
+    if found > _others + ROOM:
         for each in list(_MAPPED):
             each.madvise(mmap.MADV_DONTNEED)
         _others = _of_files()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from prep_assets.assets.writing.tokens import audit_stream
 from prep_assets.disk import arrays, columns, pages
 from prep_assets.disk.arrays import Spool
 from prep_assets.disk.columns import stretches, zeros
@@ -78,6 +80,18 @@ def test_what_is_in_the_room_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     array.sum()
     give_back()
     assert pages._of_files() - before > SIZE // 2
+
+
+@HAS
+def test_files_that_are_gone_make_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that it does not give back, and that were there at the last look."""
+    array = mapped(in_file(tmp_path))
+    monkeypatch.setattr(pages, "_others", pages._of_files() + 4 * SIZE)
+    give_back()
+    before = pages._of_files()
+    array.sum()
+    give_back()
+    assert pages._of_files() - before <= SMALL
 
 
 def test_what_was_written_is_there_again(tmp_path: Path) -> None:
@@ -153,6 +167,16 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
     whole = compared(guarded)
     assert pages._of_files() - before <= 1 << 21  # it is compared a MiB at a time
     assert (whole[:] == np.arange(count)).all()
+
+
+@HAS
+def test_the_audit_of_a_stream(tmp_path: Path) -> None:
+    with record_writer("bin", tmp_path, "train", {"tokens": "int32"}) as out:
+        out.append({"tokens": np.arange(SIZE // 4, dtype=np.int32)}, np.full(128, SIZE // 512), [0] * 128, range(128))
+    before = pages._of_files()
+    vocabulary: Any = SimpleNamespace(size=SIZE)
+    store = audit_stream(tmp_path, "train", vocabulary)
+    assert len(store) == 128 and pages._of_files() - before <= 1 << 22  # blocks of 4 MiB
 
 
 @HAS

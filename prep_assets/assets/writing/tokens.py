@@ -11,6 +11,7 @@ import numpy as np
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.image_rules import ImageRule, tokens_around
 from prep_assets.config.models import Family
+from prep_assets.disk.columns import stretches
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.images import image_fault
 from prep_assets.stores.tokens import TokenStore, open_tokens
@@ -87,8 +88,8 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int 
     if len(lengths) and lengths.min() < 1:
         raise StoreError(f"{stream}: record {int(lengths.argmin()):,} has no tokens")
     tokens = store.arrays["tokens"]
-    for first in range(0, len(tokens), BLOCK):
-        block = np.asarray(tokens[first : first + BLOCK])
+    for part in stretches(len(tokens), BLOCK):
+        block = np.asarray(tokens[part])
         if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
             raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
     mixed = rule is not None and bool(tokens_around(rule))
