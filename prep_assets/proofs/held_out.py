@@ -6,13 +6,15 @@ import json
 import re
 from contextlib import suppress
 from fractions import Fraction
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any
 
 import orjson
 
 _SORTED = json.JSONEncoder(sort_keys=True, default=lambda value: {type(value).__name__: str(value)})
 _PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_NEVER_NULL = {str, int, bool}
+"""Types of values of which orjson writes none as null."""
 _EXPONENT = re.compile(r"\de[+-]?\d")
 
 
@@ -22,8 +24,8 @@ def fingerprint(payload: Any) -> bytes:
 
 
 def digest(data: bytes) -> bytes:
-    """16 bytes of blake2b."""
-    return blake2b(data, digest_size=16).digest()
+    """16 bytes of sha256."""
+    return sha256(data).digest()[:16]
 
 
 def sorted_json(payload: Any) -> bytes:
@@ -33,7 +35,9 @@ def sorted_json(payload: Any) -> bytes:
     try:
         written = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS | alone)
     except TypeError:
-        written = b"null"
+        return _SORTED.encode(payload).encode()
+    if type(payload) is dict and {*map(type, payload.values())} <= _NEVER_NULL:
+        return written
     return _SORTED.encode(payload).encode() if b"null" in written else written
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.json_rows import DEPTH, depth_of, objects_of, value_of
@@ -33,6 +33,8 @@ ROWS = 1024
 """Rows of a table that are held at a time."""
 _PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
 _ONE_THREAD: dict[str, Any] = {"use_threads": False}
+_AT_ONCE = 1 << 18
+"""Bytes that are decompressed at a time."""
 _ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 
@@ -83,8 +85,8 @@ def decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
     if compression is None:
         return stream
     openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
-    opened: IO[bytes] = openers[compression](stream)
-    return opened
+    opened = io.BufferedReader(openers[compression](stream), _AT_ONCE)  # by itself it decompresses a few kilobytes at a time
+    return cast("IO[bytes]", opened)
 
 
 def _open_zstd(stream: IO[bytes]) -> Any:

@@ -16,6 +16,7 @@ from prep_assets.proofs.ids_again import IdsAgain
 from prep_assets.proofs.token_bytes import unproven_id
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.tokenization.engines import Engines
+from prep_assets.tokenization.flat import Flat
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 BATCH_CHARACTERS = 1 << 20
@@ -57,13 +58,13 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     decoded = compared = cut = tokens = 0
     table: tuple[Any, ...] | None = None
     again = IdsAgain(vocabulary, engines)
-    with closing(ahead((some, list(_again(some, again))) for some in _batches(texts, batch))) as batches:
+    with closing(ahead((some, _again(some, again)) for some in _batches(texts, batch))) as batches:
         for some, found in batches:
-            for text, ids in zip(some, found, strict=True):
-                compared += 1
-                if not np.array_equal(ids, text.ids):
-                    return _failed(text, f"{len(text.ids):,} ids differ from the tokenizer's {len(ids):,}", decoded, compared)
-            del found, ids  # a long document has many
+            if (at := _first_other(some, found)) is not None:
+                what = f"{len(some[at].ids):,} ids differ from the tokenizer's {int(np.diff(found.offsets)[at]):,}"
+                return _failed(some[at], what, decoded, compared + at + 1)
+            compared += len(some)
+            del found  # a long document has many
             tokens += sum(len(text.ids) for text in some)
             if vocabulary.token_bytes is not None:
                 if table is None and tokens > vocabulary.size:
@@ -102,15 +103,25 @@ def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
         yield some
 
 
-def _again(texts: Sequence[Text], again: IdsAgain) -> Iterator[npt.NDArray[np.integer]]:
-    """Each document's ids once more."""
+def _again(texts: Sequence[Text], again: IdsAgain) -> Flat:
+    """The documents' ids once more."""
     parts = [text.parts or (text.text,) for text in texts]
     counts = np.fromiter(map(len, parts), np.int64)
     whole = np.array([not text.parts for text in texts])
     flat = again.encode([part for each in parts for part in each], np.repeat(whole, counts))
-    bounds = flat.offsets[np.concatenate([[0], np.cumsum(counts)])]
-    for start, end in pairwise(bounds.tolist()):
-        yield flat.ids[start:end]
+    return Flat(flat.ids, flat.offsets[np.concatenate([[0], np.cumsum(counts)])])
+
+
+def _first_other(texts: Sequence[Text], again: Flat) -> int | None:
+    """The number of the first document that has other ids; all are compared at once, as few have."""
+    stored = texts[0].ids if len(texts) == 1 else np.concatenate([text.ids for text in texts])
+    same_lengths = np.array_equal(np.diff(again.offsets), [len(text.ids) for text in texts])
+    if same_lengths and np.array_equal(again.ids, stored):
+        return None
+    bounds = pairwise(again.offsets.tolist())
+    return next(
+        at for at, (text, (start, end)) in enumerate(zip(texts, bounds, strict=True)) if not np.array_equal(again.ids[start:end], text.ids)
+    )
 
 
 def _byte_table(vocabulary: Vocabulary) -> tuple[Any, ...]:

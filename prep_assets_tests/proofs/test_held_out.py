@@ -69,7 +69,10 @@ def test_only_rows_with_null_take_the_slower_writer() -> None:
     """Both write keys in order; the quicker one knows one null for what is not a number and for what is not there."""
     assert sorted_json({"b": [1, 0.5], "a": "é"}) == '{"a":"é","b":[1,0.5]}'.encode()
     assert sorted_json({"b": None, "a": float("nan")}) == b'{"a": NaN, "b": null}'
-    assert sorted_json({"b": "null", "a": 1}) == b'{"a": 1, "b": "null"}'
+    assert sorted_json({"b": ["null"], "a": 1}) == b'{"a": 1, "b": ["null"]}'
+    assert sorted_json({"b": "null", "a": True}) == b'{"a":true,"b":"null"}', "no value of these types is written as null"
+    assert sorted_json({"a": 1 << 70}) == b'{"a": 1180591620717411303424}', "nor is what the quicker one does not know"
+    assert sorted_json(["null"]) == b'["null"]'
 
 
 def test_ordinary_values_are_not_left_to_the_first_readings_writer(monkeypatch: pytest.MonkeyPatch) -> None:

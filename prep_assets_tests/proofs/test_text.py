@@ -202,6 +202,15 @@ def test_other_ids(at: int, decoded: int, compared: int) -> None:
     assert verdict_of(texts) == Verdict(False, f"{at}: {what}", numbers, Worst(f"{at}", what, (3, 4, 5)))
 
 
+@pytest.mark.usefixtures("ids_agree")
+def test_the_same_ids_cut_elsewhere_are_other_ids() -> None:
+    texts = made("ab", "cd", "e")
+    texts[1:] = [replace(texts[1], ids=texts[1].ids[:1]), replace(texts[2], ids=np.array([*b"de"], np.int32))]
+    verdict = verdict_of(texts, batch=3)
+    assert verdict.summary == "1: 1 ids differ from the tokenizer's 2"
+    assert verdict.numbers == {"documents_decoded": 0, "documents_compared": 2}
+
+
 class Blind(Agrees):
     """Never finds other ids: what is left to the comparison of bytes."""
 
