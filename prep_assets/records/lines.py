@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -80,10 +81,9 @@ def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterato
     pieces changes neither which lines there are nor which of them are too long.
     """
     number = stream.part.row
-    chunk = text_start(stream)
     unfinished: list[bytes | memoryview] = []  # the last line so far in parts, so that a long one is joined once
     length = 0
-    while chunk:
+    for chunk in chain([text_start(stream)], stream.pieces(min(block_bytes, _PIECE))):
         if end := chunk.rfind(b"\n") + 1:
             first, text = length + chunk.find(b"\n"), b"".join([*unfinished, memoryview(chunk)[:end]])
             unfinished, length = [chunk[end:]], len(chunk) - end
@@ -96,7 +96,6 @@ def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterato
             length += len(chunk)
         if length > max_line_bytes:
             unfinished = [b"".join(unfinished)[:_KEPT]]
-        chunk = stream.read_fully(min(block_bytes, _PIECE))
     if length:
         yield _lines(number, b"".join(unfinished), length, length, max_line_bytes)
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
-import lzma
-import sys
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib import import_module
+from contextlib import closing, contextmanager
 from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import IO
 
+from prep_assets.disk.ahead import ahead
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.records.blocks import Block
+from prep_assets.records.decompress import Decompressor, damage, decompressor
 from prep_assets.records.files import WHOLE, Part, SourceFile, open_stored
 from prep_assets.records.remote import error_text, file_name, is_remote
 
@@ -31,7 +28,7 @@ class Stream:
 
     Attributes:
         part: which bytes.
-        stored: bytes of the stored file consumed so far.
+        stored: bytes of the stored file consumed so far, for all that was given.
         rows: rows of the file before the place where reading is; readers set it, error messages state it.
     """
 
@@ -47,7 +44,7 @@ class Stream:
         self._decompressor: Decompressor | None = None
         self._pending = b""
         self._errors = damage()
-        self._at = 0
+        self._at = self._taken = 0
         self.stored = 0
         self.rows = part.row
         if part.start:
@@ -81,6 +78,38 @@ class Stream:
         Raises:
             SourceError: the file is cut short, damaged, or cannot be read.
         """
+        with self._told():
+            return self._next(size)
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """All bytes from here on, `size` at a time. Those of a whole file that is compressed are decompressed by a thread of its own.
+
+        Raises:
+            SourceError: as `read`, after the pieces that come before.
+        """
+        if self._file.compression is None or self.part != WHOLE:
+            while piece := self.read_fully(size):
+                yield piece
+            return
+        with self._told(), closing(ahead(self._taken_pieces(size))) as pieces:
+            for piece, self.stored in pieces:
+                yield piece
+
+    def _taken_pieces(self, size: int) -> Iterator[tuple[bytes, int]]:
+        while piece := _fully(self._next, size):
+            yield piece, self._taken
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in words where reading failed: by the rows and bytes that were given before."""
+        try:
+            yield
+        except _Fault as fault:
+            self.stored = self._taken
+            raise self.broken(*fault.args) from fault.__cause__
+        self.stored = self._taken
+
+    def _next(self, size: int) -> bytes:
         if self.part.stop is not None:
             size = min(size, self.part.stop - self._at)
             if size <= 0:
@@ -94,21 +123,18 @@ class Stream:
     def _go_to(self, start: int) -> None:
         """Pass over the bytes before `start`. What is compressed must be decompressed for it."""
         if self._file.compression is None and self._raw.seekable():
-            self._at = self.stored = self._raw.seek(start)
+            self._at = self._taken = self.stored = self._raw.seek(start)
             return
-        while self._at < start:
-            read = self._read_stored if self._file.compression is None else self._read_compressed
-            if not (data := read(min(_COPY_CHUNK, start - self._at))):
-                raise self.broken(f"the file ends before byte {start:,} of its text")
-            self._at += len(data)
+        with self._told():
+            while self._at < start:
+                read = self._read_stored if self._file.compression is None else self._read_compressed
+                if not (data := read(min(_COPY_CHUNK, start - self._at))):
+                    raise _Fault(f"the file ends before byte {start:,} of its text")
+                self._at += len(data)
 
     def read_fully(self, size: int) -> bytes:
         """`size` bytes, or all that are left."""
-        parts: list[bytes] = []
-        while size > 0 and (part := self.read(size)):
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        return _fully(self.read, size)
 
     def broken(self, what: str, remedy: str = _FETCH_AGAIN) -> SourceError:
         """The error for a file that cannot be read on: which file, how far reading came, and the remedy."""
@@ -121,10 +147,10 @@ class Stream:
         except PrepAssetsError:
             raise
         except Exception as error:  # each remote file system raises its own kinds
-            raise self.broken(f"reading failed ({error_text(error, self._file.url)})") from error
-        self.stored += len(data)
-        if not data and self.stored != self._file.size:
-            raise self.broken("the file ends early")
+            raise _Fault(f"reading failed ({error_text(error, self._file.url)})") from error
+        self._taken += len(data)
+        if not data and self._taken != self._file.size:
+            raise _Fault("the file ends early")
         return data
 
     def _read_compressed(self, size: int) -> bytes:
@@ -134,7 +160,7 @@ class Stream:
             data, self._pending = self._pending, b""
             assert self._decompressor is not None
             if not data and self._decompressor.needs_input and not (data := self._read_stored(_STORED_CHUNK)):
-                raise self.broken(f"the {self._file.compression} stream is cut short")
+                raise _Fault(f"the {self._file.compression} stream is cut short")
             if out := self._decompress(self._decompressor, data, size):
                 return out
 
@@ -153,10 +179,22 @@ class Stream:
         try:
             out = decoder.decompress(data, size)
         except self._errors as error:
-            raise self.broken(f"the {self._file.compression} stream is damaged ({error})") from error
+            raise _Fault(f"the {self._file.compression} stream is damaged ({error})") from error
         if decoder.eof:
             self._pending = decoder.unused_data
         return out
+
+
+class _Fault(Exception):
+    """What is wrong with the stored bytes, as `Stream.broken` is told."""
+
+
+def _fully(read: Callable[[int], bytes], size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0 and (part := read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 _WAITING: list[Stream] = []
@@ -199,66 +237,3 @@ def seekable(file: SourceFile) -> Iterator[IO[bytes]]:
                 copy.write(data)
         copy.seek(0)
         yield copy
-
-
-class Decompressor(Protocol):
-    """The interface of `bz2.BZ2Decompressor`, which lzma and zstd share: one member or frame, output in bounded pieces."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
-class _Gzip:
-    """zlib's gzip decoder with the interface that bz2, lzma and zstd have."""
-
-    def __init__(self) -> None:
-        self._decoder = zlib.decompressobj(wbits=31)
-        self.needs_input = True
-
-    @property
-    def eof(self) -> bool:
-        return self._decoder.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._decoder.unused_data
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        out = self._decoder.decompress(self._decoder.unconsumed_tail + data, max_length)
-        # A full answer may leave output inside zlib although all input is consumed.
-        self.needs_input = not self._decoder.unconsumed_tail and len(out) < max_length
-        return out
-
-
-def _zstd() -> Any:
-    zstd = _zstd_module()
-    # Windows of up to 2 GiB (`zstd --long=31`) are common for large text corpora; the memory is taken only for files that ask for it.
-    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
-
-
-def _zstd_module() -> Any:
-    """Python's own from 3.14 on, its backport before."""
-    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
-
-
-_DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
-    "gzip": _Gzip,
-    "bz2": bz2.BZ2Decompressor,
-    "xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
-    "zstd": _zstd,
-}
-
-
-def decompressor(compression: str) -> Decompressor:
-    """A decoder for one member or frame of `gzip`, `bz2`, `xz` or `zstd` data."""
-    return _DECOMPRESSORS[compression]()
-
-
-def damage() -> tuple[type[Exception], ...]:
-    """What the decoders raise on data that is damaged."""
-    return (zlib.error, lzma.LZMAError, _zstd_module().ZstdError, OSError, ValueError, EOFError)

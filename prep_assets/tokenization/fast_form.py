@@ -6,7 +6,7 @@ the ids sends that text to the reference.
 
 Many texts are encoded as one, with a special token of our own between them (`BETWEEN`): the engine's batches come as an `awkward` array, which takes
 longer to import than a small build takes, and cost more where texts are long. Tokenizers that begin each stretch between special tokens with a
-space are asked in batches; where only a text's first word gets one, it is put there before.
+space are asked text by text; where only a text's first word gets one, it is put there before.
 
 A pre-tokenizer that sets every digit apart (SmolLM, StarCoder) is taken away too, where the vocabulary joins no digit with anything. What is left
 of it, `digit_cuts`, is that no white space is joined over a digit.

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.tokenization.fast_form import BETWEEN, CUT, digit_cuts, fast_form
-from prep_assets.tokenization.flat import NO_TEXTS, Flat, interleaved, some_of
+from prep_assets.tokenization.flat import NO_TEXTS, Flat, interleaved, offsets_of, some_of
 from prep_assets.tokenization.reference_engine import ReferenceEngine
 from prep_assets.tokenization.suspects import Table
 
@@ -58,7 +58,7 @@ class GigatokenEngine:
         if self._unspaced is not None:
             begins = {text[0] for text in self._unspaced}
             texts = [text if not text or (text[0] in begins and text.startswith(self._unspaced)) else f" {text}" for text in texts]
-        return self._in_batch(texts) if self._between is None else self._as_one(texts)
+        return self._one_by_one(texts) if self._between is None else self._as_one(texts)
 
     def pause(self) -> None:
         """Free a large cache: for some time no text will come."""
@@ -86,12 +86,10 @@ class GigatokenEngine:
         some = Flat(np.full(held, self.size, np.uint32), np.arange(held + 1))
         return interleaved(self._as_one(list(compress(texts, plain))) if plain.any() else NO_TEXTS, some, plain)
 
-    def _in_batch(self, texts: Sequence[str]) -> Flat:
+    def _one_by_one(self, texts: Sequence[str]) -> Flat:
         self._since_new += sum(map(len, texts))
-        layout = self._tokenizer.encode_batch(list(texts)).layout.to_ListOffsetArray64()
-        offsets = np.asarray(layout.offsets.data, np.int64)
-        ids = np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]]
-        return Flat(ids, offsets - offsets[0])
+        found = [self._tokenizer.encode(text.encode()) for text in texts]
+        return Flat(np.concatenate(found), offsets_of(np.fromiter(map(len, found), np.int64, len(found))))
 
 
 def _cut_at_digits(text: bytes) -> tuple[bytes, int]:

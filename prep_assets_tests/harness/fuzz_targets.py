@@ -23,11 +23,11 @@ import numpy as np
 
 from prep_assets.config.loading import load_family
 from prep_assets.config.tombstones import read_tombstones
+from prep_assets.records.decompress import _zstd_module
 from prep_assets.records.files import SourceFile
 from prep_assets.records.find import find
 from prep_assets.records.quarantine import read_quarantine
 from prep_assets.records.read import read_blocks
-from prep_assets.records.stream import _zstd_module
 from prep_assets.samples import Sample
 from prep_assets.schemas.dataset_info import domain_of, read_dataset_info
 from prep_assets.schemas.reader import Account, Reader, apply

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,21 @@ def noisy_lines(count: int) -> bytes:
     """Lines that do not compress away, so that every cut hits data."""
     noise = random.Random(7)
     return b"".join(json.dumps({"n": i, "x": noise.randbytes(40).hex()}).encode() + b"\n" for i in range(count))
+
+
+@pytest.mark.parametrize("suffix", ["", *CODECS])
+def test_whole_files_are_decompressed_in_a_thread_of_their_own(source: Source, compress: Compress, suffix: str) -> None:
+    data, seen, threads = noisy_lines(3000), list[bytes](), set[str]()
+
+    def watch(part: bytes) -> None:
+        seen.append(part)
+        threads.add(threading.current_thread().name)
+
+    blocks = list(read_blocks(source(f"a.jsonl{suffix}", compress[suffix](data) if suffix else data), 0, block_bytes=1 << 14, watch=watch))
+    assert b"".join(seen) == data
+    assert sum(len(block.records) for block in blocks) == 3000
+    assert ("reads ahead" in threads) == bool(suffix)  # what is not compressed is at hand
+    assert not [thread for thread in threading.enumerate() if thread.name == "reads ahead"]
 
 
 @pytest.mark.parametrize("suffix", CODECS)
