@@ -56,7 +56,7 @@ def _by_workers(
     with suppress(PrepAssetsError, OSError):  # what is wrong with the sources the checks say
         parts = parts_of(store) if cut else []
     cut = cut if len(parts) > 1 else None
-    whole = _whole(published, [check for check in checks if cut is None or check.name not in cut.checks])
+    whole = _whole(asset, published, [check for check in checks if cut is None or check.name not in cut.checks])
     with closing(runner.run_shards(_plan(published, (*whole, *(parts if cut else ())), ready), work)) as results:
         for result in islice(results, len(whole)):
             yield result.counts["verdicts"]
@@ -69,15 +69,17 @@ def _by_workers(
         except Unsound:
             pass
     # the checks of the whole store say what is wrong
-    for result in runner.run_shards(
-        _plan(published, _whole(published, [check for check in checks if check.name in cut.checks]), ready), work
-    ):
+    whole = _whole(asset, published, [check for check in checks if check.name in cut.checks])
+    for result in runner.run_shards(_plan(published, whole, ready), work):
         yield result.counts["verdicts"]
 
 
-def _whole(published: Published, checks: Sequence[Check]) -> list[Shard]:
-    """Checks of the whole store, together where they share something."""
-    tasks = [[check.name for check in group] for _, group in groupby(checks, key=lambda check: check.shares or check.name)]
+def _whole(asset: Asset, published: Published, checks: Sequence[Check]) -> list[Shard]:
+    """Checks of the whole store, together where they share something: what they count up to a fault depends on how the rows came that they were given."""
+    rows = asset.in_parts.checks if asset.in_parts is not None else ()
+    tasks = [
+        [check.name for check in group] for _, group in groupby(checks, lambda check: check.name in rows or check.shares or check.name)
+    ]
     return [Shard(0, " and ".join(task), _size(published), task) for task in tasks]
 
 

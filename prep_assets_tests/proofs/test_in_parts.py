@@ -172,6 +172,9 @@ def test_a_domain_that_is_limited_is_proven_as_a_whole(tmp_path: Path) -> None:
     assert published is not None
     found, plans = in_parts(workspace, published, 2)
     assert found == whole(workspace, published) and len(plans) == 1 and len(plans[0].shards) < 6
+    assert plans[0].shards[-1].task == ["mask_alignment", "tokenization_identity", "selection"], (
+        "their counts up to a fault are those of one reading"
+    )
 
 
 def test_answers_that_are_records_of_their_own_are_proven_in_parts(tmp_path: Path) -> None:
