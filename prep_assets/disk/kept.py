@@ -12,6 +12,7 @@ import sys
 import tempfile
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def _checksum(key: str, data: bytes) -> bytes:
     return hashlib.sha256(key.encode() + data).digest()
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return version(package)

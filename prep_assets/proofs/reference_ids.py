@@ -170,7 +170,8 @@ def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
 def keep_words() -> None:
     """Put the words that were met on disk."""
     for tokenizer, reference in _LAST.items():
-        if reference.cuts and (key := _key(tokenizer)):  # else its words were found to be none
+        # where it does not cut, its words were found to be none
+        if reference.cuts and reference.words.fresh and (key := _key(tokenizer)):
             reference.words.keep(key)
 
 
@@ -193,13 +194,17 @@ def _encoded(engine: Engine, texts: Iterable[bytes]) -> Flat:
 
 def _byte_lengths(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
     """How many bytes each id stands for."""
-    lengths, spelled = np.zeros(vocabulary.size, np.int64), vocabulary.spec["model"].get("byte_fallback")
-    for text, number in vocabulary.spec["model"]["vocab"].items():
-        # a byte-level vocabulary has one character for each byte; SentencePiece's spells out some bytes as <0xC3>
-        lengths[number] = (1 if _SPELLED.fullmatch(text) else len(text.replace("▁", " ").encode())) if spelled else len(text)
+    lengths, model = np.zeros(vocabulary.size, np.int64), vocabulary.spec["model"]
+    texts, numbers = list(model["vocab"]), list(model["vocab"].values())
+    # a byte-level vocabulary has one character for each byte; SentencePiece's spells out some bytes as <0xC3>
+    lengths[numbers] = [_spelled_length(text) for text in texts] if model.get("byte_fallback") else list(map(len, texts))
     for token in vocabulary.spec["added_tokens"]:
         lengths[token["id"]] = len(token["content"].encode())
     return lengths
+
+
+def _spelled_length(text: str) -> int:
+    return 1 if _SPELLED.fullmatch(text) else len(text.replace("▁", " ").encode())
 
 
 def _ends(texts: Sequence[bytes]) -> Ints:

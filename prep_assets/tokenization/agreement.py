@@ -70,8 +70,8 @@ def agreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -
     return found
 
 
-def refuse_disagreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -> None:
-    """Stop where the two differ.
+def refuse_disagreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -> Agreement:
+    """`agreement`, and stop where the two differ.
 
     Raises:
         ConfigError: names a text with the ids of both, and the option that chooses.
@@ -80,6 +80,7 @@ def refuse_disagreement(vocabulary: Vocabulary, folder: Path, cache: Path | None
     if found.fault:
         remedy = REMEDY if is_tokenizer_json(published_file(folder)) else "Use the tokenizer.json that is published with it"
         raise ConfigError(f"tokenizer {vocabulary.name!r}: {found.fault}. {remedy}")
+    return found
 
 
 REMEDY = (

@@ -62,11 +62,11 @@ def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> En
         return Engines(library, library, library, library, "sentencepiece, the library of the model itself")
     spec = vocabulary.spec
     rest_spec = without_first_space(spec)
-    reference = ReferenceEngine(spec)
+    reference = ReferenceEngine(spec, vocabulary.backend)
     first, verdict = (reference, "reference only, as configured") if reference_only else _gated(vocabulary, spec, reference)
     if rest_spec is None:
         return Engines(first, first, reference, reference, verdict)
-    rest_reference = ReferenceEngine(rest_spec)
+    rest_reference = ReferenceEngine(rest_spec, vocabulary.backend)
     rest: Engine = rest_reference
     if first is not reference:
         rest, rest_verdict = _gated(vocabulary, rest_spec, rest_reference)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -22,15 +24,20 @@ class ReferenceEngine:
 
     name = "tokenizers"
 
-    def __init__(self, spec: dict[str, Any]) -> None:
-        self._spec = spec
+    def __init__(self, spec: dict[str, Any], backend: Any = None) -> None:
+        """With a ``tokenizer.json``, and a `tokenizers.Tokenizer` that is open and has the model of it: most of opening is reading that."""
+        self._spec, self._backend = spec, backend
 
     @cached_property
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
         # the post-processor only adds special tokens, which no engine does, and trims white space off the character spans
-        opened = Tokenizer.from_buffer(msgspec.json.encode({**ordinary(self._spec), "post_processor": None}))
+        form = {**ordinary(self._spec), "post_processor": None}
+        same = self._backend is not None and form["model"] is self._spec["model"]
+        opened = _around(self._backend.model, form) if same else None
+        if opened is None:
+            opened = Tokenizer.from_buffer(msgspec.json.encode(form))
         opened.no_truncation()
         opened.no_padding()
         opened.encode_special_tokens = True
@@ -52,6 +59,20 @@ class ReferenceEngine:
         with in_words(f"the tokenizer does not encode {text[:60]!r} ({len(text):,} characters). Use one that reads any text"):
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
+
+
+def _around(model: Any, form: Mapping[str, Any]) -> Any:
+    """A tokenizer of another one's model; `None` where its added tokens would not have their ids."""
+    from tokenizers import AddedToken, Tokenizer
+
+    bare = {**form, "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    opened = Tokenizer.from_buffer(msgspec.json.encode(bare))
+    opened.model = model
+    for special, tokens in groupby(form["added_tokens"], itemgetter("special")):
+        add = opened.add_special_tokens if special else opened.add_tokens
+        add([AddedToken(**{key: value for key, value in token.items() if key != "id"}) for token in tokens])
+    ids = {number: token.content for number, token in opened.get_added_tokens_decoder().items()}
+    return opened if ids == {token["id"]: token["content"] for token in form["added_tokens"]} else None
 
 
 def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:

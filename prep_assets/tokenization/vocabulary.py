@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -143,9 +144,9 @@ class Vocabulary:
         decode = _byte_decoder(self.spec)
         if decode is None:
             return None
-        table = [b""] * self.size
-        for text, number in self.spec["model"]["vocab"].items():
-            table[number] = decode(text)
+        table, own = [b""] * self.size, self.spec["model"]["vocab"]
+        for number, text in zip(own.values(), decode(list(own)), strict=True):
+            table[number] = text
         for token in self.spec["added_tokens"]:
             table[token["id"]] = token["content"].encode()
         return tuple(table)
@@ -228,17 +229,15 @@ def _cut_at(ids: Sequence[int], tokens: Mapping[int, str]) -> list[tuple[list[in
     return [(list(ids[low:high]), int(ids[high]) if high < len(ids) else -1) for low, high in bounds]
 
 
-def _byte_decoder(spec: dict[str, Any]) -> Any:
-    """The function from a vocabulary entry to its bytes, for the two families in which every id stands for fixed bytes."""
+def _byte_decoder(spec: dict[str, Any]) -> Callable[[list[str]], list[bytes]] | None:
+    """The function from vocabulary entries to their bytes, for the two families in which every id stands for fixed bytes."""
     if spec["model"]["type"] not in ("BPE", CODE) or composes(spec.get("normalizer")) is None:
         return None
     kinds = {part["type"]: part for part in _parts(spec.get("decoder"))}
     if "ByteLevel" in kinds:
-        # what is not of the alphabet has no byte
-        alphabet = str.maketrans({chr(byte): "\uffff" for byte in range(256)} | {char: chr(byte) for byte, char in enumerate(ALPHABET)})
-        return lambda text: text.translate(alphabet).encode("latin-1")
+        return _byte_level
     if "ByteFallback" in kinds:
-        return _byte_fallback
+        return lambda texts: list(map(_byte_fallback, texts))
     return None
 
 
@@ -247,6 +246,26 @@ def _parts(component: dict[str, Any] | None) -> list[dict[str, Any]]:
         return []
     nested = component.get("decoders") or component.get("pretokenizers") or component.get("normalizers")
     return list(nested) if nested else [component]
+
+
+_BYTES = np.full(512, -1, np.int16)
+"""The byte of each character of the alphabet; -1 of all others, the last of which stands for what comes after it as well."""
+_BYTES[[ord(char) for char in ALPHABET]] = np.arange(256)
+
+
+def _byte_level(texts: list[str]) -> list[bytes]:
+    """A byte for each character.
+
+    Raises:
+        UnicodeEncodeError: a character is not of the alphabet, so that it has none.
+    """
+    joined, ends = "".join(texts), accumulate(map(len, texts), initial=0)
+    found = _BYTES[np.minimum(np.frombuffer(joined.encode("utf-32-le"), np.uint32), len(_BYTES) - 1)]
+    if (found < 0).any():
+        at = int(np.argmax(found < 0))
+        raise UnicodeEncodeError("byte-level", joined, at, at + 1, "the alphabet of bytes does not have it")
+    data = found.astype(np.uint8).tobytes()
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
 def _byte_fallback(text: str) -> bytes:

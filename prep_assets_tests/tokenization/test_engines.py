@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.tokenization import engines, suspects
+from prep_assets.tokenization import engines, reference_engine, suspects
 from prep_assets.tokenization.edge_set import edge_set, typed
 from prep_assets.tokenization.engines import choose_engine
 from prep_assets.tokenization.fast_form import BETWEEN, CUT
@@ -127,6 +127,48 @@ def test_character_spans_are_those_of_the_text(shipped: Loaded) -> None:
     ids, spans = shipped.engines.reference.char_spans("Hello  world\n")
     assert ids == shipped.ordinary(["Hello  world\n"])[0]
     assert "".join("Hello  world\n"[start:end] for start, end in spans) == "Hello  world\n"
+
+
+# a reference around a model that is open
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_reference_around_an_open_model_is_the_one_that_is_read(open_tokenizer: Open, name: str) -> None:
+    """Also with added tokens of all kinds between the special ones."""
+    own = open_tokenizer(name).vocabulary
+    flags = {"single_word": False, "lstrip": True, "rstrip": False}
+    more = [{"content": f"<more {n}>", "special": n % 2 == 0, "normalized": n < 2, **flags} for n in range(4)]
+    added = [*own.spec["added_tokens"], *({"id": own.size + n, **token} for n, token in enumerate(more))]
+    for vocabulary in (own, variant(own, added_tokens=added).with_control(["<more 3>"])):
+        chosen = choose_engine(vocabulary, reference_only=True)
+        for engine in {chosen.reference, chosen.rest_reference}:
+            assert isinstance(engine, ReferenceEngine)
+            read = ReferenceEngine(engine._spec)
+            assert engine._tokenizer.to_str() == read._tokenizer.to_str()
+            texts = (*edge_set(), *typed(token["content"] for token in vocabulary.spec["added_tokens"][-8:]))
+            assert lists(engine.encode(texts)) == lists(read.encode(texts))
+
+
+def test_a_model_that_is_open_is_not_read_again(shipped: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    encode = reference_engine.msgspec.json.encode
+    monkeypatch.setattr(reference_engine.msgspec.json, "encode", lambda form: sizes.append(len(form["model"]["vocab"])) or encode(form))
+    spec, backend = shipped.vocabulary.spec, shipped.vocabulary.backend
+    _ = ReferenceEngine(spec, backend)._tokenizer
+    assert sizes == [0]
+    first, *others = spec["added_tokens"]
+    moved = {**spec, "added_tokens": [{**first, "id": first["id"] + 7}, *others]}
+    found, expected = ReferenceEngine(moved, backend), ReferenceEngine(spec)
+    assert found._tokenizer.get_vocab() == expected._tokenizer.get_vocab()
+    assert sizes[1:] == [0, len(spec["model"]["vocab"]), len(spec["model"]["vocab"])], "ids that do not fit: it is read whole"
+
+
+def test_a_model_whose_entries_are_hidden_is_read() -> None:
+    from tokenizers import Tokenizer, models
+
+    backend = Tokenizer(models.WordLevel(vocab={"[UNK]": 0, "a": 1, "</s>": 2}, unk_token="[UNK]"))
+    backend.add_special_tokens(["</s>"])
+    assert choose_engine(Vocabulary("words", backend, {}, None)).reference.encode(["</s>", "a"]).ids.tolist() == [0, 1]
 
 
 # the gate

@@ -235,3 +235,11 @@ def test_a_control_token_is_decoded_as_it_is_written() -> None:
     end = found.control[stop]
     assert backend.decode([4, end], skip_special_tokens=False) == "a<｜end of sentence｜>"
     assert found.decode_batch([[4, 3, end, 4, end, end], [], [end], [3, 2]]) == [f" ab{stop} a{stop}{stop}", "", stop, "ba"]
+
+
+def test_a_byte_level_entry_of_other_characters_has_no_bytes(shipped: Loaded) -> None:
+    model = shipped.vocabulary.spec["model"]
+    for other in ("中", " ", "a\uffff"):
+        strange = variant(shipped.vocabulary, model={**model, "vocab": {**model["vocab"], other: len(model["vocab"]) + 99}})
+        with pytest.raises(UnicodeEncodeError, match="alphabet"):
+            _ = strange.token_bytes
