@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.every_store import cuts_counted, together
-from prep_assets.assets.checks.expected import Example, Examples, Rules, sft_blocks, sft_rules
+from prep_assets.assets.checks.expected import Examples, Rules, sft_blocks, sft_rules
 from prep_assets.assets.checks.expected_pairs import pair_examples, pair_rules
 from prep_assets.assets.checks.parts import InParts, Unsound, sound
 from prep_assets.assets.checks.selection import SELECTION, Judged, judged, largest_beside_selection, of_parts
@@ -28,7 +28,7 @@ from prep_assets.stores.tokens import TokenStore
 
 CONVERSATIONS = "conversations"
 """The name of what both checks share."""
-BLOCK_TOKENS, AT_ONCE = 1 << 19, 64
+BLOCK_TOKENS = 1 << 19
 
 Proofs = tuple[MaskProof, IdentityProof]
 
@@ -120,7 +120,7 @@ def _sft(store: Store) -> Iterator[Proofs]:
 def _sides(store: Store) -> Iterator[Proofs]:
     rules, tags = pair_rules(store), store.recipe["reasoning_tags"]
     for side, stream in store.streams().items():
-        yield _proven(stream, _together(pair_examples(store, side, stream)), rules, tags)
+        yield _proven(stream, pair_examples(store, side, stream), rules, tags)
 
 
 def _proven(stream: TokenStore, examples: Iterable[Examples], rules: Rules, tags: Iterable[Iterable[str]]) -> Proofs:
@@ -162,13 +162,6 @@ def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Examples]) -> Ite
         size += more
     if block:
         yield block
-
-
-def _together(examples: Iterator[Example]) -> Iterator[Examples]:
-    """Single records, some at a time."""
-    while some := list(islice(examples, AT_ONCE)):
-        numbers, identities, sources = zip(*some, strict=True)
-        yield Examples(numbers, sources, identities.__getitem__)
 
 
 def _identity(block: Iterable[Examples], at: int) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from prep_assets.assets.checks.expected import Example, Rules
+from prep_assets.assets.checks.expected import Examples, Rules
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Store
 from prep_assets.assets.writing.preference_rows import pair_sample
 from prep_assets.config.models import Preference
-from prep_assets.disk.arrays import numbers
 from prep_assets.errors import StoreError
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
@@ -23,24 +24,29 @@ from prep_assets.samples import ASSISTANT, TEXT, USER, PlainChat, Region, Sample
 from prep_assets.stores.lines import open_lines, row_of
 from prep_assets.stores.tokens import TokenStore
 
+AT_ONCE = 64
+"""Records of a side that are given together."""
 
-def pair_examples(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Example]:
-    """Each record of one side."""
+
+def pair_examples(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[Examples]:
+    """The records of one side, some at a time; `only` of some."""
     pairs = store.above("preferences_by_domain", store.partition)
     if pairs.manifest.content_hash != store.recipe["pairs"]:
         command = build_command(store.asset.name, store.partition)
         raise StoreError(f"preferences_by_domain[{store.partition}] was built again since these tokens. Build them again: {command}")
     read, column = _pair_reading(store), side.removeprefix("test/")
-    wanted = enumerate(numbers(stream.row)) if only is None else ((number, int(stream.row[number])) for number in sorted(map(int, only)))
-    number, row = next(wanted, (None, -1))
-    lines = open_lines(pairs.directory, "preferences_test" if side.startswith("test/") else "preferences")
-    for line, written in enumerate(lines.written()):
-        if line == row and number is not None:
-            plain = _plain_side(written, column)
-            yield number, f"line {line}", read(pair_sample(row_of(written), column)) if plain is None else plain
-            number, row = next(wanted, (None, -1))
-    if number is not None:
-        raise StoreError(f"record {number:,} of {side} is line {row}, which does not follow the one before it, or is not there")
+    chosen = range(len(stream)) if only is None else sorted(map(int, only))
+    lines, before = open_lines(pairs.directory, "preferences_test" if side.startswith("test/") else "preferences").written(), -1
+    for at in range(0, len(chosen), AT_ONCE):
+        numbers = list(chosen[at : at + AT_ONCE])
+        rows, sources = np.asarray(stream.row[numbers]).tolist(), list[Sample | PlainChat]()
+        for number, row in zip(numbers, rows, strict=True):
+            written = next(islice(lines, row - before - 1, None), None) if row > before else None
+            if written is None:
+                raise StoreError(f"record {number:,} of {side} is line {row}, which does not follow the one before it, or is not there")
+            plain, before = _plain_side(written, column), row
+            sources.append(read(pair_sample(row_of(written), column)) if plain is None else plain)
+        yield Examples(numbers, sources, [f"line {row}" for row in rows].__getitem__)
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -94,7 +100,7 @@ def pair_rules(store: Store) -> Rules:
 
 def _pairs_left(store: Store, side: str, stream: TokenStore, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
     """Number in the stream and id of each record of one side, and what it must be."""
-    return pair_rules(store).each(stream, pair_examples(store, side, stream, only))
+    return pair_rules(store).each(stream, chain.from_iterable(some.each() for some in pair_examples(store, side, stream, only)))
 
 
 def preference_rows(store: Store, side: str) -> Iterator[Row]:

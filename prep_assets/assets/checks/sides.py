@@ -32,7 +32,10 @@ def held_out(prompt: Any, fraction: float, plain: bool) -> int:
 
 def prompt_json(prompt: Any) -> bytes:
     """What decides whether a prompt is held out: its JSON, keys in the order in which they stand."""
-    return json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode()
+    return _AS_IT_STANDS(prompt).encode()
+
+
+_AS_IT_STANDS = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def by_fields(store: Store, second: Second) -> Callable[[Mapping[str, Any]], bytes]:
