@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
@@ -59,4 +58,5 @@ def is_held_out(content: bytes, fraction: float) -> bool:
     """Whether the upper half of the content's xxh3-128, as a share of all its values, lies below `fraction`."""
     import xxhash
 
-    return Fraction(xxhash.xxh3_128_intdigest(content) >> 64, 1 << 64) < Fraction(fraction)
+    numerator, denominator = fraction.as_integer_ratio()  # in whole numbers, as the share is not one that a float always has
+    return (xxhash.xxh3_128_intdigest(content) >> 64) * denominator < numerator << 64
