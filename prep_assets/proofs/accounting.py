@@ -94,6 +94,16 @@ class Fields:
     unnamed: set[str] = field(default_factory=set)
     _rows: int = 0
 
+    def add_rows(self, rows: Sequence[Mapping[str, Any] | None], read: Sequence[int]) -> None:
+        """Count those of some rows that a schema has read; `read` are their places."""
+        before, every = self._rows, bool(self.claimed or self.ignored)
+        for at in range(0 if every else -before % SAMPLED, len(read), 1 if every else SAMPLED):
+            row = rows[read[at]]
+            assert row is not None
+            self._rows = before + at
+            self.add(row)
+        self._rows = before + len(read)
+
     def add(self, row: Mapping[str, Any]) -> None:
         """Count a row that a schema has read."""
         if self.claimed or self.ignored:

@@ -149,7 +149,7 @@ class Ledger:
         held_out_files: Sequence[bool],
         content: Callable[[Mapping[str, Any]], bytes],
         again: Again,
-        seen: Callable[[Mapping[str, Any]], None] | None = None,
+        seen: Callable[[Sequence[Mapping[str, Any] | None], Sequence[int]], None] | None = None,
     ) -> Iterator[Selected]:
         """The rows of one domain for others to look at as well, each block once it has been judged.
 
@@ -157,7 +157,7 @@ class Ledger:
             names, held_out_files: of its files; the second whether all of a file is held out.
             content: fields of a row → what decides whether it is held out.
             again: see `Again`.
-            seen: told the fields of each row that its schema has read.
+            seen: told the rows of each block, and the places of those that their schema has read.
         """
         claims, matched = self.refusals.of(names), 0
         twice = where(repeats(stored.place))
@@ -173,13 +173,13 @@ class Ledger:
             self._count(block, kept, refused)
             for i in np.flatnonzero(~kept & ~refused).tolist():
                 self._fault(f"{names[block.file]}:{block.rows[i]}", "is neither stored nor refused")
-            for i in np.flatnonzero(kept).tolist():
+            self.numbers["rows_held_out"] += int(np.count_nonzero(stored.held_out[at[kept]]))
+            for i in self._doubtful(block, kept, stored, at, held_out_files[block.file]).tolist():
                 self._stored(block, i, stored, int(at[i]), names, held_out_files[block.file], content)
             reasons = {i: self.refusals.reason(int(claims.which[found[i]])) for i in np.flatnonzero(refused).tolist()}
             self._refused(block, reasons, names, again)
             if seen is not None:
-                for payload in _read(block, reasons):
-                    seen(payload)
+                seen(block.payloads, _read(block, reasons))
             yield block
         if matched != len(stored.place) - len(twice):
             self._fault(
@@ -192,6 +192,15 @@ class Ledger:
         self.numbers["rows_refused"] += int(refused.sum())
         self.numbers["duplicates"] += sum(fate == DUPLICATE for fate in block.fates)
 
+    def _doubtful(self, block: Selected, kept: npt.NDArray[np.bool_], stored: Stored, at: Ints, held_out_file: bool) -> Ints:
+        """Places of the stored rows of which something is wrong, or only their fields say on which side they belong."""
+        places = np.flatnonzero(kept)
+        held_out, says = stored.held_out[at[places]], stored.belongs[at[places]]
+        belongs = (says == 1) | held_out_file
+        good = np.array([fate == GOOD for fate in block.fates], bool)[places]
+        doubtful: Ints = places[~good | (belongs != held_out) | (~belongs & (says < 0) & (self.fraction > 0))]
+        return doubtful
+
     def _stored(
         self,
         block: Selected,
@@ -202,13 +211,12 @@ class Ledger:
         held_out_file: bool,
         content: Callable[[Mapping[str, Any]], bytes],
     ) -> None:
-        identity, payload, held_out = f"{names[block.file]}:{block.rows[i]}", block.payloads[i], bool(stored.held_out[at])
-        self.numbers["rows_held_out"] += held_out
+        identity, held_out = f"{names[block.file]}:{block.rows[i]}", bool(stored.held_out[at])
         if block.fates[i] != GOOD:
             self._fault(identity, f"is stored, though it {SAYS[block.fates[i]]}")
             return
         belongs = held_out_file or bool(stored.belongs[at] == 1)
-        if not belongs and stored.belongs[at] < 0 and self.fraction and payload is not None:
+        if not belongs and stored.belongs[at] < 0 and self.fraction and (payload := block.payloads[i]) is not None:
             belongs = is_held_out(content(payload), self.fraction)
         if belongs != held_out:
             sides = ("to train on", "held out")
@@ -266,9 +274,7 @@ def _identity(names: Sequence[str], place: int) -> str:
     return f"{names[file] if file < len(names) else f'file {file}'}:{row}"
 
 
-def _read(block: Selected, reasons: Mapping[int, str]) -> Iterator[Mapping[str, Any]]:
-    """Fields of the rows that are sound, and that their schema did not refuse."""
+def _read(block: Selected, reasons: Mapping[int, str]) -> list[int]:
+    """Places of the rows that are sound, and that their schema did not refuse."""
     refused = {i for i, reason in reasons.items() if reason.startswith("schema/")}
-    for i, payload in enumerate(block.payloads):
-        if payload is not None and block.fates[i] == GOOD and i not in refused:
-            yield payload
+    return [i for i, fate in enumerate(block.fates) if fate == GOOD and i not in refused]

@@ -19,17 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.proofs.byte_search import ByteSearch
+from prep_assets.proofs.chat_columns import ChatColumns, Kind
 from prep_assets.proofs.identity import IdentityProof
 from prep_assets.proofs.mask import MaskProof
 from prep_assets.proofs.plain_bytes import BytesForm
 from prep_assets.proofs.plain_forms import MOST_KNOWN, PlainDerivation
-from prep_assets.proofs.plain_texts import PlainTexts
-from prep_assets.proofs.shaped_samples import Outline, OutlinedSample, as_json
-from prep_assets.samples import PlainChat
+from prep_assets.proofs.shaped_samples import Outline, as_json
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Chat = PlainChat | OutlinedSample
 LEARN_AFTER = 3
 """Samples of an outline before its form is learned, which takes the time of two that are proven one by one."""
 MOST_TEXTS = 1 << 15
@@ -38,26 +36,23 @@ MOST_TEXTS = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Chats and what a store has of them.
+    """What a store has of some chats.
 
     Attributes:
-        chats: n chats; `None` for a record that is another conversation, or a part of one.
         lengths: int64[n], tokens of each.
         ids, mask: of all of them, one after the other.
     """
 
-    chats: Sequence[Chat | None]
     lengths: Ints
     ids: npt.NDArray[np.integer]
     mask: npt.NDArray[np.generic]
 
     def of(self, chosen: Bools) -> Claims:
-        """Only the chosen chats."""
+        """Only of the chosen chats."""
         if chosen.all():
             return self
         tokens = np.repeat(chosen, self.lengths)
-        chats = [chat for chat, take in zip(self.chats, chosen, strict=True) if take]
-        return Claims(chats, self.lengths[chosen], self.ids[tokens], self.mask[tokens])
+        return Claims(self.lengths[chosen], self.ids[tokens], self.mask[tokens])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +74,19 @@ class _Laid:
     weights: npt.NDArray[np.float32]
 
 
-_Shown = tuple[BytesForm, Sequence[bytes]]
-"""A chat: its form, and its texts as its render shows them."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Of which chats a form is known.
+
+    Attributes:
+        forms: the forms.
+        form: int64[n], which of these each has; -1 for one that is for the proofs of single rows.
+        altered: of which the render does not show the texts as they are.
+    """
+
+    forms: Sequence[BytesForm]
+    form: Ints
+    altered: Bools
 
 
 class PlainBlocks:
@@ -92,54 +98,59 @@ class PlainBlocks:
         listed = {*derivation.looked_for, *looked_for}
         bare = listed | {each.strip() for each in listed} - {""}  # texts of outlines have no white space at their ends
         within_json = {as_json(each)[1:-1] for each in bare}
-        self._suspects = {PlainChat: ByteSearch(listed), OutlinedSample: ByteSearch(bare | within_json)}
-        self._forms: dict[tuple[tuple[str, ...] | Outline, bool], BytesForm | None] = {}
+        self._suspects = {False: ByteSearch(listed), True: ByteSearch(bare | within_json)}
+        self._forms: dict[tuple[Kind, bool], BytesForm | None] = {}
         self._seen: Counter[int] = Counter()
         self._texts = 0
 
-    def prove(self, claims: Claims) -> Bools:
+    def prove(self, chats: ChatColumns, claims: Claims) -> Bools:
         """Which of the chats are proven."""
-        known = self._known(claims.chats)
-        proven = np.array([chat is not None for chat in known], bool)
+        known = self._known(chats)
+        proven: Bools = known.form >= 0
         if not proven.any():
             return proven
-        fit = [chat for chat in known if chat is not None]
-        laid, those = _laid(fit), claims.of(proven)
+        laid, those = _laid(chats, known), claims.of(proven)
         good = self._ids_agree(laid, those) & self._masks_agree(laid, those)
         if good.any():
             trained = int(np.count_nonzero((those.mask != 0) & np.repeat(good, those.lengths)))
-            held = [form for (form, _), is_good in zip(fit, good.tolist(), strict=True) if is_good]
-            stops = {stop for form in set(held) for stop in form.stops}
-            self._masks.proven(len(held), trained, stops, sum(form.form.tagged for form in held))
-            self._identities.proven(len(held))
+            counts = np.bincount(known.form[proven][good], minlength=len(known.forms)).tolist()
+            stops = {stop for form, count in zip(known.forms, counts, strict=True) if count for stop in form.stops}
+            tagged = sum(count for form, count in zip(known.forms, counts, strict=True) if form.form.tagged)
+            self._masks.proven(sum(counts), trained, stops, tagged)
+            self._identities.proven(sum(counts))
         proven[proven] = good
         return proven
 
-    def _known(self, chats: Sequence[Chat | None]) -> list[_Shown | None]:
-        """The form of each chat, and its texts as its render shows them; `None` where it is for the proofs of single rows."""
+    def _known(self, chats: ChatColumns) -> _Known:
         self._count(chats)
-        found: list[_Shown | None] = [None] * len(chats)
-        for kind, suspect in self._suspects.items():
-            texts = PlainTexts.of([chat if isinstance(chat, kind) else None for chat in chats])
-            alone, edged = texts.holding(suspect) | texts.blank | texts.sampled(), texts.edged.tolist()
-            for number, first, last in zip(np.flatnonzero(~alone).tolist(), *texts.bounds(~alone), strict=True):
-                chat = chats[number]
-                assert chat is not None
-                form = self._form(chat.roles if isinstance(chat, PlainChat) else chat.form, edged[number])
-                if form is not None and form.form.holds(chat.texts):
-                    otherwise = edged[number] or any(form.form.spellings)
-                    found[number] = form, form.stripped(chat.texts) if otherwise else form.in_order(texts.data[first:last])
-        return found
+        blank, edged = chats.white()
+        alone = blank | chats.sampled() | (chats.kind < 0)
+        outlined = np.array([isinstance(kind, Outline) for kind in chats.kinds], bool)
+        for other in {*outlined.tolist()}:
+            alone |= chats.holding(self._suspects[other]) & (outlined[chats.kind] == other)
+        forms, form, altered = list[BytesForm](), np.full(len(chats), -1), edged.copy()
+        keys = 2 * chats.kind + edged
+        for key in np.flatnonzero(np.bincount(keys[~alone])).tolist():
+            found = self._form(chats.kinds[key >> 1], bool(key & 1))
+            if found is not None:
+                own, spelled = np.flatnonzero(~alone & (keys == key)), any(found.form.spellings)
+                if spelled:
+                    own = own[[found.form.holds(chats.own(number)) for number in own.tolist()]]
+                form[own], altered[own] = len(forms), spelled or bool(key & 1)
+                forms.append(found)
+        return _Known(forms, form, altered)
 
-    def _count(self, chats: Sequence[Chat | None]) -> None:
+    def _count(self, chats: ChatColumns) -> None:
         """Count outlines, to learn the forms of those that come often; what is known is forgotten where it takes too much memory."""
         if len(self._seen) >= MOST_KNOWN or self._texts >= MOST_TEXTS:
             self._texts = 0
             self._seen.clear()
             self._forms.clear()
-        self._seen.update(hash(chat.form) for chat in chats if isinstance(chat, OutlinedSample))
+        for kind, count in zip(chats.kinds, np.bincount(chats.kind[chats.kind >= 0], minlength=len(chats.kinds)).tolist(), strict=True):
+            if isinstance(kind, Outline):
+                self._seen[hash(kind)] += count
 
-    def _form(self, kind: tuple[str, ...] | Outline, edged: bool) -> BytesForm | None:
+    def _form(self, kind: Kind, edged: bool) -> BytesForm | None:
         if isinstance(kind, Outline) and self._seen[hash(kind)] < LEARN_AFTER:
             return None
         if (kind, edged) not in self._forms:
@@ -150,21 +161,13 @@ class PlainBlocks:
 
     def _ids_agree(self, laid: _Laid, claims: Claims) -> Bools:
         """Of which rows the stored ids are the reference tokenizer's."""
-        starts, ends, token = laid.items.T
-        ordinary = np.flatnonzero(token < 0)
-        texts = [laid.data[start:end] for start, end in zip(starts[ordinary].tolist(), ends[ordinary].tolist(), strict=True)]
-        flat = self._identities.reference.encode_utf8(texts, np.isin(starts[ordinary], laid.base))
-        counts = np.ones(len(token), np.int64)
-        counts[ordinary] = np.diff(flat.offsets)
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        ids = np.repeat(token, counts)
-        ids[ids < 0] = flat.ids
-        lengths = np.diff(offsets[np.searchsorted(starts, laid.base)])
+        starts, _, token = laid.items.T
+        flat = self._identities.reference.encode_pieces(laid.data, np.append(starts, len(laid.data)), token, np.isin(starts, laid.base))
+        lengths = np.diff(flat.offsets[np.searchsorted(starts, laid.base)])
         good: Bools = lengths == claims.lengths
+        ids, stored = flat.ids, claims.ids
         if not good.all():
-            ids, stored = ids[np.repeat(good, lengths)], claims.ids[np.repeat(good, claims.lengths)]
-        else:
-            stored = claims.ids
+            ids, stored = ids[np.repeat(good, lengths)], stored[np.repeat(good, claims.lengths)]
         wrong = np.searchsorted(np.cumsum(lengths[good]), np.flatnonzero(ids != stored), "right")
         good[np.flatnonzero(good)[wrong]] = False
         return good
@@ -173,7 +176,7 @@ class PlainBlocks:
         """Of which rows the bytes of the stored ids are the render, and the trained runs the stretches that must be trained."""
         looked_at = self._masks.table.take(len(claims.ids), lambda: np.asarray(claims.ids))
         if looked_at is None:
-            return np.zeros(len(claims.chats), bool)
+            return np.zeros(len(claims.lengths), bool)
         data, bounds = looked_at
         first = np.concatenate([[0], np.cumsum(claims.lengths)])
         good = _bytes_agree(laid, data, bounds[first])
@@ -190,29 +193,49 @@ class PlainBlocks:
         return good
 
 
-def _laid(chats: Sequence[_Shown]) -> _Laid:
-    """What chats must have become."""
-    renders = [form.render(texts) for form, texts in chats]
-    base = np.concatenate([[0], np.cumsum(np.fromiter(map(len, renders), np.int64))])
-    lengths = np.fromiter(map(len, chain.from_iterable(texts for _, texts in chats)), np.int64)
-    first = np.cumsum([0, *(len(texts) for _, texts in chats)])
-    groups: dict[BytesForm, list[int]] = {}
-    for number, (form, _) in enumerate(chats):
-        groups.setdefault(form, []).append(number)
-    listed = [(form, np.array(numbers)) for form, numbers in groups.items()]
-    placed = [form.placed(rows, lengths[first[rows][:, None] + np.arange(len(form.frames) - 1)], base) for form, rows in listed]
+def _laid(chats: ChatColumns, known: _Known) -> _Laid:
+    """What the chats that have a form must have become."""
+    import pyarrow as pa
+
+    rows = np.flatnonzero(known.form >= 0)
+    form, altered = known.form[rows], known.altered[rows]
+    gaps = np.array([len(each.turns) for each in known.forms])[form]
+    # the pieces of a render are a frame, a text, a frame, …: each is one of all frames, of all texts, or of those that renders alter
+    begins = np.concatenate([[0], np.cumsum(2 * gaps + 1)])
+    pieces = np.empty(begins[-1], np.int64)
+    frames = [frame for each in known.forms for frame in each.written]
+    instead = [known.forms[form[at]].stripped(chats.own(int(rows[at]))) for at in np.flatnonzero(altered).tolist()]
+    first_altered = np.cumsum(np.where(altered, gaps, 0)) - gaps + len(frames) + len(chats.bounds) - 1
+    groups = [(each, np.flatnonzero(form == number)) for number, each in enumerate(known.forms)]
+    before = 0
+    for each, own in groups:
+        at = begins[own][:, None] + np.arange(2 * len(each.turns) + 1)
+        as_it_is = len(frames) + chats.first[rows[own]][:, None] + each.turns
+        pieces[at[:, 0::2]] = before + np.arange(len(each.written))
+        pieces[at[:, 1::2]] = np.where(altered[own][:, None], first_altered[own][:, None] + np.arange(len(each.turns)), as_it_is)
+        before += len(each.written)
+    others = [*frames, *chain.from_iterable(instead)]
+    sizes = np.concatenate([list(map(len, frames)), np.diff(chats.bounds), list(map(len, others[len(frames) :]))])
+    bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    data = b"".join([*frames, chats.data, *others[len(frames) :]])
+    every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(sizes), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    taken = every.take(pa.array(pieces))
+    places = np.frombuffer(taken.buffers()[1], np.int64, len(pieces) + 1)
+    base, lengths = places[begins], np.diff(places)
+    placed = [each.placed(own, lengths[begins[own][:, None] + np.arange(1, 2 * len(each.turns), 2)], base) for each, own in groups]
     items = np.concatenate([each.items for each in placed])
     stretches, weights = (np.concatenate([getattr(each, name) for each in placed]) for name in ("stretches", "weights"))
     order = np.argsort(stretches[:, 0], kind="stable")
-    return _Laid(b"".join(renders), base, items[np.argsort(items[:, 0])], stretches[order], weights[order])
+    return _Laid(taken.buffers()[2].to_pybytes(), base, items[np.argsort(items[:, 0])], stretches[order], weights[order])
 
 
 def _bytes_agree(laid: _Laid, data: memoryview, base: Ints) -> Bools:
     """Of which rows the bytes, which begin at `base`, are the render."""
-    if data == laid.data and np.array_equal(base, laid.base):
+    found, wanted = (np.frombuffer(each, np.uint8) for each in (data, laid.data))  # a view is compared byte by byte
+    if np.array_equal(base, laid.base) and np.array_equal(found, wanted):
         return np.ones(len(base) - 1, bool)
     borders = zip(base.tolist(), base[1:].tolist(), laid.base.tolist(), laid.base[1:].tolist(), strict=False)
-    return np.array([data[low:high] == laid.data[start:end] for low, high, start, end in borders])
+    return np.array([np.array_equal(found[low:high], wanted[start:end]) for low, high, start, end in borders], bool)
 
 
 def _but_for_spaces(laid: _Laid, run: Sequence[int], stretch: Sequence[int]) -> bool:
@@ -229,7 +252,10 @@ def _but_for_spaces(laid: _Laid, run: Sequence[int], stretch: Sequence[int]) -> 
 
 def _runs(mask: npt.NDArray[np.generic], first: Ints) -> tuple[Ints, Ints, npt.NDArray[np.generic]]:
     """Start, end and weight of each run of trained tokens of one weight; `first` is where rows begin."""
-    starts = np.union1d(first[:-1], np.flatnonzero(mask[1:] != mask[:-1]) + 1)
+    begins = np.ones(len(mask) + 1, bool)
+    begins[1:-1] = mask[1:] != mask[:-1]
+    begins[first] = True
+    starts = np.flatnonzero(begins[:-1])
     ends = np.append(starts[1:], len(mask))
     weights = mask[starts]
     return starts[weights != 0], ends[weights != 0], weights[weights != 0]

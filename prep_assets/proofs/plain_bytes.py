@@ -28,8 +28,9 @@ class BytesForm:
 
     Attributes:
         form: the same in characters.
-        pattern: the render with ``%b`` for each text.
-        frames: int64[t + 1], bytes of what stands before, between and after the texts.
+        written: what stands before, between and after the texts.
+        frames: int64[t + 1], bytes of each of these.
+        turns: int64[t], which text of a chat stands in each gap.
         stretches: int64[s, 2, 2], begin and end of each trained stretch: how many texts end before it, and so many bytes after these.
         weights: float32[s].
         controls: int64[c, 2, 2], the same of each control token.
@@ -38,8 +39,9 @@ class BytesForm:
     """
 
     form: PlainForm
-    pattern: bytes
+    written: tuple[bytes, ...]
     frames: Ints
+    turns: Ints
     stretches: Ints
     weights: npt.NDArray[np.float32]
     controls: Ints
@@ -61,11 +63,12 @@ class BytesForm:
             return None
         if any(text not in control for text in written) or not all(_ends_with(form, end, stop) for _, end, _, stop in form.stretches):
             return None
-        frames = [frame.encode() for frame in form.frames]
+        frames = tuple(frame.encode() for frame in form.frames)
         return cls(
             form,
-            b"%b".join(frame.replace(b"%", b"%%") for frame in frames),
+            frames,
             np.array([len(frame) for frame in frames]),
+            np.array(form.turns, np.int64),
             _in_bytes(form, pairs),
             np.array([weight for _, _, weight, _ in form.stretches], np.float32),
             _in_bytes(form, form.controls),
@@ -73,17 +76,9 @@ class BytesForm:
             frozenset(stop for *_, stop in form.stretches if stop),
         )
 
-    def in_order(self, texts: Sequence[bytes]) -> list[bytes]:
-        """The texts of a chat, of which none begins or ends with white space, in the order in which its render shows them."""
-        return [texts[turn] for turn in self.form.turns]
-
     def stripped(self, texts: Sequence[str]) -> list[bytes]:
         """The texts of any chat as its render shows them, in its order."""
         return [text.encode() for text in self.form.shown(texts)]
-
-    def render(self, shown: Sequence[bytes]) -> bytes:
-        """The render of a chat."""
-        return self.pattern % tuple(shown)
 
     def placed(self, rows: Ints, lengths: Ints, base: Ints) -> Placed:
         """Where things stand in the renders of these rows.

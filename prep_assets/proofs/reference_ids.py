@@ -72,30 +72,52 @@ class ReferenceIds:
     def encode_utf8(self, texts: Sequence[bytes], first: npt.NDArray[np.bool_] | None = None) -> Flat:
         """The same of texts in UTF-8."""
         begins = np.ones(len(texts), bool) if first is None else first
-        if self._first is self._rest:
-            begins = np.zeros(len(texts), bool)
+        bounds = np.concatenate([[0], _ends(texts)])
+        return self.encode_pieces(b"".join(texts), bounds, np.full(len(texts), -1), begins)
+
+    def encode_pieces(self, data: bytes, bounds: Ints, token: Ints, first: npt.NDArray[np.bool_]) -> Flat:
+        """The same of texts, and of control tokens between them.
+
+        Args:
+            data: all of them in UTF-8, one after the other.
+            bounds: int64[n + 1], where each begins, and the end of the last.
+            token: int64[n], the id of a control token, -1 of a text.
+            first: which begin a document.
+        """
+        if self.cuts and self._first is self._rest:
+            found = self._cut(data, bounds, token)
+            if self._same_whole(found, data, bounds, token):
+                return found
+            self.cuts = False
+        texts = np.flatnonzero(token < 0)
+        return _between(self._each(_pieces(data, bounds, texts), first[texts]), token)
+
+    def _each(self, texts: Sequence[bytes], begins: npt.NDArray[np.bool_]) -> Flat:
+        """The ids of texts where the first word of a document is not what it would be elsewhere, or where texts may not be cut."""
         if not self.cuts:
+            begins = begins & (self._first is not self._rest)
             return interleaved(_encoded(self._first, compress(texts, begins)), _encoded(self._rest, compress(texts, ~begins)), begins)
-        # only the first word of a document is not what it would be elsewhere
         at = [_cut_after(text, 0, False) if begin else 0 for text, begin in zip(texts, begins, strict=True)]
         heads = _encoded(self._first, [text[:end] for text, end in zip(texts, at, strict=True) if end])
         rests = [text[end:] for text, end in zip(texts, at, strict=True)]
-        tails = self._cut(rests)
-        if not self._same_whole(tails, rests):
+        data, bounds, none = b"".join(rests), np.concatenate([[0], _ends(rests)]), np.full(len(rests), -1)
+        tails = self._cut(data, bounds, none)
+        if not self._same_whole(tails, data, bounds, none):
             self.cuts = False
-            return self.encode_utf8(texts, first)
+            return self._each(texts, begins)
         return _one_after_the_other(heads, tails, np.array(at) > 0) if any(at) else tails
 
-    def _same_whole(self, tails: Flat, texts: Sequence[bytes]) -> bool:
+    def _same_whole(self, flat: Flat, data: bytes, bounds: Ints, token: Ints) -> bool:
         """Whether every so many texts have the ids that they have when they are not cut."""
-        some = range(0, len(texts), WHOLE_EVERY)
-        found = {number: tails.ids[slice(*tails.offsets[number : number + 2])] for number in some}
-        short = [number for number in some if len(texts[number]) <= WHOLE_MOST]
+        some = np.flatnonzero(token < 0)[::WHOLE_EVERY]
+        texts = _pieces(data, bounds, some)
+        found = [flat.ids[low:high] for low, high in zip(flat.offsets[some].tolist(), flat.offsets[some + 1].tolist(), strict=True)]
+        short = [number for number, text in enumerate(texts) if len(text) <= WHOLE_MOST]
         whole = _encoded(self._rest, [texts[number] for number in short])
         return all(
-            np.array_equal(found.pop(number), whole.ids[low:high])
+            np.array_equal(found[number], whole.ids[low:high])
             for number, (low, high) in zip(short, pairwise(whole.offsets.tolist()), strict=True)
-        ) and all(self._same_in_windows(ids, texts[number]) for number, ids in found.items())
+        ) and all(self._same_in_windows(ids, text) for ids, text in zip(found, texts, strict=True) if len(text) > WHOLE_MOST)
 
     def _same_in_windows(self, ids: npt.NDArray[np.uint32], text: bytes) -> bool:
         """The same of a long text: each window is tokenized whole. How many ids of it the next one has as well is counted from where that begins."""
@@ -114,17 +136,24 @@ class ReferenceIds:
         """Characters (start, end) of each token of one text."""
         return (self._first if first else self._rest).char_spans(text)[1]
 
-    def _cut(self, texts: Sequence[bytes]) -> Flat:
+    def _cut(self, data: bytes, bounds: Ints, token: Ints) -> Flat:
         import pyarrow as pa
 
-        data, ends = b"".join(texts), _ends(texts)
-        bounds = _cuts(data, ends, self._whole, self._unspaced)
-        parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+        begins, control = _cuts(data, bounds, token, self._whole, self._unspaced), token >= 0
+        borders = np.searchsorted(begins, bounds)
+        known = pa.py_buffer(
+            np.packbits(~np.repeat(control, np.diff(borders)), bitorder="little")
+        )  # what a control token spells is no word
+        parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(begins) - 1, [known, pa.py_buffer(begins), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
         ids, starts, counts = self.words.ids_of(coded.dictionary.to_pylist(), self._tokenized)
-        borders = np.searchsorted(bounds, np.concatenate([[0], ends]))
-        del parts, bounds, data
-        return _put_together(Flat(ids, starts), counts.astype(np.int32), coded.indices.to_numpy(), borders)
+        which = np.frombuffer(coded.indices.buffers()[1], np.int32, len(parts)).copy()
+        del parts, begins, data
+        listed = np.flatnonzero(np.bincount(token[control]))
+        which[borders[:-1][control]] = len(starts) + np.searchsorted(listed, token[control])
+        starts = np.concatenate([starts, len(ids) + np.arange(len(listed))])
+        counts = np.concatenate([counts, np.ones(len(listed), np.int64)])
+        return _put_together(Flat(np.concatenate([ids, listed.astype(np.uint32)]), starts), counts.astype(np.int32), which, borders)
 
     def _tokenized(self, parts: list[bytes]) -> Flat:
         """The ids of each part, of which none is empty. Those that may be cut on either side are tokenized together."""
@@ -223,21 +252,38 @@ _BEFORE, _AFTER = ((one | other << 1).astype(np.uint8).tobytes() for one, other 
 """The same as bits: a text may be cut between two bytes of which the same bit is set."""
 
 
-def _cuts(data: bytes, ends: Ints, whole: Sequence[bytes] | None, unspaced: bool) -> Ints:
-    """Where parts begin, and the end of the last: at each text's start, before each space that follows a visible ASCII character, and, outside of
-    what stands in `whole`, before each sign that follows a word. With `unspaced` long parts are cut where else they may be."""
+def _pieces(data: bytes, bounds: Ints, which: Ints) -> list[bytes]:
+    """Some of the texts that stand one after the other."""
+    return [data[low:high] for low, high in zip(bounds[which].tolist(), bounds[which + 1].tolist(), strict=True)]
+
+
+def _between(texts: Flat, token: Ints) -> Flat:
+    """The ids of texts with those of the control tokens between them."""
+    counts, ordinary = np.ones(len(token), np.int64), token < 0
+    counts[ordinary] = np.diff(texts.offsets)
+    ids = np.repeat(token, counts)
+    ids[ids < 0] = texts.ids
+    return Flat(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def _cuts(data: bytes, borders: Ints, token: Ints, whole: Sequence[bytes] | None, unspaced: bool) -> Ints:
+    """Where parts begin, and the end of the last: at the start of each text and control token; and in texts before each space that follows a visible
+    ASCII character, and, outside of what stands in `whole`, before each sign that follows a word. With `unspaced` long parts are cut where else they may
+    be."""
     begins, allowed = np.zeros(len(data) + 1, bool), 1 if whole is None else 3
     for part in stretches(len(data) - 1):
         before = np.frombuffer(data[part].translate(_BEFORE), np.uint8)
         after = np.frombuffer(data[part.start + 1 : part.stop + 1].translate(_AFTER), np.uint8)
         begins[part.start + 1 : part.stop + 1] = before & after & allowed
-    for token in whole or ():
-        at = data.find(token)
+    for each in whole or ():
+        at = data.find(each)
         while at >= 0:
-            begins[at + 1 : at + len(token)] = False
-            at = data.find(token, at + 1)
-    begins[0] = True
-    begins[ends] = True
+            begins[at + 1 : at + len(each)] = False
+            at = data.find(each, at + 1)
+    control = np.flatnonzero(token >= 0)
+    sizes = borders[control + 1] - borders[control]
+    begins[np.repeat(borders[control] + sizes - np.cumsum(sizes), sizes) + np.arange(sizes.sum())] = False
+    begins[borders] = True
     bounds = np.flatnonzero(begins)
     if not unspaced or not (long := np.flatnonzero(np.diff(bounds) > LONG_PART)).size:
         return bounds

@@ -20,6 +20,7 @@ from prep_assets.disk.digests import Digests
 from prep_assets.proofs.conditions import belongs, matches
 from prep_assets.proofs.contamination import Passages
 from prep_assets.proofs.held_out import canonical_json, digest, sorted_json
+from prep_assets.proofs.message_rows import MessageFields, MessageRows
 from prep_assets.proofs.source_rows import Rows
 
 GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED = "good", "unreadable", "filtered", "duplicate", "contaminated"
@@ -52,6 +53,7 @@ class Rules:
         deduplicate: whether a row that equals an earlier one is refused.
         passages: what no row may hold; `None` where no benchmark is configured.
         forgotten: sha256 of rows, as JSON with sorted keys, that are left out for ever.
+        messages: how rows that may come in columns are written.
     """
 
     key: str | None = None
@@ -61,6 +63,12 @@ class Rules:
     deduplicate: bool = True
     passages: Passages | None = None
     forgotten: frozenset[str] = frozenset()
+    messages: MessageFields | None = None
+
+    @property
+    def every(self) -> bool:
+        """Whether only what equals an earlier row is left out."""
+        return self.key is None and not self.where and self.limit is None and self.passages is None and not self.forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +141,15 @@ def _first() -> First:
 def _file(number: int, rows: Rows, rules: Rules, seen: First, left: int | None) -> Iterator[Selected]:
     found: list[tuple[int, str, Mapping[str, Any] | None]] = []
     size = 0
-    for row, payload in rows:
+    for some in rows:
+        if isinstance(some, MessageRows):
+            if found:
+                yield _block(number, found)
+                found, size = [], 0
+            firsts = map(partial(seen, number), some.numbers, some.digests()) if rules.deduplicate else (True for _ in some.numbers)
+            yield Selected(number, some.numbers, [GOOD if first else DUPLICATE for first in firsts], some)
+            continue
+        row, payload = some
         if payload is not None and not belongs(payload, rules.key, rules.value):
             continue
         written = sorted_json(payload)
@@ -164,7 +180,8 @@ def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_fi
         return FILTERED
     if rules.where and not matches(payload, rules.where):
         return FILTERED
-    if rules.deduplicate and not is_first(digest(written)):
+    in_columns = rules.messages and rules.messages.digest_of(payload)
+    if rules.deduplicate and not is_first(in_columns or digest(written)):
         return DUPLICATE
     return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
 

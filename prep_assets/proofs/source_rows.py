@@ -13,7 +13,7 @@ import io
 import lzma
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
@@ -21,14 +21,19 @@ from typing import IO, Any, cast
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.json_rows import DEPTH, depth_of, objects_of, value_of
+from prep_assets.proofs.message_rows import FEWEST, MessageFields, MessageRows
 
-Rows = Iterator[tuple[int, dict[str, Any] | None]]
-"""Number and fields of each row; `None` for a row that cannot be read."""
+Row = tuple[int, dict[str, Any] | None]
+"""Number and fields of a row; `None` for one that cannot be read."""
+Rows = Iterator[Row | MessageRows]
+"""Rows, and several at once in columns where these are asked for."""
 
 LINE_BYTES = 32 << 20
 """A longer line is no row."""
 LINES, BYTES = 64, 1 << 18
 """Lines of JSON that are looked at together, and about how many bytes of them."""
+MESSAGE_BYTES = 1 << 20
+"""Bytes of lines that are read into columns together."""
 ROWS = 1024
 """Rows of a table that are held at a time."""
 _PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
@@ -55,7 +60,15 @@ class Between:
 ALL = Between()
 
 
-def read_rows(stream: IO[bytes], format: str, compression: str | None, *, whole_file: bool = False, between: Between = ALL) -> Rows:
+def read_rows(
+    stream: IO[bytes],
+    format: str,
+    compression: str | None,
+    *,
+    whole_file: bool = False,
+    between: Between = ALL,
+    messages: MessageFields | None = None,
+) -> Rows:
     """Rows of an opened file.
 
     Args:
@@ -63,6 +76,7 @@ def read_rows(stream: IO[bytes], format: str, compression: str | None, *, whole_
         compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or `None`.
         whole_file: a text file is one row.
         between: which rows; those of lines begin where the stream stands.
+        messages: how rows of JSON lines are written that shall come in columns.
 
     Raises:
         CheckFailed: the lines are others than `between` says.
@@ -71,6 +85,8 @@ def read_rows(stream: IO[bytes], format: str, compression: str | None, *, whole_
     if format in ("parquet", "arrow"):
         return _tables(stream, format, between)
     opened = decompressed(stream, compression)
+    if format == "jsonl" and messages is not None:
+        return _message_lines(opened, between, messages)
     if format == "jsonl":
         return _json_lines(opened, between)
     if format == "json":
@@ -129,6 +145,36 @@ def _json_lines(stream: IO[bytes], between: Between) -> Rows:
             yield from zip(numbers, objects_of(some), strict=True)
             numbers, some, size = [], [], 0
     yield from zip(numbers, objects_of(some), strict=True)
+
+
+def _message_lines(stream: IO[bytes], between: Between, fields: MessageFields) -> Rows:
+    numbers, some, size = list[int](), list[bytes](), 0
+    for number, line in _lines(stream, between):
+        if line is None or size + len(line) > MESSAGE_BYTES:
+            yield from _in_columns(numbers, some, fields)
+            numbers, some, size = [], [], 0
+        if line is None:
+            yield number, None
+            continue
+        numbers.append(number)
+        some.append(line)
+        size += len(line)
+    yield from _in_columns(numbers, some, fields)
+
+
+def _in_columns(numbers: Sequence[int], lines: Sequence[bytes], fields: MessageFields) -> Rows:
+    """Lines in columns, where one of them cannot be each half of them."""
+    if not lines:
+        return
+    found = fields.read(numbers, lines)
+    if found is not None:
+        yield found
+    elif len(lines) <= FEWEST:
+        yield from zip(numbers, objects_of(lines), strict=True)
+    else:
+        half = len(lines) // 2
+        yield from _in_columns(numbers[:half], lines[:half], fields)
+        yield from _in_columns(numbers[half:], lines[half:], fields)
 
 
 def _json_list(stream: IO[bytes]) -> Rows:

@@ -61,7 +61,7 @@ class PlainMessages:
     def read(self, rows: Sequence[Mapping[str, Any]]) -> list[PlainChat | None]:
         """The chats of rows; `None` where the schema itself has to read one."""
         chats = self._chats([row[self.messages_key] for row in rows])
-        accepted = {roles for roles in {chat.roles for chat in chats if chat is not None} if self._accepts(roles)}
+        accepted = {roles for roles in {chat.roles for chat in chats if chat is not None} if self.accepts(roles)}
         return [chat if chat is not None and chat.roles in accepted else None for chat in chats]
 
     def _chats(self, conversations: list[Any]) -> list[PlainChat | None]:
@@ -86,7 +86,8 @@ class PlainMessages:
             raise TypeError
         return [PlainChat(roles[start:end], texts[start:end]) for start, end in pairwise(ends)]
 
-    def _accepts(self, roles: tuple[str, ...]) -> bool:
+    def accepts(self, roles: tuple[str, ...]) -> bool:
+        """Whether the schema accepts turns of these roles."""
         accepted = self._accepted.get(roles)
         if accepted is None:
             try:

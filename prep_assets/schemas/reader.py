@@ -13,7 +13,7 @@ from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.samples import Contrast, Example, Group, Pair, PlainChat, PlainPair, Sample
 from prep_assets.schemas.field_names import DECISIVE, MEDIA, NEUTRAL
 from prep_assets.schemas.own_function import OwnFunction
-from prep_assets.schemas.plain_rows import plain_rows_of
+from prep_assets.schemas.plain_rows import PlainRows, plain_rows_of
 from prep_assets.schemas.registry import Convert
 from prep_assets.schemas.view import View, has_content, unread, view_of, whole
 from prep_assets.schemas.weights import refuse_weighted_space
@@ -192,6 +192,13 @@ class Reader:
             ignored = {*self.account.ignore}
             inside = any("." in path or path in plain.columns for path in ignored)
             self._columns[columns] = not inside and {*columns} - row.left - ignored == plain.columns
+
+    def plain(self, first: Mapping[str, Any]) -> PlainRows | None:
+        """What reads plain rows with the columns of this one; `None` where the schema has to read them, or reads more of them than the texts."""
+        columns, reads = tuple(first), plain_rows_of(self.convert)
+        if reads is not None and columns not in self._columns:
+            self._one(first)
+        return reads if self._columns.get(columns) else None
 
     def rows(self, payloads: Sequence[Mapping[str, Any]], *, plain: bool = True) -> list[Example | PlainChat | PlainPair | Refused]:
         """What rows are, or why they are refused.

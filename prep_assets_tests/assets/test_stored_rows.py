@@ -38,13 +38,13 @@ def given_of(blocks: Sequence[tuple[int, list[int]]]) -> Iterator[Rows]:
 
 
 def blocks_of(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> Iterator[StoredRows]:
-    store: Any = SimpleNamespace(family=None, workspace=None, raw=None)
+    store: Any = SimpleNamespace(family=None, workspace=None, raw=None, part=None, once=lambda name, make: make())
     return stored_rows(store, "d", stream, given=given_of(blocks), **options)
 
 
 def outcome(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> tuple[list[Any], str]:
     """Number, id and row of each record that is found, and what is said in the end."""
-    store: Any = SimpleNamespace(family=None, workspace=None, raw=None)
+    store: Any = SimpleNamespace(family=None, workspace=None, raw=None, part=None, once=lambda name, make: make())
     found: list[Any] = []
     try:
         found += source_records(store, "d", stream, given=given_of(blocks), **options)

@@ -7,6 +7,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prep_assets.proofs.accounting import SAMPLED, Fields, account, books
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -178,6 +180,20 @@ def test_a_field_that_the_manifest_does_not_name_is_found_in_sampled_rows(number
         fields.add({"text": "x", "source": "y" if at == number else None, "id": "z" if at == number else ""})
     says = [f"of domain d {name!r} is passed over, which the manifest does not name" for name in ("id", "source")]
     assert fields.faults(list) == (says if found else [])
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=9), max_size=40), st.sampled_from([{}, {"b": 1}]), st.sampled_from([[], ["c"]]))
+def test_rows_together_are_rows_one_by_one(blocks: list[list[bool]], claimed: dict[str, int], ignored: list[str]) -> None:
+    alone, together = [Fields("d", claimed, ignored, lambda row: {f"x{row['a'] % 5}"}) for _ in range(2)]
+    number = 0
+    for block in blocks:
+        rows = [{"a": number + at, "b": "x"} if read else None for at, read in enumerate(block)]
+        number += len(rows)
+        for row in rows:
+            if row is not None:
+                alone.add(row)
+        together.add_rows(rows, [at for at, row in enumerate(rows) if row is not None])
+    assert (alone.found, alone.unnamed, alone._rows) == (together.found, together.unnamed, together._rows)
 
 
 def test_one_row_in_so_many_is_converted_once_more() -> None:

@@ -152,7 +152,7 @@ def test_a_row_that_is_not(changes: dict[str, Any], where: str, what: str, fault
 
 
 def test_a_refusal_for_a_reason_that_is_found_again() -> None:
-    seen: list[Any] = []
+    seen: list[tuple[Any, Any]] = []
 
     def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         seen.append((file, rows, payloads))
@@ -256,32 +256,39 @@ def test_it_is_told_of_each_row_that_its_schema_read() -> None:
             ("a.jsonl:4", "records/invalid_json"),
         ),
     ]
-    seen: list[Any] = []
+    seen: list[tuple[Any, Any]] = []
 
     def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         return [{0: "render/x", 1: "schema/x"}[row] for row in rows]
 
     ledger = Ledger(Refusals(refused), 0.0)
-    deque(ledger.judged(rows, stored((0, 2, False, 0), (0, 5, False, 0)), NAMES, (False, False), content, again, seen.append), 0)
-    assert ledger.verdict().passed and seen == [rows[0].payloads[at] for at in (0, 2, 5)]
+    deque(
+        ledger.judged(
+            rows, stored((0, 2, False, 0), (0, 5, False, 0)), NAMES, (False, False), content, again, lambda *told: seen.append(told)
+        ),
+        0,
+    )
+    assert ledger.verdict().passed and seen == [(rows[0].payloads, [0, 2, 5])]
 
 
 def test_rows_whose_fields_were_read_are_shown() -> None:
     """Those that are sound by a second reading, and that their schema did not refuse; of each domain."""
     ledger = Ledger(Refusals([("a.jsonl:1", "schema/x"), ("a.jsonl:3", "render/y"), ("b.jsonl:0", "deduplicate/duplicate")]), 0.0)
     shown: list[Any] = []
+
+    def show(rows: Sequence[Any], read: Sequence[int]) -> None:
+        shown.extend(rows[at] for at in read)
+
     blocks = [block(0, [0, 1, 3]), block(1, [0, 1, 2], ["duplicate", "unreadable", "good"])]
     held = stored((0, 0, False, 0), (1, 2, False, 0))
     reasons = {1: "schema/x", 3: "render/y"}
     deque(
-        ledger.judged(
-            blocks, held, NAMES, (False, False), content, lambda file, rows, payloads: [reasons[row] for row in rows], shown.append
-        ),
+        ledger.judged(blocks, held, NAMES, (False, False), content, lambda file, rows, payloads: [reasons[row] for row in rows], show),
         0,
     )
     assert shown == [{"row": 0}, {"row": 3}, {"row": 2}]
     more = [block(0, [5]), block(0, [6])]
-    judged = ledger.judged(more, stored((0, 5, False, 0), (0, 6, False, 0)), NAMES, (False, False), content, NOTHING, shown.append)
+    judged = ledger.judged(more, stored((0, 5, False, 0), (0, 6, False, 0)), NAMES, (False, False), content, NOTHING, show)
     assert next(judged) is more[0] and shown[3:] == [{"row": 5}], "a block is given on once it has been judged, before the next is read"
     assert list(judged) == more[1:] and shown[4:] == [{"row": 6}]
     assert (ledger.numbers["rows_refused"], ledger.numbers["duplicates"], ledger.numbers["rows_stored"]) == (3, 1, 4)

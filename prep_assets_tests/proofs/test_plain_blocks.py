@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs import plain_blocks as module
 from prep_assets.proofs import plain_forms
+from prep_assets.proofs.chat_columns import ChatColumns
 from prep_assets.proofs.identity import Conversation, IdentityProof, prove_identity
 from prep_assets.proofs.mask import MaskProof, Row, prove_masks
 from prep_assets.proofs.mutations import MUTATIONS, Mutation
@@ -55,7 +56,7 @@ def proven(bound: Bound, options: MaskOptions, chats: Sequence[PlainChat | None]
     derivation = PlainDerivation(options, bound.template, typed_controls=False)
     lengths = np.array([len(row.ids) for row in rows], np.int64)
     ids, mask = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "mask"))
-    found = PlainBlocks(derivation, masks, identities, ["</think>"]).prove(Claims(chats, lengths, ids, mask))
+    found = PlainBlocks(derivation, masks, identities, ["</think>"]).prove(ChatColumns.of(chats), Claims(lengths, ids, mask))
     return found.tolist(), masks, identities.tokenized
 
 
@@ -165,45 +166,45 @@ def blocks(bound: Bound) -> PlainBlocks:
     return PlainBlocks(derivation, masks, IdentityProof(bound.vocabulary), ["</think>"])
 
 
-def claims(bound: Bound, chats: Sequence[PlainChat]) -> Claims:
+def claims(bound: Bound, chats: Sequence[PlainChat]) -> tuple[list[PlainChat], Claims]:
     kept, rows, _ = rows_of(bound, chats, MaskOptions())
     ids, mask = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "mask"))
-    return Claims(kept, np.array([len(row.ids) for row in rows], np.int64), ids, mask)
+    return kept, Claims(np.array([len(row.ids) for row in rows], np.int64), ids, mask)
 
 
 def laid_of(blocks: PlainBlocks, chats: Sequence[PlainChat | None]) -> Any:
-    return module._laid([chat for chat in blocks._known(chats) if chat])
+    columns = ChatColumns.of(chats)
+    return module._laid(columns, blocks._known(columns))
 
 
 def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
     """Proving the bytes of all ids takes longer than they do."""
-    right = claims(bound, TALKS)
+    chats, right = claims(bound, TALKS)
     derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
     proofs = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
-    assert PlainBlocks(derivation, *proofs, []).prove(right).tolist() == [False] * 3
+    assert PlainBlocks(derivation, *proofs, []).prove(ChatColumns.of(chats), right).tolist() == [False] * 3
 
 
 def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def form() -> Any:
-        return SimpleNamespace(
-            form=SimpleNamespace(spellings=({}, {}), holds=bool), in_order=list, stripped=lambda texts: [each.strip() for each in texts]
-        )
+    def form(*spellings: Any) -> Any:
+        return SimpleNamespace(form=SimpleNamespace(spellings=spellings, holds=bool))
 
-    bare, full, spaced = form(), form(), form()
+    bare, full, spaced = form({}, {}), form({}, {"sort_keys": True}), form()
     forms = {(ASKED, False): bare, (TALK, False): full, (TALK, True): spaced}
     monkeypatch.setattr(blocks, "_form", lambda *asked: forms.get(asked))
     edged, blank = PlainChat(ASKED, ("a", "b ")), PlainChat(TALK, ("a", "b", " \t", "d", "e"))
     longer = PlainChat(TALK, (" a", "b", "c", "d", "e"))
-    found = blocks._known([TALKS[0], edged, None, PlainChat((), ()), TALKS[1], blank, longer, PlainChat((USER,), ("So?",))])
-    first, second = ([text.encode() for text in talk.texts] for talk in TALKS[:2])
-    assert found == [(bare, first), None, None, None, (full, second), None, (spaced, ["a", "b", "c", "d", "e"]), None]
+    chats = [TALKS[0], edged, None, PlainChat((), ()), TALKS[1], blank, longer, PlainChat((USER,), ("So?",))]
+    found = blocks._known(ChatColumns.of(chats))
+    assert [None if form < 0 else found.forms[form] for form in found.form] == [bare, None, None, None, full, None, spaced, None]
+    assert found.altered[found.form >= 0].tolist() == [False, True, True]
 
 
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_forms, "ONE_IN", 3)
     chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]
     alone = [PlainDerivation.in_sample(chat.texts) for chat in chats]
-    assert [chat is None for chat in blocks._known(chats)] == alone and {*alone} == {True, False}
+    assert (blocks._known(ChatColumns.of(chats)).form < 0).tolist() == alone and {*alone} == {True, False}
 
 
 def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +216,8 @@ def test_roles_without_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPat
 
 def test_ids_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
     """A token that differs, and nothing else, takes its own row out: the first of a row, one in it, the last."""
-    right = claims(bound, TALKS)
-    laid, first = laid_of(blocks, right.chats), [0, *np.cumsum(right.lengths).tolist()]
+    chats, right = claims(bound, TALKS)
+    laid, first = laid_of(blocks, chats), [0, *np.cumsum(right.lengths).tolist()]
     assert blocks._ids_agree(laid, right).tolist() == [True] * 3
     for row in range(3):
         for at in (first[row], first[row] + 2, first[row + 1] - 1):
@@ -232,30 +233,28 @@ def test_texts_at_the_very_beginning_are_encoded_as_such(name: str, first: set[b
     other = bind(SHIPPED, name)
     begins: list[bool] = []
 
-    def encode_utf8(texts: Any, told: Any) -> Any:
-        begins.extend(told.tolist())
-        return reference.encode_utf8(texts, told)
+    def encode_pieces(data: bytes, bounds: Any, token: Any, told: Any) -> Any:
+        begins.extend(told[token < 0].tolist())
+        return reference.encode_pieces(data, bounds, token, told)
 
     identities = IdentityProof(other.vocabulary)
     reference = identities.reference
-    monkeypatch.setattr(identities, "reference", SimpleNamespace(encode_utf8=encode_utf8))
+    monkeypatch.setattr(identities, "reference", SimpleNamespace(encode_pieces=encode_pieces))
     derivation = PlainDerivation(MaskOptions(), other.template, typed_controls=False)
     found = PlainBlocks(derivation, MaskProof(other.vocabulary), identities, [])
-    right = claims(other, [TALKS[0], TALKS[0]])
-    assert found._ids_agree(laid_of(found, right.chats), right).all()
+    chats, right = claims(other, [TALKS[0], TALKS[0]])
+    assert found._ids_agree(laid_of(found, chats), right).all()
     assert set(begins) == first
     assert name == "chatml" or begins == [True, False, True, False]
 
 
 def test_masks_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
     """By the bytes of a row, and by its trained runs; one that trains nothing stands last."""
-    right = claims(bound, [TALKS[0], TALKS[0]])
+    chats, right = claims(bound, [TALKS[0], TALKS[0]])
     silent = PlainChat((USER,), ("Hi",))
     ids = bound.vocabulary.backend.encode("<|im_start|>user\nHi<|im_end|>\n", add_special_tokens=False).ids
-    three = Claims(
-        [*right.chats, silent], np.append(right.lengths, len(ids)), np.append(right.ids, ids), np.append(right.mask, np.zeros(len(ids)))
-    )
-    laid = laid_of(blocks, three.chats)
+    three = Claims(np.append(right.lengths, len(ids)), np.append(right.ids, ids), np.append(right.mask, np.zeros(len(ids))))
+    laid = laid_of(blocks, [*chats, silent])
     assert blocks._masks_agree(laid, three).tolist() == [True] * 3
     other, mask = three.ids.copy(), three.mask.copy()
     other[int(right.lengths[0])] = bound.vocabulary.control["<|im_end|>"]

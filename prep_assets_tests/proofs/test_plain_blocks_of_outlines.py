@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs import plain_blocks as module
 from prep_assets.proofs import plain_forms
+from prep_assets.proofs.chat_columns import ChatColumns
 from prep_assets.proofs.identity import Conversation, IdentityProof, prove_identity
 from prep_assets.proofs.mask import MaskProof, Row, prove_masks
 from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
@@ -53,7 +54,9 @@ class Built:
         """Which are proven of what is stored, by the block; `samples`: what their sources are said to be."""
         chats = [outlined(sample) for sample in samples or self.samples]
         ids, mask = (np.concatenate(each) for each in zip(*self.stored, strict=True))
-        found: list[bool] = self.blocks.prove(Claims(chats, np.array([len(own) for own, _ in self.stored]), ids, mask)).tolist()
+        found: list[bool] = self.blocks.prove(
+            ChatColumns.of(chats), Claims(np.array([len(own) for own, _ in self.stored]), ids, mask)
+        ).tolist()
         return found
 
     def alone(self, at: int) -> bool:
@@ -156,8 +159,8 @@ def test_suspects_are_searched_for_within_json_and_at_the_ends_of_texts() -> Non
         for about in ("The END", '\n"END', '"END', "<|im_end|>", "</think>")
     ]
     said += [Sample((turn(USER, "Hi"), turn(ASSISTANT, text)), TOOLS) for text in ('\n"END', '"END', "END", '\\"END')]
-    known = built.blocks._known([outlined(sample) for sample in said])
-    assert [each is not None for each in known] == [True, False, False, False, False, False, False, True, False]
+    known = built.blocks._known(ChatColumns.of([outlined(sample) for sample in said]))
+    assert (known.form >= 0).tolist() == [True, False, False, False, False, False, False, True, False]
 
 
 def test_a_string_with_quotes_is_looked_for_as_json_spells_it() -> None:
@@ -166,7 +169,7 @@ def test_a_string_with_quotes_is_looked_for_as_json_spells_it() -> None:
     derivation = PlainDerivation(built.options, built.bound.template, typed_controls=False)
     blocks = PlainBlocks(derivation, built.masks, built.identities, ['a"b"c', "\n"])
     said = [Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), ({"about": about},)) for about in ('xa"b"cx', 'a"b"', '"b"c', "b")]
-    assert [each is not None for each in blocks._known([outlined(sample) for sample in said])] == [False, True, True, True]
+    assert (blocks._known(ChatColumns.of([outlined(sample) for sample in said])).form >= 0).tolist() == [False, True, True, True]
 
 
 def test_weights_of_a_sample_count() -> None:
@@ -181,7 +184,7 @@ def test_a_form_is_learned_of_an_outline_that_comes_often(monkeypatch: pytest.Mo
     often, seldom = outlined(thinks("So.")), outlined(ACTS)
 
     def known(*chats: Any) -> list[bool]:
-        return [each is not None for each in blocks._known(chats)]
+        return (blocks._known(ChatColumns.of(chats)).form >= 0).tolist()  # type: ignore[no-any-return]
 
     assert known(often, often, seldom) == [False] * 3
     assert known(seldom, often) == [False, True]
@@ -202,5 +205,8 @@ def test_tools_are_laid_out_as_the_template_spells_them() -> None:
     chat = Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), TOOLS)
     built = Built(bind_source(source), [chat])
     assert built.proven() == [True]
-    [known] = built.blocks._known([outlined(chat)])
-    assert known is not None and known[1] == [json.dumps(TOOLS[0], indent=2, ensure_ascii=False).encode(), b"Hi", b"Well."]
+    columns = ChatColumns.of([outlined(chat)])
+    laid = module._laid(columns, built.blocks._known(columns))
+    assert laid.data.decode() == built.bound.template.render(
+        [{"role": USER, "content": "Hi"}, {"role": ASSISTANT, "content": "Well."}], tools=list(TOOLS)
+    )

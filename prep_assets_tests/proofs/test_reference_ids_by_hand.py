@@ -87,17 +87,17 @@ def test_what_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WHOLE_EVERY", 2)
     again, rest = noting(monkeypatch)
     again.encode(["the cat sat", "a cat", "doggie", "verylong cat"])
-    assert rest.texts == [[], [" cat sat"], ["the", "a", "doggie", "verylong"], ["the cat sat", "doggie"]]
+    assert rest.texts == [[" cat sat"], ["the", "a", "doggie", "verylong"], ["the cat sat", "doggie"]]
     assert list(again.words.known) == [b"the", b" cat", b" sat", b"a", b"doggie"]
     rest.texts.clear()
     again.encode(["the cat sat", "a  b\x7f (x)", "x\u00e9 ~ verylong"])
-    assert rest.texts == [[], ["  b\x7f (x verylong"], [")", "x\u00e9 ~"], ["the cat sat", "x\u00e9 ~ verylong"]]
+    assert rest.texts == [["  b\x7f (x verylong"], [")", "x\u00e9 ~"], ["the cat sat", "x\u00e9 ~ verylong"]]
     rest.texts.clear()
     again.encode(["doggie.\n\nA cat's 1,234 +1- x=y", "doggie.\n\nA"])
-    assert rest.texts == [[], [".\n\nA's 1,234 +1 x=y"], ["-"], ["doggie.\n\nA cat's 1,234 +1- x=y"]]
+    assert rest.texts == [[".\n\nA's 1,234 +1 x=y"], ["-"], ["doggie.\n\nA cat's 1,234 +1- x=y"]]
     rest.texts.clear()
     again.encode(["doggie cat"])
-    assert rest.texts == [[], ["doggie cat"]], "nothing is new"
+    assert rest.texts == [["doggie cat"]], "nothing is new"
 
 
 def test_words_that_a_tokenizer_composes_are_tokenized_in_one_text_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_words_that_a_tokenizer_composes_are_tokenized_in_one_text_as_well(monke
     again, rest = noting(monkeypatch, vocabulary)
     texts = ["the e\u0301tude cat"]
     assert rows(again.encode(texts)) == whole(texts, vocabulary)
-    assert rest.texts == [[], [" e\u0301tude cat"], ["the"], texts]
+    assert rest.texts == [[" e\u0301tude cat"], ["the"], texts]
 
 
 def test_a_run_whose_bytes_do_not_add_up_is_tokenized_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_a_run_whose_bytes_do_not_add_up_is_tokenized_word_by_word(monkeypatch: 
             again, rest = noting(monkeypatch)
             again._lengths[wrong] += change
             assert rows(again.encode(texts)) == whole(texts) and again.cuts
-            assert rest.texts[2] == ["the", " cat", " sat", " on", " the", " mat"]
+            assert rest.texts[1] == ["the", " cat", " sat", " on", " the", " mat"]
 
 
 def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(again, "_rest", rest)
     monkeypatch.setattr(again, "_first", rest)
     assert rows(again.encode(TALE[:1])) == whole(TALE[:1])
-    assert rest.texts == [[], TALE[:1]], "as a whole, and no word of it"
+    assert rest.texts == [TALE[:1]], "as a whole, and no word of it"
     again.cuts, again.words.fresh = False, 1000
     (kept,) = tmp_path.iterdir()
     kept.unlink()
@@ -215,15 +215,20 @@ def test_words_on_disk_are_of_one_tokenizer_and_one_code(monkeypatch: pytest.Mon
     assert len(keys) == 5
 
 
+def cuts(data: bytes, bounds: list[int], whole: Any, token: list[int] | None = None) -> list[int]:
+    tokens = np.full(len(bounds) - 1, -1) if token is None else np.array(token)
+    return module._cuts(data, np.array(bounds), tokens, whole, False).tolist()  # type: ignore[no-any-return]
+
+
 def test_where_words_are_cut() -> None:
-    parts = [text.encode() for text in ("ab c", "", "d\x7f e~ f", "\u00e9 g! h")]
-    data, ends = b"".join(parts), module._ends(parts)
-    assert ends.tolist() == [4, 4, 11, 18]
-    assert module._cuts(data, ends, None, False).tolist() == [0, 2, 4, 9, 11, 16, 18]
-    assert module._cuts(data, ends, (), False).tolist() == [0, 2, 4, 8, 9, 11, 15, 16, 18]
-    assert module._cuts(data, ends, [b"g!", b"e~"], False).tolist() == [0, 2, 4, 9, 11, 16, 18]
-    assert module._cuts(b"g!x.", np.array([4]), [b"g!"], False).tolist() == [0, 3, 4], "a token at the very beginning"
-    assert module._cuts(b"ag!x. ", np.array([6]), [b"!x."], False).tolist() == [0, 2, 5, 6], "a cut before a token, and one after it"
+    data, bounds = "ab cd\x7f e~ f\u00e9 g! h".encode(), [0, 4, 4, 11, 18]
+    assert cuts(data, bounds, None) == [0, 2, 4, 9, 11, 16, 18]
+    assert cuts(data, bounds, ()) == [0, 2, 4, 8, 9, 11, 15, 16, 18]
+    assert cuts(data, bounds, [b"g!", b"e~"]) == [0, 2, 4, 9, 11, 16, 18]
+    assert cuts(data, [0, 5, 11, 18], (), [-1, 7, -1]) == [0, 2, 5, 11, 15, 16, 18], "a control token is one part"
+    assert cuts(data, [0, 5, 11, 18], (), [8, -1, 7]) == [0, 5, 8, 9, 11, 18], "two"
+    assert cuts(b"g!x.", [0, 4], [b"g!"]) == [0, 3, 4], "a token at the very beginning"
+    assert cuts(b"ag!x. ", [0, 6], [b"!x."]) == [0, 2, 5, 6], "a cut before a token, and one after it"
     texts = ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")
     assert [module._cut_after(text.encode(), 0, False) for text in texts] == [2, 3, 2, 4, 0, 1, 1, 1]
 
@@ -239,6 +244,10 @@ def test_results_put_together() -> None:
     assert rows(module._one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
 
 
+def same_whole(again: ReferenceIds, found: Flat, texts: list[bytes]) -> bool:
+    return again._same_whole(found, b"".join(texts), np.cumsum([0, *map(len, texts)]), np.full(len(texts), -1))
+
+
 @pytest.mark.parametrize(("number", "same"), [(0, False), (1, True), (2, False), (3, True), (4, False)])
 @pytest.mark.parametrize("change", [lambda ids: ids[:-1], lambda ids: [*ids, 7], lambda ids: [7, *ids[1:]]])
 def test_every_so_many_texts_are_tokenized_whole_as_well(
@@ -249,9 +258,9 @@ def test_every_so_many_texts_are_tokenized_whole_as_well(
     texts = ["the cat sat", "a cat", "dog on the mat", "verylong cat", "it"]
     ids = whole(texts)
     encoded = [text.encode() for text in texts]
-    assert again._same_whole(flat(*ids), encoded)
+    assert same_whole(again, flat(*ids), encoded)
     ids[number] = change(ids[number])
-    assert again._same_whole(flat(*ids), encoded) is same
+    assert same_whole(again, flat(*ids), encoded) is same
 
 
 @pytest.mark.parametrize(("most", "overlap"), [(20, 10), (1, 0), (200, 50), (30, 1000)])
@@ -262,19 +271,19 @@ def test_all_of_a_long_text_is_compared(monkeypatch: pytest.MonkeyPatch, most: i
     again, rest = noting(monkeypatch)
     text = " ".join(f"the {number}th cat, caf\u00e9 \u732b" for number in range(20))
     [ids] = whole([text])
-    assert again._same_whole(flat(ids), [text.encode()])
+    assert same_whole(again, flat(ids), [text.encode()])
     longest = len(", caf\u00e9 \u732b the")
     assert all(len(window) <= most + overlap + 2 * longest for texts in rest.texts for window in texts), "windows are no longer than said"
     for at in range(len(ids)):
-        assert not again._same_whole(flat([*ids[:at], 7, *ids[at + 1 :]]), [text.encode()]), "another id"
-        assert not again._same_whole(flat(ids[:at] + ids[at + 1 :]), [text.encode()]), "one too few"
-    assert not again._same_whole(flat([*ids, 7]), [text.encode()])
+        assert not same_whole(again, flat([*ids[:at], 7, *ids[at + 1 :]]), [text.encode()]), "another id"
+        assert not same_whole(again, flat(ids[:at] + ids[at + 1 :]), [text.encode()]), "one too few"
+    assert not same_whole(again, flat([*ids, 7]), [text.encode()])
 
 
 def test_a_text_of_just_so_many_characters_is_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WHOLE_MOST", len("the cat sat"))
     again, rest = noting(monkeypatch)
-    assert again._same_whole(flat(*whole(["the cat sat"])), [b"the cat sat"])
+    assert same_whole(again, flat(*whole(["the cat sat"])), [b"the cat sat"])
     assert rest.texts == [["the cat sat"]]
 
 
@@ -285,7 +294,7 @@ def test_a_window_that_ends_where_words_join_is_found_out(monkeypatch: pytest.Mo
     again, rest = noting(monkeypatch)
     joins = {"aa bb": [9], "aa": [1], " bb": [2], "": []}
     monkeypatch.setattr(rest, "engine", SimpleNamespace(encode=lambda texts: flat(*(joins[text] for text in texts))))
-    assert not again._same_whole(flat([1, 2]), [b"aa bb"]) and not again._same_whole(flat([9]), [b"aa bb"])
+    assert not same_whole(again, flat([1, 2]), [b"aa bb"]) and not same_whole(again, flat([9]), [b"aa bb"])
 
 
 def test_a_long_text_takes_a_few_times_its_size() -> None:

@@ -120,7 +120,7 @@ def test_an_added_token_that_reaches_over_such_a_place_forbids_it() -> None:
 def test_only_long_parts_are_cut_between_letters_and_signs(monkeypatch: pytest.MonkeyPatch, unspaced: bool, bounds: list[int]) -> None:
     monkeypatch.setattr(reference_ids, "LONG_PART", 6)
     data = ("ab" + "中。" * 5 + "中。").encode()
-    assert reference_ids._cuts(data, np.array([2, 32, 38]), None, unspaced).tolist() == bounds
+    assert reference_ids._cuts(data, np.array([0, 2, 32, 38]), np.full(3, -1), None, unspaced).tolist() == bounds
 
 
 def test_windows_end_between_letters_and_signs_only_where_texts_may_be_cut_there() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +12,15 @@ import numpy.typing as npt
 from prep_assets.assets.checks.every_store import cuts_counted, together
 from prep_assets.assets.checks.expected import Examples, Rules, sft_blocks, sft_rules
 from prep_assets.assets.checks.expected_pairs import pair_examples, pair_rules
+from prep_assets.assets.checks.message_chats import MessageChats
 from prep_assets.assets.checks.parts import InParts, Unsound, sound
 from prep_assets.assets.checks.selection import SELECTION, Judged, judged, largest_beside_selection, of_parts
 from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.stage import Store
+from prep_assets.proofs.chat_columns import Chat, ChatColumns
 from prep_assets.proofs.identity import Conversation, IdentityProof
 from prep_assets.proofs.mask import MaskProof, Row
-from prep_assets.proofs.plain_blocks import Chat, Claims, PlainBlocks
+from prep_assets.proofs.plain_blocks import Claims, PlainBlocks
 from prep_assets.proofs.plain_samples import roles_and_texts
 from prep_assets.proofs.shaped_samples import outlined
 from prep_assets.proofs.verdict import Verdict
@@ -114,7 +115,7 @@ def _sft(store: Store) -> Iterator[Proofs]:
     def prove(stream: TokenStore, given: Iterator[Rows] | None) -> Proofs:
         return _proven(stream, sft_blocks(store, stream, given=given), rules, tags)
 
-    return largest_beside_selection(store, prove)
+    return largest_beside_selection(store, prove, in_columns=True)
 
 
 def _sides(store: Store) -> Iterator[Proofs]:
@@ -133,14 +134,14 @@ def _proven(stream: TokenStore, examples: Iterable[Examples], rules: Rules, tags
         first, last = block[0].numbers[0], block[-1].numbers[-1]
         tokens = slice(int(stream.ends[first] - lengths[first]), int(stream.ends[last]))
         ids, mask = (np.asarray(stream.arrays[key][tokens]) for key in ("tokens", "loss_mask"))
-        sizes, sources = lengths[first : last + 1], list(chain.from_iterable(each.sources for each in block))
-        whole = rules.truncation.leaves_whole
-        chats = [_columns(source) if whole(size) else None for source, size in zip(sources, sizes.tolist(), strict=True)]
-        proven = plain.prove(Claims(chats, sizes, ids, mask))
+        sizes = lengths[first : last + 1]
+        whole = np.fromiter(map(rules.truncation.leaves_whole, sizes.tolist()), bool, len(sizes))
+        chats = ChatColumns.joined([_in_columns(each.sources) for each in block]).only(whole)
+        proven = plain.prove(chats, Claims(sizes, ids, mask))
         ends, rows, conversations = np.cumsum(sizes).tolist(), list[Row](), list[Conversation]()
         for at in np.flatnonzero(~proven).tolist():
-            left, own = rules.left(sources[at], int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
-            identity = _identity(block, at)
+            identity, source = _record(block, at)
+            left, own = rules.left(source, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
             rows.append(left.row(identity, ids[own], mask[own]))
             conversations.append(left.conversation(identity, ids[own]))
         if rows:
@@ -164,13 +165,17 @@ def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Examples]) -> Ite
         yield block
 
 
-def _identity(block: Iterable[Examples], at: int) -> str:
-    """The id of a record of a block."""
+def _record(block: Iterable[Examples], at: int) -> tuple[str, Sample | PlainChat]:
+    """The id and the source of a record of a block."""
     for some in block:
         if at < len(some.numbers):
             break
         at -= len(some.numbers)
-    return some.identity(at)
+    return some.identity(at), some.sources[at]
+
+
+def _in_columns(sources: Sequence[Sample | PlainChat]) -> ChatColumns:
+    return sources.columns if isinstance(sources, MessageChats) else ChatColumns.of(list(map(_columns, sources)))
 
 
 def _columns(example: Sample | PlainChat) -> Chat | None:

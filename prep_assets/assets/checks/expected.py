@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.images_again import images_again
+from prep_assets.assets.checks.message_chats import MessageChats
 from prep_assets.assets.checks.stored_rows import Rows, source_records, stored_rows
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
@@ -23,6 +24,7 @@ from prep_assets.proofs.answers import examples_again
 from prep_assets.proofs.identity import Conversation
 from prep_assets.proofs.inline_reasoning import read_again
 from prep_assets.proofs.mask import Row
+from prep_assets.proofs.message_rows import MessageRows
 from prep_assets.proofs.plain_forms import PlainDerivation
 from prep_assets.proofs.starts import documents_begin_with
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
@@ -165,12 +167,17 @@ def sft_blocks(
     if store.recipe["expand"] == "turns":
         yield from _expanded(store, convert, source_records(store, store.partition, wanted, several=True, given=given), chosen)
         return
-    for some in stored_rows(store, store.partition, wanted, given=given):
-        found = [
+
+    def read_all(payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> list[Sample | PlainChat]:
+        return [
             each if isinstance(each, PlainChat) else read(_tokenized_again(each, domain, payload))
-            for each, payload in zip(chats_of(convert, some.payloads, some.identity), some.payloads, strict=True)
+            for each, payload in zip(chats_of(convert, payloads, identity), payloads, strict=True)
         ]
-        yield Examples(list(map(int, chosen[some.first : some.first + len(found)])), found, some.identity)
+
+    for some in stored_rows(store, store.partition, wanted, given=given):
+        found = MessageChats.of(convert, some.payloads, some.identity, read_all) if isinstance(some.payloads, MessageRows) else None
+        sources = read_all(some.payloads, some.identity) if found is None else found
+        yield Examples(list(map(int, chosen[some.first : some.first + len(sources)])), sources, some.identity)
 
 
 def _expanded(

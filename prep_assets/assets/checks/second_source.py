@@ -14,6 +14,7 @@ from prep_assets.assets.reading.stretches import Stretch
 from prep_assets.assets.stage import Store
 from prep_assets.config.models import Domain
 from prep_assets.proofs.contamination import Passages
+from prep_assets.proofs.message_rows import MessageFields
 from prep_assets.proofs.selection import Rules
 from prep_assets.proofs.source_rows import ALL, Between, Rows, Unsupported, decompressed, read_rows
 from prep_assets.records.blocks import Unreadable
@@ -54,8 +55,8 @@ class Second:
         """Names of its files, as record ids have them."""
         return tuple(file.name for file in self.files)
 
-    def rules(self, *, deduplicate: bool, limit: int | None = None) -> Rules:
-        """What its configuration says about its rows."""
+    def rules(self, *, deduplicate: bool, limit: int | None = None, messages: MessageFields | None = None) -> Rules:
+        """What its configuration says about its rows, and how those are written that may come in columns."""
         domain = self.domain
         limits = [number for number in (domain.max_items, limit) if number is not None]
         return Rules(
@@ -66,35 +67,36 @@ class Second:
             deduplicate,
             self.passages,
             domain.forgotten,
+            messages,
         )
 
-    def rows(self, part: Part | None = None) -> Iterator[tuple[int, bool, Rows]]:
-        """The rows of each file, or those of a part; a file is opened when the first of its rows is asked for."""
+    def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, Rows]]:
+        """The rows of each file, or those of a part, of JSON lines as `messages` says in columns; a file is opened when the first of its rows is asked for."""
         if part is not None:
-            yield from ((stretch.file, self.held_out[stretch.file], self._stretch(part, stretch)) for stretch in part.stretches)
+            yield from ((stretch.file, self.held_out[stretch.file], self._stretch(part, stretch, messages)) for stretch in part.stretches)
             return
         for number, file in enumerate(self.files):
-            yield number, self.held_out[number], _rows(file, self.domain.txt)
+            yield number, self.held_out[number], _rows(file, self.domain.txt, messages=messages)
 
-    def _stretch(self, part: Part, stretch: Stretch) -> Rows:
+    def _stretch(self, part: Part, stretch: Stretch, messages: MessageFields | None) -> Rows:
         """The rows of a stretch."""
         file, within, end = self.files[stretch.file], stretch.part, part.rows_end(stretch)
         if file.format not in LINES or self.domain.txt == "file":
-            yield from _rows(file, self.domain.txt, Between(None, within.row, end))
+            yield from _rows(file, self.domain.txt, Between(None, within.row, end), messages)
             return
         if stretch.file not in self._open:  # what is compressed is decompressed up to a stretch: the next one goes on where this one ends
             self._open.clear()
             self._open[stretch.file] = decompressed(open_stored(file), file.compression)
         self._open[stretch.file].seek(within.start)
         size = None if within.stop is None else within.stop - within.start
-        yield from read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end))
+        yield from read_rows(self._open[stretch.file], file.format, None, between=Between(size, within.row, end), messages=messages)
 
 
-def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL) -> Rows:
+def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL, messages: MessageFields | None = None) -> Rows:
     with ExitStack() as stack:
         stream: IO[bytes] = stack.enter_context(seekable(file) if file.format in TABLES else open_stored(file))
         try:
-            yield from read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between)
+            yield from read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between, messages=messages)
         except Unsupported:  # before the first row: what is left of a damaged list, only the project's own reader says
             yield from _own_rows(file, txt)
 

@@ -30,10 +30,12 @@ from prep_assets.errors import Refused
 from prep_assets.proofs.accounting import Fields, books
 from prep_assets.proofs.held_out import canonical_json
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, balanced, places
+from prep_assets.proofs.message_rows import MessageFields, MessageRows
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
+from prep_assets.schemas.plain_rows import PlainMessages, plain_rows_of
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
@@ -104,9 +106,11 @@ def of_parts(store: Store, parts: Iterable[Judged]) -> Verdict:
     return _verdict(store, Judged(balanced(counted), ((rows, unnamed),), numbers["rows_refused"]))
 
 
-def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator[Rows] | None], Proven]) -> Iterator[Proven]:
+def largest_beside_selection(
+    store: Store, prove: Callable[[TokenStore, Iterator[Rows] | None], Proven], *, in_columns: bool = False
+) -> Iterator[Proven]:
     """What `prove` finds of each stream of a domain. Where `selection` is asked for as well, it is given the rows for the largest of them as that check
-    reads them, so that both come of one reading; else nothing, and reads for itself."""
+    reads them, so that both come of one reading; else nothing, and reads for itself. `in_columns`: some may come as `MessageRows`."""
     streams, shared = store.streams().values(), store.published.evidence or {}
     together = _known(store) is None and SELECTION.name in shared.get(ASKED, ())
     largest = max(streams, key=len, default=None) if together else None
@@ -114,7 +118,7 @@ def largest_beside_selection(store: Store, prove: Callable[[TokenStore, Iterator
         if stream is not largest:
             yield prove(stream, None)
             continue
-        with closing(ahead(_selected(store, partial(shared.__setitem__, SELECTION.name)))) as blocks:
+        with closing(ahead(_selected(store, partial(shared.__setitem__, SELECTION.name), in_columns))) as blocks:
             try:
                 found = prove(stream, map(_readable, blocks))
             except Exception:
@@ -140,11 +144,13 @@ def rows_beside_selection(store: Store) -> Iterator[Iterator[Selected] | None]:
 
 def _readable(block: Selected) -> Rows:
     """The rows of a block that can be read."""
+    if isinstance(block.payloads, MessageRows):
+        return Rows(block.file, block.rows, block.payloads)
     kept = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
     return Rows(block.file, [row for row, _ in kept], [payload for _, payload in kept])
 
 
-def _selected(store: Store, said: Callable[[Judged], None]) -> Iterator[Selected]:
+def _selected(store: Store, said: Callable[[Judged], None], in_columns: bool = False) -> Iterator[Selected]:
     """The rows of every domain, or of a part of one, read a second time and judged; `said` is told what was found of them after the last."""
     listed, refusals = list(_parts(store)), store.once("refusals", partial(refusals_of, store))
     lines, part, believed, fields = len(refusals), store.part, Believed(set()), list[Fields]()
@@ -156,9 +162,10 @@ def _selected(store: Store, said: Callable[[Judged], None]) -> Iterator[Selected
     for number, name in enumerate(store.domains):
         domain = _domain(store, name)
         second, fields = domain.second, [*fields, _fields(store, name)]
-        blocks = select(second.rows(part), domain.rules, None if part is None else believed)
+        messages = domain.rules.messages if in_columns and domain.rules.every else None
+        blocks = select(second.rows(part, messages), domain.rules, None if part is None else believed)
         stored = _stored(listed, number)
-        yield from ledger.judged(blocks, stored, second.names, second.held_out, domain.content, domain.again, fields[-1].add)
+        yield from ledger.judged(blocks, stored, second.names, second.held_out, domain.content, domain.again, fields[-1].add_rows)
     found = tuple((each.found, each.unnamed) for each in fields)
     said(Judged(ledger.verdict(), found, lines, bytes(believed.digests), bytes(believed.came)))
 
@@ -175,10 +182,17 @@ class _Domain(NamedTuple):
 def _domain(store: Store, name: str) -> _Domain:
     def made() -> _Domain:
         source, family, second = rows_of(store), store.family, Second.of(store, name)
-        rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=getattr(family, "max_per_source", None))
+        limit, messages = getattr(family, "max_per_source", None), _message_fields(second.domain, source.gives)
+        rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=limit, messages=messages)
         return _Domain(second, rules, source.content(store, second), alone(store, source, second))
 
     return store.once(f"domain {name}", made)
+
+
+def _message_fields(domain: Domain, gives: type) -> MessageFields | None:
+    """How rows of a domain are written that are nothing but messages of a role and a text; `None` where its schema has no such rows."""
+    plain = plain_rows_of(converter(domain, gives).convert)
+    return MessageFields(plain.messages_key, plain.role_key, plain.content_key) if isinstance(plain, PlainMessages) else None
 
 
 def _fields(store: Store, name: str) -> Fields:

@@ -17,6 +17,7 @@ from prep_assets.assets.stage import Store
 from prep_assets.disk.ahead import ahead
 from prep_assets.disk.columns import stretches
 from prep_assets.errors import StoreError
+from prep_assets.proofs.message_rows import MessageRows
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.read import read_blocks
 from prep_assets.stores.tokens import TokenStore
@@ -82,7 +83,7 @@ def stored_rows(
     for block in _rows(files, listed, domain_of(family, name).txt, stream) if given is None else given:
         offered, before = np.asarray(block.rows, np.int64), -1
         while len(found := _found(offered, block.file, stream, at, before, several)):
-            yield StoredRows(at, files[block.file], offered[found], [block.payloads[number] for number in found.tolist()])
+            yield StoredRows(at, files[block.file], offered[found], _those(block.payloads, found))
             at, before = at + len(found), int(offered[found[-1]])
     if at != len(stream):
         raise StoreError(
@@ -97,6 +98,10 @@ def source_records(
     for some in stored_rows(store, name, stream, several=several, given=given):
         for at, payload in enumerate(some.payloads):
             yield some.first + at, some.identity(at), payload
+
+
+def _those(payloads: Sequence[Mapping[str, Any]], which: npt.NDArray[np.int64]) -> Sequence[Mapping[str, Any]]:
+    return payloads.taken(which) if isinstance(payloads, MessageRows) else [payloads[number] for number in which.tolist()]
 
 
 def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first: int, before: int, several: bool) -> npt.NDArray[np.int64]:

@@ -1,0 +1,70 @@
+"""Chats of rows that were read into columns, as what checks compare stores with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, overload
+
+import numpy as np
+
+from prep_assets.proofs.chat_columns import ChatColumns
+from prep_assets.proofs.message_rows import MessageRows
+from prep_assets.samples import PlainChat, Sample
+from prep_assets.schemas.plain_rows import PlainMessages
+from prep_assets.schemas.reader import Reader
+
+ReadRows = Callable[[Sequence[Mapping[str, Any]], Callable[[int], str]], list[Sample | PlainChat]]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageChats(Sequence[Sample | PlainChat]):
+    """Such chats.
+
+    Attributes:
+        columns: all of them; a row that is no plain chat, or that the schema may refuse, has no kind.
+        rows: what they were read from.
+        identity: gives the id of one.
+        read: what of some rows is to be rendered, by their fields and what gives their ids.
+    """
+
+    columns: ChatColumns
+    rows: MessageRows
+    identity: Callable[[int], str]
+    read: ReadRows
+
+    @classmethod
+    def of(cls, reader: Reader, rows: MessageRows, identity: Callable[[int], str], read: ReadRows) -> MessageChats | None:
+        """Those of some rows; `None` where their schema reads more of them than the texts."""
+        plain = reader.plain(rows[0]) if len(rows) else None
+        if not isinstance(plain, PlainMessages):
+            return None
+        tags = rows.roles.dictionary_encode()
+        roles = [plain.roles.get(tag) for tag in tags.dictionary.to_pylist()]
+        codes, borders = np.asarray(tags.indices, np.int32).tobytes(), (4 * rows.first).tolist()
+        numbers: dict[bytes, int] = {}
+        kinds: list[tuple[str, ...]] = []
+        kind = np.empty(len(rows), np.int64)
+        for at, (low, high) in enumerate(pairwise(borders)):
+            pattern = codes[low:high]
+            if pattern not in numbers:
+                own = tuple(roles[code] or "" for code in np.frombuffer(pattern, np.int32).tolist())
+                accepted = bool(own) and all(own) and plain.accepts(own)
+                numbers[pattern] = len(kinds) if accepted else -1
+                kinds += [own] if accepted else []
+            kind[at] = numbers[pattern]
+        return cls(ChatColumns(kinds, kind, *rows.contents, rows.first), rows, identity, read)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Sample | PlainChat: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Sample | PlainChat]: ...
+    def __getitem__(self, at: int | slice) -> Any:
+        if isinstance(at, slice):
+            return [self[each] for each in range(len(self))[at]]
+        [found] = self.read([self.rows[at]], lambda _: self.identity(at))
+        return found

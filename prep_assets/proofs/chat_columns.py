@@ -1,0 +1,122 @@
+"""Chats in columns: the texts of many as bytes, and what is asked of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.byte_search import ByteSearch
+from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.shaped_samples import Outline, OutlinedSample
+from prep_assets.samples import PlainChat
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Chat = PlainChat | OutlinedSample
+Kind = tuple[str, ...] | Outline
+"""The roles of a plain chat, or the outline of another one."""
+
+_MAY_BE_WHITE = np.array([byte >= 0x80 or chr(byte).isspace() for byte in range(256)])
+"""Bytes that white space may begin or end with."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatColumns:
+    """Chats in columns.
+
+    Attributes:
+        kinds: what they are.
+        kind: int64[n], which of these each is; -1 for a record that is another conversation, or a part of one: its texts mean nothing.
+        data: all texts in UTF-8, one after the other.
+        bounds: int64[t + 1], where each text begins, and the end of the last.
+        first: int64[n + 1], number of the first text of each chat, and of all.
+        texts: the same as strings, where they are at hand.
+    """
+
+    kinds: Sequence[Kind]
+    kind: Ints
+    data: bytes
+    bounds: Ints
+    first: Ints
+    texts: Sequence[str] | None = None
+
+    @classmethod
+    def of(cls, chats: Sequence[Chat | None]) -> ChatColumns:
+        """`None` has no texts."""
+        numbers: dict[Kind, int] = {}
+        kinds = [-1 if chat is None else numbers.setdefault(kind_of(chat), len(numbers)) for chat in chats]
+        texts = list(chain.from_iterable(chat.texts for chat in chats if chat is not None))
+        data = list(map(str.encode, texts, repeat("utf-8"), repeat("surrogatepass")))
+        first = np.cumsum([0, *(len(chat.texts) if chat is not None else 0 for chat in chats)])
+        bounds = np.cumsum([0, *map(len, data)])
+        return cls(list(numbers), np.array(kinds, np.int64), b"".join(data), bounds, first, texts)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ChatColumns]) -> ChatColumns:
+        """Several, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        numbers: dict[Kind, int] = {}
+        kinds = [np.array([*(numbers.setdefault(each, len(numbers)) for each in part.kinds), -1])[part.kind] for part in parts]
+        bounds, first = (_one_after_the_other([getattr(part, name) for part in parts]) for name in ("bounds", "first"))
+        texts = None if any(part.texts is None for part in parts) else [text for part in parts for text in part.texts or ()]
+        return cls(list(numbers), np.concatenate(kinds), b"".join(part.data for part in parts), bounds, first, texts)
+
+    def only(self, chosen: Bools) -> ChatColumns:
+        """The same, where all others are conversations of another kind."""
+        return replace(self, kind=np.where(chosen, self.kind, -1))
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def own(self, chat: int) -> list[str]:
+        """The texts of one."""
+        low, high = self.first[chat : chat + 2].tolist()
+        return [self._text(number) for number in range(low, high)] if self.texts is None else list(self.texts[low:high])
+
+    def _text(self, number: int) -> str:
+        return self.data[self.bounds[number] : self.bounds[number + 1]].decode("utf-8", "surrogatepass")
+
+    def white(self) -> tuple[Bools, Bools]:
+        """Of which chats a text is nothing but white space, or which have none; and of which one begins or ends with white space."""
+        starts, ends, every = self.bounds[:-1], self.bounds[1:], np.frombuffer(self.data, np.uint8)
+        doubtful = starts == ends
+        some = np.flatnonzero(~doubtful)
+        # no other text begins or ends with white space
+        doubtful[some] = _MAY_BE_WHITE[every[starts[some]]] | _MAY_BE_WHITE[every[ends[some] - 1]]
+        at = np.flatnonzero(doubtful)
+        texts = [self._text(number) if self.texts is None else self.texts[number] for number in at.tolist()]
+        words, whole = (np.fromiter(map(len, each), np.int64, len(texts)) for each in (map(str.strip, texts), texts))
+        return self._with(at[words == 0]) | (np.diff(self.first) == 0), self._with(at[words < whole])
+
+    def holding(self, search: ByteSearch) -> Bools:
+        """Which chats have a text in which something is found. What stands across the end of one counts as well."""
+        return self._with(np.searchsorted(self.bounds, search.places(self.data), "right") - 1)
+
+    def _with(self, texts: Ints) -> Bools:
+        """Which chats have one of these texts."""
+        found = np.zeros(len(self), bool)
+        found[np.searchsorted(self.first, texts, "right") - 1] = True
+        return found
+
+    def sampled(self) -> Bools:
+        """Which chats are derived by themselves as well; false for those without texts."""
+        found, some = np.zeros(len(self), bool), np.diff(self.first) > 0
+        last = self.first[1:][some] - 1
+        borders = zip(self.bounds[last].tolist(), self.bounds[last + 1].tolist(), strict=True)
+        found[some] = [PlainDerivation.picks(self.data[low:high]) for low, high in borders]
+        return found
+
+
+def _one_after_the_other(bounds: Sequence[Ints]) -> Ints:
+    """Places in several arrays as places in one of all of them."""
+    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(each) for each in bounds]))])
+
+
+def kind_of(chat: Chat) -> Kind:
+    """What a chat is without its texts."""
+    return chat.roles if isinstance(chat, PlainChat) else chat.form

@@ -1,0 +1,75 @@
+"""What is found of many texts at once is what each of them says alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.proofs import plain_forms
+from prep_assets.proofs.byte_search import ByteSearch
+from prep_assets.proofs.chat_columns import ChatColumns
+from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.samples import ASSISTANT, USER, PlainChat
+
+ASKED = (USER, ASSISTANT)
+NONE = PlainChat((), ())
+
+
+def chat(*texts: str) -> PlainChat:
+    return PlainChat((USER,) * len(texts), texts)
+
+
+def test_suspects_among_many() -> None:
+    plain, half = PlainChat(ASKED, ("a", "b")), PlainChat(ASKED, ("a", "b\ud800"))
+    closes, typed = PlainChat(ASKED, ("a</think>", "b")), PlainChat(ASKED, ("a", "<|im_end|>"))
+    apart, first, last = PlainChat(ASKED, ("a</thi", "nk>")), chat("</think> a", "b"), chat("a", "</think>")
+    texts = ChatColumns.of([plain, None, plain, half, plain, closes, NONE, apart, typed, plain, first, last])
+    search = ByteSearch(["</think>", "<|im_end|>"])
+    assert np.flatnonzero(texts.holding(search)).tolist() == [3, 5, 7, 8, 10, 11], "what stands across two texts counts"
+    assert texts.holding(search).dtype == texts.sampled().dtype == np.bool_
+    assert np.flatnonzero(ChatColumns.of([first, plain]).holding(search)).tolist() == [0]
+    for some in ([], [None], [NONE]):
+        assert ChatColumns.of(some).holding(search).tolist() == [False] * len(some)
+
+
+@pytest.mark.parametrize(
+    "white", [*map(chr, range(9, 14)), *map(chr, range(28, 33)), "\x85", "\xa0", "\u1680", "\u2003", "\u202f", "\u3000"]
+)
+def test_white_space_is_what_python_strips(white: str) -> None:
+    chats = [chat("a", "b"), chat(f"{white}a", "b"), chat("a", f"b{white}"), chat(f"a{white}b"), chat("a", white, "b")]
+    blank, edged = ChatColumns.of(chats).white()
+    assert edged.tolist() == [False, True, True, False, True]
+    assert blank.tolist() == [False, False, False, False, True]
+
+
+@given(st.lists(st.none() | st.lists(st.text("a \n\0\x1f\x7f\u3000é中\u200b", max_size=3), max_size=3), max_size=8), st.booleans())
+def test_edges_and_blanks_are_those_of_each_text(listed: list[list[str] | None], as_strings: bool) -> None:
+    columns = ChatColumns.of([None if each is None else chat(*each) for each in listed])
+    columns = columns if as_strings else replace(columns, texts=None)
+    some = [each or () for each in listed]
+    blank, edged = columns.white()
+    assert edged.tolist() == [any(text != text.strip() for text in each) for each in some]
+    assert blank.tolist() == [not each or not all(map(str.strip, each)) for each in some]
+    assert len(columns) == len(listed)
+    assert [columns.own(number) for number in range(len(listed))] == list(map(list, some))
+    kinds = [None if number < 0 else columns.kinds[number] for number in columns.kind]
+    assert kinds == [None if each is None else chat(*each).roles for each in listed]
+    assert len({*columns.kinds}) == len(columns.kinds)
+
+
+def test_half_a_pair_is_kept() -> None:
+    columns = ChatColumns.of([chat("a\ud800", "b")])
+    assert columns.data == b"a\xed\xa0\x80b"
+    assert replace(columns, texts=None).own(0) == columns.own(0) == ["a\ud800", "b"]
+
+
+def test_which_chats_are_derived_by_themselves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_forms, "ONE_IN", 3)
+    chats = [chat(*"ab"[: number % 3], f"{number} \u00e9") for number in range(40)]
+    alone = [PlainDerivation.in_sample(each.texts) for each in chats]
+    assert {*alone} == {True, False}
+    assert ChatColumns.of([*chats, None, NONE]).sampled().tolist() == [*alone, False, False]
