@@ -33,7 +33,7 @@ class ChatColumns:
         kind: int64[n], which of these each is; -1 for a record that is another conversation, or a part of one: its texts mean nothing.
         data: all texts in UTF-8, one after the other.
         bounds: int64[t + 1], where each text begins, and the end of the last.
-        first: int64[n + 1], number of the first text of each chat, and of all.
+        first, count: int64[n], number of the first text of each chat, and how many it has. A text may be of none.
         texts: the same as strings, where they are at hand.
     """
 
@@ -42,6 +42,7 @@ class ChatColumns:
     data: bytes
     bounds: Ints
     first: Ints
+    count: Ints
     texts: Sequence[str] | None = None
 
     @classmethod
@@ -51,9 +52,9 @@ class ChatColumns:
         kinds = [-1 if chat is None else numbers.setdefault(kind_of(chat), len(numbers)) for chat in chats]
         texts = list(chain.from_iterable(chat.texts for chat in chats if chat is not None))
         data = list(map(str.encode, texts, repeat("utf-8"), repeat("surrogatepass")))
-        first = np.cumsum([0, *(len(chat.texts) if chat is not None else 0 for chat in chats)])
+        count = np.array([0 if chat is None else len(chat.texts) for chat in chats], np.int64)
         bounds = np.cumsum([0, *map(len, data)])
-        return cls(list(numbers), np.array(kinds, np.int64), b"".join(data), bounds, first, texts)
+        return cls(list(numbers), np.array(kinds, np.int64), b"".join(data), bounds, np.cumsum(count) - count, count, texts)
 
     @classmethod
     def joined(cls, parts: Sequence[ChatColumns]) -> ChatColumns:
@@ -62,9 +63,16 @@ class ChatColumns:
             return parts[0]
         numbers: dict[Kind, int] = {}
         kinds = [np.array([*(numbers.setdefault(each, len(numbers)) for each in part.kinds), -1])[part.kind] for part in parts]
-        bounds, first = (_one_after_the_other([getattr(part, name) for part in parts]) for name in ("bounds", "first"))
         texts = None if any(part.texts is None for part in parts) else [text for part in parts for text in part.texts or ()]
-        return cls(list(numbers), np.concatenate(kinds), b"".join(part.data for part in parts), bounds, first, texts)
+        bounds = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.bounds) for part in parts]))])
+        before = np.cumsum([0, *(len(part.bounds) - 1 for part in parts)])
+        first = np.concatenate([part.first + shift for part, shift in zip(parts, before.tolist(), strict=False)])
+        count = np.concatenate([part.count for part in parts])
+        return cls(list(numbers), np.concatenate(kinds), b"".join(part.data for part in parts), bounds, first, count, texts)
+
+    def taken(self, which: Ints) -> ChatColumns:
+        """Some of them, in ascending order."""
+        return replace(self, kind=self.kind[which], first=self.first[which], count=self.count[which])
 
     def only(self, chosen: Bools) -> ChatColumns:
         """The same, where all others are conversations of another kind."""
@@ -75,8 +83,9 @@ class ChatColumns:
 
     def own(self, chat: int) -> list[str]:
         """The texts of one."""
-        low, high = self.first[chat : chat + 2].tolist()
-        return [self._text(number) for number in range(low, high)] if self.texts is None else list(self.texts[low:high])
+        low = int(self.first[chat])
+        own = range(low, low + int(self.count[chat]))
+        return list(map(self._text, own)) if self.texts is None else list(self.texts[own.start : own.stop])
 
     def _text(self, number: int) -> str:
         return self.data[self.bounds[number] : self.bounds[number + 1]].decode("utf-8", "surrogatepass")
@@ -91,7 +100,7 @@ class ChatColumns:
         at = np.flatnonzero(doubtful)
         texts = [self._text(number) if self.texts is None else self.texts[number] for number in at.tolist()]
         words, whole = (np.fromiter(map(len, each), np.int64, len(texts)) for each in (map(str.strip, texts), texts))
-        return self._with(at[words == 0]) | (np.diff(self.first) == 0), self._with(at[words < whole])
+        return self._with(at[words == 0]) | (self.count == 0), self._with(at[words < whole])
 
     def holding(self, search: ByteSearch) -> Bools:
         """Which chats have a text in which something is found. What stands across the end of one counts as well."""
@@ -99,22 +108,19 @@ class ChatColumns:
 
     def _with(self, texts: Ints) -> Bools:
         """Which chats have one of these texts."""
-        found = np.zeros(len(self), bool)
-        found[np.searchsorted(self.first, texts, "right") - 1] = True
+        some = np.zeros(len(self.bounds), np.int64)
+        some[texts + 1] = 1
+        up_to = np.cumsum(some)
+        found: Bools = up_to[self.first + self.count] > up_to[self.first]
         return found
 
     def sampled(self) -> Bools:
         """Which chats are derived by themselves as well; false for those without texts."""
-        found, some = np.zeros(len(self), bool), np.diff(self.first) > 0
-        last = self.first[1:][some] - 1
+        found, some = np.zeros(len(self), bool), self.count > 0
+        last = (self.first + self.count)[some] - 1
         borders = zip(self.bounds[last].tolist(), self.bounds[last + 1].tolist(), strict=True)
         found[some] = [PlainDerivation.picks(self.data[low:high]) for low, high in borders]
         return found
-
-
-def _one_after_the_other(bounds: Sequence[Ints]) -> Ints:
-    """Places in several arrays as places in one of all of them."""
-    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(each) for each in bounds]))])
 
 
 def kind_of(chat: Chat) -> Kind:

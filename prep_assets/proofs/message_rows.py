@@ -104,12 +104,6 @@ class MessageRows(Sequence[Mapping[str, Any]]):
         messages = self.column.values
         return not any(each.null_count for each in (self.column, messages, *messages.flatten()))
 
-    def taken(self, which: Ints) -> MessageRows:
-        """Some of them."""
-        if len(which) == len(self) and (which == np.arange(len(self))).all():
-            return self
-        return MessageRows(self.fields, [self.numbers[at] for at in which.tolist()], self.column.take(which))
-
     @cached_property
     def first(self) -> Ints:
         """int64[n + 1], number of the first message of each row, and of all."""
@@ -140,6 +134,29 @@ class MessageRows(Sequence[Mapping[str, Any]]):
         borders = (self.first * 16).tolist(), role_bounds[self.first].tolist(), bounds[self.first].tolist()
         parts = [[data[low:high] for low, high in pairwise(ends)] for data, ends in zip((lengths, roles, contents), borders, strict=True)]
         return list(map(_digest, *parts))
+
+
+@dataclass(frozen=True)
+class SomeMessageRows(Sequence[Mapping[str, Any]]):
+    """Some of such rows.
+
+    Attributes:
+        every: the rows.
+        which: int64[n], which of them, in ascending order.
+    """
+
+    every: MessageRows
+    which: Ints
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    @overload
+    def __getitem__(self, at: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Mapping[str, Any]]: ...
+    def __getitem__(self, at: int | slice) -> Any:
+        return [self.every[each] for each in self.which[at].tolist()] if isinstance(at, slice) else self.every[int(self.which[at])]
 
 
 def _digest(lengths: bytes, roles: bytes, contents: bytes) -> bytes:

@@ -73,3 +73,28 @@ def test_which_chats_are_derived_by_themselves_as_well(monkeypatch: pytest.Monke
     alone = [PlainDerivation.in_sample(each.texts) for each in chats]
     assert {*alone} == {True, False}
     assert ChatColumns.of([*chats, None, NONE]).sampled().tolist() == [*alone, False, False]
+
+
+@given(
+    st.lists(
+        st.lists(st.none() | st.lists(st.sampled_from(["a", " b", "", "\u3000", "x</think>"]), max_size=3), max_size=5),
+        min_size=1,
+        max_size=4,
+    ),
+    st.data(),
+)
+def test_joined_and_taken_chats_are_the_same_chats(parts: list[list[list[str] | None]], data: st.DataObject) -> None:
+    made = [[None if each is None else chat(*each) for each in part] for part in parts]
+    every = [each for part in made for each in part]
+    which = sorted(data.draw(st.sets(st.sampled_from(range(len(every)))))) if every else []
+    strings = data.draw(st.booleans())
+    whole = ChatColumns.joined([columns if strings else replace(columns, texts=None) for columns in map(ChatColumns.of, made)])
+    found, expected = whole.taken(np.array(which, np.int64)), ChatColumns.of([every[at] for at in which])
+    search = ByteSearch(["</think>"])
+    assert [found.own(at) for at in range(len(found))] == [expected.own(at) for at in range(len(expected))]
+    assert [each.tolist() for each in (*found.white(), found.sampled(), found.holding(search))] == [
+        each.tolist() for each in (*expected.white(), expected.sampled(), expected.holding(search))
+    ]
+    kinds = [[None if number < 0 else columns.kinds[number] for number in columns.kind] for columns in (found, expected)]
+    assert kinds[0] == kinds[1]
+    assert (found.only(found.kind > 0).kind < 0).tolist() == (found.kind <= 0).tolist()

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from prep_assets.proofs.chat_columns import ChatColumns
-from prep_assets.proofs.message_rows import MessageRows
+from prep_assets.proofs.message_rows import SomeMessageRows
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.schemas.plain_rows import PlainMessages
 from prep_assets.schemas.reader import Reader
@@ -30,13 +30,14 @@ class MessageChats(Sequence[Sample | PlainChat]):
     """
 
     columns: ChatColumns
-    rows: MessageRows
+    rows: SomeMessageRows
     identity: Callable[[int], str]
     read: ReadRows
 
     @classmethod
-    def of(cls, reader: Reader, rows: MessageRows, identity: Callable[[int], str], read: ReadRows) -> MessageChats | None:
+    def of(cls, reader: Reader, some: SomeMessageRows, identity: Callable[[int], str], read: ReadRows) -> MessageChats | None:
         """Those of some rows; `None` where their schema reads more of them than the texts."""
+        rows = some.every
         plain = reader.plain(rows[0]) if len(rows) else None
         if not isinstance(plain, PlainMessages):
             return None
@@ -54,7 +55,8 @@ class MessageChats(Sequence[Sample | PlainChat]):
                 numbers[pattern] = len(kinds) if accepted else -1
                 kinds += [own] if accepted else []
             kind[at] = numbers[pattern]
-        return cls(ChatColumns(kinds, kind, *rows.contents, rows.first), rows, identity, read)
+        columns = ChatColumns(kinds, kind, *rows.contents, rows.first[:-1], np.diff(rows.first))
+        return cls(columns.taken(some.which), some, identity, read)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -17,12 +17,12 @@ from prep_assets.assets.stage import Store
 from prep_assets.disk.ahead import ahead
 from prep_assets.disk.columns import stretches
 from prep_assets.errors import StoreError
-from prep_assets.proofs.message_rows import MessageRows
+from prep_assets.proofs.message_rows import MessageRows, SomeMessageRows
 from prep_assets.records.files import SourceFile, record_id
 from prep_assets.records.read import read_blocks
 from prep_assets.stores.tokens import TokenStore
 
-TOKENS_AT_ONCE = 1 << 17
+TOKENS_AT_ONCE = 1 << 19
 """About how many tokens the records have whose rows are given together."""
 
 
@@ -101,7 +101,7 @@ def source_records(
 
 
 def _those(payloads: Sequence[Mapping[str, Any]], which: npt.NDArray[np.int64]) -> Sequence[Mapping[str, Any]]:
-    return payloads.taken(which) if isinstance(payloads, MessageRows) else [payloads[number] for number in which.tolist()]
+    return SomeMessageRows(payloads, which) if isinstance(payloads, MessageRows) else [payloads[number] for number in which.tolist()]
 
 
 def _found(offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first: int, before: int, several: bool) -> npt.NDArray[np.int64]:
