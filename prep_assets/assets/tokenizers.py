@@ -12,7 +12,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.written import bind
-from prep_assets.tokenization.agreement import Agreement, compared, refuse_disagreement
+from prep_assets.tokenization.agreement import KEPT, Agreement, compared, refuse_disagreement
 from prep_assets.tokenization.code_proof import prove
 from prep_assets.tokenization.code_tokenizer import from_code
 from prep_assets.tokenization.engines import Engines, choose_engine
@@ -46,7 +46,7 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
     """The tokenizer that a family names.
 
     Args:
-        cache: folder for verdicts of comparisons.
+        cache: folder for what was found of tokenizers of one's own code.
 
     Raises:
         ConfigError: it does not open, a hub id has no commit, or transformers reads it otherwise and the configuration does not choose.
@@ -76,7 +76,7 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
         found = None
         # a converted file is proven whatever the configuration chooses
         if family.tokenizer_loader == "auto" or vocabulary.file != "tokenizer.json":
-            found = refuse_disagreement(vocabulary, folder, cache)
+            found = refuse_disagreement(vocabulary, folder, KEPT)
         _OPENED[key] = Opened(vocabulary, folder, found)
     return _OPENED[key]
 

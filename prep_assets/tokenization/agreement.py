@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.disk.kept import Kept
 from prep_assets.disk.strict_json import loads
 from prep_assets.errors import ConfigError
 from prep_assets.tokenization.edge_set import edge_set, typed
@@ -49,34 +50,36 @@ class Agreement:
     same: bool = True
 
 
-def agreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -> Agreement:
+KEPT = Kept("tokenizers", 256)
+"""What was found of each tokenizer."""
+_RULES = 1
+"""Counted up when the comparison itself changes."""
+
+
+def agreement(vocabulary: Vocabulary, folder: Path, kept: Kept | None = None) -> Agreement:
     """Compare a published tokenizer with what transformers makes of its folder; one that was converted, with the library of its file.
 
     Args:
         folder: of the tokenizer, or its file.
-        cache: folder for verdicts, by the content of the tokenizer's files and the versions of both libraries.
+        kept: where verdicts are kept, by the content of the tokenizer's files, the versions of both libraries.
     """
-    cached = None if cache is None else cache / f"tokenizer-{_key(folder)}.json"
-    if cached is not None and cached.is_file():
-        try:
-            return Agreement(**loads(cached.read_bytes()))
-        except (ValueError, TypeError):
-            cached.unlink(missing_ok=True)
+    key = "" if kept is None else _key(folder)
+    if kept is not None and (found_before := kept.find(key)) is not None:
+        return Agreement(**loads(found_before))
     path = published_file(folder)
     found = _compared_apart(vocabulary.name, path) if is_tokenizer_json(path) else converted(vocabulary, path)
-    if cached is not None:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        cached.write_text(json.dumps(asdict(found)), "utf-8")
+    if kept is not None:
+        kept.keep(key, json.dumps(asdict(found)).encode())
     return found
 
 
-def refuse_disagreement(vocabulary: Vocabulary, folder: Path, cache: Path | None = None) -> Agreement:
+def refuse_disagreement(vocabulary: Vocabulary, folder: Path, kept: Kept | None = None) -> Agreement:
     """`agreement`, and stop where the two differ.
 
     Raises:
         ConfigError: names a text with the ids of both, and the option that chooses.
     """
-    found = agreement(vocabulary, folder, cache)
+    found = agreement(vocabulary, folder, kept)
     if found.fault:
         remedy = REMEDY if is_tokenizer_json(published_file(folder)) else "Use the tokenizer.json that is published with it"
         raise ConfigError(f"tokenizer {vocabulary.name!r}: {found.fault}. {remedy}")
@@ -181,7 +184,7 @@ def _key(place: Path) -> str:
     """A hash of the files that decide a tokenizer and of the libraries that read them."""
     path = published_file(place)
     packages = ["transformers", "tokenizers", *([] if is_tokenizer_json(path) else [library_of(path)[0]])]
-    found = hashlib.sha256(json.dumps([path.name, *map(_version, packages)]).encode())
+    found = hashlib.sha256(json.dumps([_RULES, path.name, *map(_version, packages)]).encode())
     for each in sorted(each for each in path.parent.rglob("*") if each.is_file() and each.suffix in _SUFFIXES):
         found.update(each.relative_to(path.parent).as_posix().encode())
         found.update(hashlib.sha256(each.read_bytes()).digest())

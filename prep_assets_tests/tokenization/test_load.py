@@ -13,6 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 import prep_assets
+from prep_assets.disk.kept import Kept
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.templates.load import load_template
 from prep_assets.tokenization import agreement as agreements
@@ -99,7 +100,7 @@ def test_equal_definitions_need_no_comparison(tmp_path: Path) -> None:
 
 
 def test_the_verdict_is_kept_for_these_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, cache = folder(tmp_path / "a"), tmp_path / "cache"
+    made, cache = folder(tmp_path / "a"), Kept(str(tmp_path / "cache"), 4)
     first = agreement(from_file("a", made), made, cache)
 
     def never(*args: object) -> str:
@@ -113,9 +114,9 @@ def test_the_verdict_is_kept_for_these_files_only(tmp_path: Path, monkeypatch: p
 
 
 def test_a_damaged_verdict_is_made_again(tmp_path: Path) -> None:
-    made, cache = folder(tmp_path / "a"), tmp_path / "cache"
+    made, cache = folder(tmp_path / "a"), Kept(str(tmp_path / "cache"), 4)
     first = agreement(from_file("a", made), made, cache)
-    for path in cache.iterdir():
+    for path in (tmp_path / "cache").iterdir():
         path.write_text("{")
     assert agreement(from_file("a", made), made, cache) == first
 
