@@ -26,6 +26,8 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow.compute
+import pyarrow.json  # noqa: F401 - with what stores and checks import, before the clock starts
 
 from prep_assets.assets.graph import ASSETS, CHECKS
 from prep_assets.assets.workspace import Workspace
