@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 from prep_assets.disk import columns
 from prep_assets.disk.kept import Kept
 from prep_assets.proofs import token_bytes, words
+from prep_assets.tokenization import agreement
+from prep_assets.tokenization.load import from_file
 from prep_assets_tests.effort import SOAK, examples, in_memory, without_fsync
 
 # a shared machine may be slow at any moment, and a seed may be unlucky, which says nothing about the code; in CI the same examples are tried each time
@@ -55,7 +57,7 @@ def short_stretches() -> Iterator[None]:
 def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What is proven of tokenizers that tests spoil is not left on disk for the user's own builds."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (token_bytes, words):
+        for module in (token_bytes, words, agreement):
             patch.setattr(module, "KEPT", Kept(str(tmp_path_factory.mktemp("kept")), 99))
         yield
 
@@ -118,3 +120,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if reasons:
         listed = "; ".join(f"{count} because {reason}" for reason, count in reasons.most_common())
         terminalreporter.write_line(f"{reasons.total()} skipped: {listed}")
+
+
+@pytest.fixture(autouse=True)
+def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokenizers are compared with transformers' in the process of the tests, which imports it once. A process for each takes three seconds."""
+    monkeypatch.setattr(agreement, "_compared_apart", lambda name, path: agreement.compare(from_file(name, path), path.parent))

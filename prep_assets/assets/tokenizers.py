@@ -12,7 +12,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.schemas.own_code import own_code_hash
 from prep_assets.templates.chat_template import ChatTemplate
 from prep_assets.templates.written import bind
-from prep_assets.tokenization.agreement import KEPT, Agreement, compared, refuse_disagreement
+from prep_assets.tokenization.agreement import Agreement, compared, refuse_disagreement
 from prep_assets.tokenization.code_proof import prove
 from prep_assets.tokenization.code_tokenizer import from_code
 from prep_assets.tokenization.engines import Engines, choose_engine
@@ -76,7 +76,7 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
         found = None
         # a converted file is proven whatever the configuration chooses
         if family.tokenizer_loader == "auto" or vocabulary.file != "tokenizer.json":
-            found = refuse_disagreement(vocabulary, folder, KEPT)
+            found = refuse_disagreement(vocabulary, folder)
         _OPENED[key] = Opened(vocabulary, folder, found)
     return _OPENED[key]
 

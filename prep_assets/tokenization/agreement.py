@@ -73,13 +73,13 @@ def agreement(vocabulary: Vocabulary, folder: Path, kept: Kept | None = None) ->
     return found
 
 
-def refuse_disagreement(vocabulary: Vocabulary, folder: Path, kept: Kept | None = None) -> Agreement:
-    """`agreement`, and stop where the two differ.
+def refuse_disagreement(vocabulary: Vocabulary, folder: Path) -> Agreement:
+    """`agreement`, kept in the user's cache folder, and stop where the two differ.
 
     Raises:
         ConfigError: names a text with the ids of both, and the option that chooses.
     """
-    found = agreement(vocabulary, folder, kept)
+    found = agreement(vocabulary, folder, KEPT)
     if found.fault:
         remedy = REMEDY if is_tokenizer_json(published_file(folder)) else "Use the tokenizer.json that is published with it"
         raise ConfigError(f"tokenizer {vocabulary.name!r}: {found.fault}. {remedy}")

@@ -32,6 +32,11 @@ TEKKEN = (
 DEFAULT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
+@pytest.fixture(autouse=True)
+def compared_here() -> None:
+    """In a process for each, as everywhere but in tests."""
+
+
 def folder(at: Path, *, config: dict[str, Any] | None = None, spec: dict[str, Any] | None = None) -> Path:
     """A copy of the shipped tokenizer with other parts."""
     made = Path(shutil.copytree(CONFIGS / "tokenizer", at))

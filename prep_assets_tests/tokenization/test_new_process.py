@@ -18,6 +18,11 @@ from prep_assets_tests.assets.workspaces import CONFIGS
 TOKENIZER = CONFIGS / "tokenizer"
 
 
+@pytest.fixture(autouse=True)
+def compared_here() -> None:
+    """In a process for each, as everywhere but in tests."""
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     code = (
