@@ -75,7 +75,8 @@ class Fields:
     """In how many rows of a domain fields were passed over.
 
     Rows that hold something there are counted without any schema. Where fewer were passed over, as of a field that is read in some rows, all rows are
-    converted once more, each alone, and so is one row in `SAMPLED` in any case, to find a field that the manifest does not name.
+    converted once more, each alone, and so is one row in `SAMPLED` in any case, by its number, so that parts of a domain look at those that the whole does:
+    to find a field that the manifest does not name.
 
     Attributes:
         domain: its name.
@@ -92,25 +93,21 @@ class Fields:
     passed_over: Callable[[Mapping[str, Any]], Set[str]]
     found: Counter[str] = field(default_factory=Counter)
     unnamed: set[str] = field(default_factory=set)
-    _rows: int = 0
 
-    def add_rows(self, rows: Sequence[Mapping[str, Any] | None], read: Sequence[int]) -> None:
-        """Count those of some rows that a schema has read; `read` are their places."""
-        before, every = self._rows, bool(self.claimed or self.ignored)
-        for at in range(0 if every else -before % SAMPLED, len(read), 1 if every else SAMPLED):
-            row = rows[read[at]]
+    def add_rows(self, numbers: Sequence[int], rows: Sequence[Mapping[str, Any] | None], read: Sequence[int]) -> None:
+        """Count those of some rows that a schema has read; `numbers` are theirs in their file, `read` the places of those that were."""
+        every = self.claimed or self.ignored
+        for at in read if every else [at for at in read if numbers[at] % SAMPLED == 0]:
+            row = rows[at]
             assert row is not None
-            self._rows = before + at
-            self.add(row)
-        self._rows = before + len(read)
+            self.add(numbers[at], row)
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Count a row that a schema has read."""
+    def add(self, number: int, row: Mapping[str, Any]) -> None:
+        """Count a row of this number that a schema has read."""
         if self.claimed or self.ignored:
             self.found.update(path for path in {*self.claimed, *self.ignored} if _holds(row, path.split(".")))
-        if self._rows % SAMPLED == 0:
+        if number % SAMPLED == 0:
             self.unnamed |= self.passed_over(row) - self.claimed.keys()
-        self._rows += 1
 
     def faults(self, rows: Callable[[], Iterable[Mapping[str, Any]]]) -> list[str]:
         """What is wrong with what the manifest says.

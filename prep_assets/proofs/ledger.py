@@ -149,7 +149,7 @@ class Ledger:
         held_out_files: Sequence[bool],
         content: Callable[[Mapping[str, Any]], bytes],
         again: Again,
-        seen: Callable[[Sequence[Mapping[str, Any] | None], Sequence[int]], None] | None = None,
+        seen: Callable[[Sequence[int], Sequence[Mapping[str, Any] | None], Sequence[int]], None] | None = None,
     ) -> Iterator[Selected]:
         """The rows of one domain for others to look at as well, each block once it has been judged.
 
@@ -157,7 +157,7 @@ class Ledger:
             names, held_out_files: of its files; the second whether all of a file is held out.
             content: fields of a row → what decides whether it is held out.
             again: see `Again`.
-            seen: told the rows of each block, and the places of those that their schema has read.
+            seen: told the numbers and the rows of each block, and the places of those that their schema has read.
         """
         claims, matched = self.refusals.of(names), 0
         twice = where(repeats(stored.place))
@@ -179,7 +179,7 @@ class Ledger:
             reasons = {i: self.refusals.reason(int(claims.which[found[i]])) for i in np.flatnonzero(refused).tolist()}
             self._refused(block, reasons, names, again)
             if seen is not None:
-                seen(block.payloads, _read(block, reasons))
+                seen(block.rows, block.payloads, _read(block, reasons))
             yield block
         if matched != len(stored.place) - len(twice):
             self._fault(

@@ -129,8 +129,8 @@ def reads(*names: str) -> Callable[[Mapping[str, Any]], set[str]]:
 def test_fields_are_counted_again() -> None:
     claimed = {"id": 2, "messages.meta": 1, "turns.*.at": 1, "a.b.c": 2, "messages.text": 1}
     fields = Fields("d", claimed, ["mood"], reads("id", "messages", "turns", "a"))
-    for row in ROWS:
-        fields.add(row)
+    for number, row in enumerate(ROWS):
+        fields.add(number, row)
     assert fields.found == {"id": 3, "mood": 1, "messages.meta": 1, "turns.*.at": 1, "a.b.c": 2, "messages.text": 1}
 
 
@@ -168,8 +168,8 @@ def test_fields_that_are_counted_otherwise(claimed: dict[str, int], ignored: lis
         return reads(*read, *skipped)(row)
 
     fields = Fields("d", claimed, ignored, passed_over)
-    for row in ROWS:
-        fields.add(row)
+    for number, row in enumerate(ROWS):
+        fields.add(number, row)
     assert fields.faults(lambda: ROWS) == [f"of domain d {each}" for each in says]
 
 
@@ -177,7 +177,7 @@ def test_fields_that_are_counted_otherwise(claimed: dict[str, int], ignored: lis
 def test_a_field_that_the_manifest_does_not_name_is_found_in_sampled_rows(number: int, found: bool) -> None:
     fields = Fields("d", {}, [], reads("text"))
     for at in range(100):
-        fields.add({"text": "x", "source": "y" if at == number else None, "id": "z" if at == number else ""})
+        fields.add(at, {"text": "x", "source": "y" if at == number else None, "id": "z" if at == number else ""})
     says = [f"of domain d {name!r} is passed over, which the manifest does not name" for name in ("id", "source")]
     assert fields.faults(list) == (says if found else [])
 
@@ -188,17 +188,17 @@ def test_rows_together_are_rows_one_by_one(blocks: list[list[bool]], claimed: di
     number = 0
     for block in blocks:
         rows = [{"a": number + at, "b": "x"} if read else None for at, read in enumerate(block)]
-        number += len(rows)
-        for row in rows:
+        for at, row in enumerate(rows):
             if row is not None:
-                alone.add(row)
-        together.add_rows(rows, [at for at, row in enumerate(rows) if row is not None])
-    assert (alone.found, alone.unnamed, alone._rows) == (together.found, together.unnamed, together._rows)
+                alone.add(number + at, row)
+        together.add_rows(range(number, number + len(rows)), rows, [at for at, row in enumerate(rows) if row is not None])
+        number += len(rows)
+    assert (alone.found, alone.unnamed) == (together.found, together.unnamed)
 
 
 def test_one_row_in_so_many_is_converted_once_more() -> None:
     passed_over = Mock(return_value=set())
     fields = Fields("d", {}, [], passed_over)
-    for _ in range(2 * SAMPLED + 1):
-        fields.add({})
+    for number in range(2 * SAMPLED + 1):
+        fields.add(number, {})
     assert passed_over.call_count == 3

@@ -256,7 +256,7 @@ def test_it_is_told_of_each_row_that_its_schema_read() -> None:
             ("a.jsonl:4", "records/invalid_json"),
         ),
     ]
-    seen: list[tuple[Any, Any]] = []
+    seen: list[tuple[Any, ...]] = []
 
     def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         return [{0: "render/x", 1: "schema/x"}[row] for row in rows]
@@ -268,7 +268,7 @@ def test_it_is_told_of_each_row_that_its_schema_read() -> None:
         ),
         0,
     )
-    assert ledger.verdict().passed and seen == [(rows[0].payloads, [0, 2, 5])]
+    assert ledger.verdict().passed and seen == [(rows[0].rows, rows[0].payloads, [0, 2, 5])]
 
 
 def test_rows_whose_fields_were_read_are_shown() -> None:
@@ -276,7 +276,7 @@ def test_rows_whose_fields_were_read_are_shown() -> None:
     ledger = Ledger(Refusals([("a.jsonl:1", "schema/x"), ("a.jsonl:3", "render/y"), ("b.jsonl:0", "deduplicate/duplicate")]), 0.0)
     shown: list[Any] = []
 
-    def show(rows: Sequence[Any], read: Sequence[int]) -> None:
+    def show(numbers: Sequence[int], rows: Sequence[Any], read: Sequence[int]) -> None:
         shown.extend(rows[at] for at in read)
 
     blocks = [block(0, [0, 1, 3]), block(1, [0, 1, 2], ["duplicate", "unreadable", "good"])]
