@@ -122,10 +122,7 @@ class MessageRows(Sequence[Mapping[str, Any]]):
 
     @cached_property
     def _messages(self) -> Any:
-        flat = self.column.flatten()  # only those of these rows
-        import pyarrow as pa
-
-        return pa.StructArray.from_arrays(flat.flatten(), names=["role", "content"])
+        return self.column.flatten()  # only those of these rows
 
     def digests(self) -> list[bytes]:
         """16 bytes for each row, that are equal exactly where every string is."""

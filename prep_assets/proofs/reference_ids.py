@@ -141,9 +141,8 @@ class ReferenceIds:
 
         begins, control = _cuts(data, bounds, token, self._whole, self._unspaced), token >= 0
         borders = np.searchsorted(begins, bounds)
-        known = pa.py_buffer(
-            np.packbits(~np.repeat(control, np.diff(borders)), bitorder="little")
-        )  # what a control token spells is no word
+        # what a control token spells is no word
+        known = pa.py_buffer(np.packbits(~np.repeat(control, np.diff(borders)), bitorder="little"))
         parts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(begins) - 1, [known, pa.py_buffer(begins), pa.py_buffer(data)])
         coded = parts.dictionary_encode()
         ids, starts, counts = self.words.ids_of(coded.dictionary.to_pylist(), self._tokenized)
