@@ -98,8 +98,8 @@ class ChatColumns:
         # no other text begins or ends with white space
         doubtful[some] = _MAY_BE_WHITE[every[starts[some]]] | _MAY_BE_WHITE[every[ends[some] - 1]]
         at = np.flatnonzero(doubtful)
-        texts = [self._text(number) if self.texts is None else self.texts[number] for number in at.tolist()]
-        words, whole = (np.fromiter(map(len, each), np.int64, len(texts)) for each in (map(str.strip, texts), texts))
+        texts = list(map(self._text, at.tolist()))
+        words, whole = (np.array(list(map(len, each)), np.int64) for each in (map(str.strip, texts), texts))
         return self._with(at[words == 0]) | (self.count == 0), self._with(at[words < whole])
 
     def holding(self, search: ByteSearch) -> Bools:

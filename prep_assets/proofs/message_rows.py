@@ -48,8 +48,7 @@ class MessageFields(NamedTuple):
             table.validate(full=True)  # strings are UTF-8
         except (pa.ArrowException, ValueError):  # what it says may be no UTF-8 either
             return None
-        column = table.column(0).combine_chunks()
-        rows = MessageRows(self, numbers, column.chunk(0) if isinstance(column, pa.ChunkedArray) else column)
+        rows = MessageRows(self, numbers, table.column(0).combine_chunks())
         return rows if len(rows) == len(lines) and rows.has_all() else None
 
     def digest_of(self, payload: Mapping[str, Any]) -> bytes | None:
@@ -107,8 +106,7 @@ class MessageRows(Sequence[Mapping[str, Any]]):
     @cached_property
     def first(self) -> Ints:
         """int64[n + 1], number of the first message of each row, and of all."""
-        offsets: Ints = np.asarray(self.column.offsets, np.int64)
-        return offsets - int(offsets[0])
+        return np.asarray(self.column.offsets).astype(np.int64)
 
     @cached_property
     def roles(self) -> Any:
@@ -162,6 +160,7 @@ def _digest(lengths: bytes, roles: bytes, contents: bytes) -> bytes:
 
 
 def _strings(column: Any) -> tuple[bytes, Ints]:
+    """A column of strings that begins with its buffers: their bytes, and where each begins, and the end of the last."""
     _, offsets, data = column.buffers()
-    places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    return (data.slice(int(places[0]), int(places[-1] - places[0])).to_pybytes() if data else b""), places - places[0]
+    places = np.frombuffer(offsets, np.int32, len(column) + 1).astype(np.int64)
+    return data.slice(0, int(places[-1])).to_pybytes() if data else b"", places

@@ -13,6 +13,7 @@ from prep_assets.proofs import plain_forms
 from prep_assets.proofs.byte_search import ByteSearch
 from prep_assets.proofs.chat_columns import ChatColumns
 from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.shaped_samples import Outline, OutlinedSample
 from prep_assets.samples import ASSISTANT, USER, PlainChat
 
 ASKED = (USER, ASSISTANT)
@@ -97,4 +98,18 @@ def test_joined_and_taken_chats_are_the_same_chats(parts: list[list[list[str] | 
     ]
     kinds = [[None if number < 0 else columns.kinds[number] for number in columns.kind] for columns in (found, expected)]
     assert kinds[0] == kinds[1]
-    assert (found.only(found.kind > 0).kind < 0).tolist() == (found.kind <= 0).tolist()
+    assert found.only(found.kind > 0).kind.tolist() == [kind if kind > 0 else -1 for kind in found.kind.tolist()]
+
+
+def test_strings_that_are_at_hand_are_not_decoded() -> None:
+    one, other = (ChatColumns.of([chat(text)]) for text in ("a long text", "another"))
+    both = ChatColumns.joined([one, other])
+    assert both.own(1)[0] is other.own(0)[0] and list(both.texts or ()) == ["a long text", "another"]
+    assert ChatColumns.joined([one, replace(other, texts=None)]).texts is None
+    assert ChatColumns.joined([ChatColumns.of([None]), one]).kind.tolist() == [-1, 0]
+
+
+def test_chats_with_an_outline_are_of_its_kind() -> None:
+    other = OutlinedSample(Outline(1, (), 0, ()), ("x",))
+    columns = ChatColumns.of([chat("a"), other, other])
+    assert columns.kinds == [(USER,), other.form] and columns.kind.tolist() == [0, 1, 1] and columns.own(2) == ["x"]

@@ -96,7 +96,8 @@ def test_whatever_a_file_holds_its_rows_are_the_same(lines: list[bytes], fewest:
 
 def test_plain_lines_are_read_into_columns() -> None:
     rows = FIELDS.read(range(10, 16), PLAIN)
-    assert rows is not None and list(rows) == list(map(json.loads, PLAIN)) == [rows[at] for at in range(6)] and rows[1:3] == list(rows)[1:3]
+    assert rows is not None and rows[0] == json.loads(PLAIN[0]) and "_rows" not in vars(rows), "one row is made alone"
+    assert list(rows) == list(map(json.loads, PLAIN)) == [rows[at] for at in range(6)] and rows[1:3] == list(rows)[1:3]
     assert rows.first.tolist() == [0, 2, 3, 3, 5, 6, 6]
     data, bounds = rows.contents
     assert [data[low:high].decode() for low, high in pairwise(bounds)] == [
@@ -114,6 +115,17 @@ def test_plain_lines_are_read_into_columns() -> None:
 @pytest.mark.parametrize("other", [each for each in OTHERS if each.strip()])
 def test_no_other_line_is(other: bytes) -> None:
     assert FIELDS.read(range(2), [PLAIN[0], other]) is None
+
+
+def test_lines_of_any_length_are_read_together() -> None:
+    rows = FIELDS.read(range(2), [line("x" * (3 << 20)), line("y")])
+    assert rows is not None and [len(row["messages"][0]["content"]) for row in rows] == [3 << 20, 1]
+
+
+def test_rows_without_messages() -> None:
+    rows = FIELDS.read(range(2), [line(), line()])
+    assert rows is not None and rows.contents[0] == b"" and rows.contents[1].tolist() == [0] and rows.first.tolist() == [0, 0, 0]
+    assert rows.digests() == [FIELDS.digest_of({"messages": []})] * 2
 
 
 def test_a_line_that_is_not_plain_leaves_most_others_in_columns() -> None:
