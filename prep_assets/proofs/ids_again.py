@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.proofs.reference_ids import interleaved, reference_ids
+from prep_assets.proofs.ids_together import interleaved
+from prep_assets.proofs.reference_ids import reference_ids
 from prep_assets.tokenization.engines import Engines
 from prep_assets.tokenization.flat import Engine, Flat
 from prep_assets.tokenization.vocabulary import Vocabulary

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from prep_assets.disk.columns import stretches
 from prep_assets.disk.kept import key_of
-from prep_assets.proofs import word_cuts, words
+from prep_assets.proofs import ids_together, word_cuts, words
+from prep_assets.proofs.ids_together import between, interleaved, one_after_the_other, put_together
 from prep_assets.proofs.word_cuts import UNSPACED, cuts_before_spaces, cuts_unspaced, whole_tokens
 from prep_assets.proofs.words import Words, joint, picked
 from prep_assets.tokenization.engines import choose_engine
@@ -90,7 +91,7 @@ class ReferenceIds:
                 return found
             self.cuts = False
         texts = np.flatnonzero(token < 0)
-        return _between(self._each(_pieces(data, bounds, texts), first[texts]), token)
+        return between(self._each(_pieces(data, bounds, texts), first[texts]), token)
 
     def _each(self, texts: Sequence[bytes], begins: npt.NDArray[np.bool_]) -> Flat:
         """The ids of texts where the first word of a document is not what it would be elsewhere, or where texts may not be cut."""
@@ -105,7 +106,7 @@ class ReferenceIds:
         if not self._same_whole(tails, data, bounds, none):
             self.cuts = False
             return self._each(texts, begins)
-        return _one_after_the_other(heads, tails, np.array(at) > 0) if any(at) else tails
+        return one_after_the_other(heads, tails, np.array(at) > 0) if any(at) else tails
 
     def _same_whole(self, flat: Flat, data: bytes, bounds: Ints, token: Ints) -> bool:
         """Whether every so many texts have the ids that they have when they are not cut."""
@@ -152,7 +153,7 @@ class ReferenceIds:
         which[borders[:-1][control]] = len(starts) + np.searchsorted(listed, token[control])
         starts = np.concatenate([starts, len(ids) + np.arange(len(listed))])
         counts = np.concatenate([counts, np.ones(len(listed), np.int64)])
-        return _put_together(Flat(np.concatenate([ids, listed.astype(np.uint32)]), starts), counts.astype(np.int32), which, borders)
+        return put_together(Flat(np.concatenate([ids, listed.astype(np.uint32)]), starts), counts.astype(np.int32), which, borders)
 
     def _tokenized(self, parts: list[bytes]) -> Flat:
         """The ids of each part, of which none is empty. Those that may be cut on either side are tokenized together."""
@@ -206,7 +207,7 @@ def keep_words() -> None:
 def _key(tokenizer: str) -> str | None:
     """What words are kept under; `None` where the code that cuts texts cannot be read, so that nothing says whether it is the same."""
     try:
-        code = [Path(module).read_bytes() for module in (__file__, words.__file__, word_cuts.__file__)]
+        code = [Path(module).read_bytes() for module in (__file__, ids_together.__file__, words.__file__, word_cuts.__file__)]
     except OSError:  # an installation without sources
         return None
     return key_of(tokenizer, *(sha256(each).hexdigest() for each in code))
@@ -256,15 +257,6 @@ def _pieces(data: bytes, bounds: Ints, which: Ints) -> list[bytes]:
     return [data[low:high] for low, high in zip(bounds[which].tolist(), bounds[which + 1].tolist(), strict=True)]
 
 
-def _between(texts: Flat, token: Ints) -> Flat:
-    """The ids of texts with those of the control tokens between them."""
-    counts, ordinary = np.ones(len(token), np.int64), token < 0
-    counts[ordinary] = np.diff(texts.offsets)
-    ids = np.repeat(token, counts)
-    ids[ids < 0] = texts.ids
-    return Flat(ids.astype(np.uint32), np.concatenate([[0], np.cumsum(counts)]))
-
-
 def _cuts(data: bytes, borders: Ints, token: Ints, whole: Sequence[bytes] | None, unspaced: bool) -> Ints:
     """Where parts begin, and the end of the last: at the start of each text and control token; and in texts before each space that follows a visible
     ASCII character, and, outside of what stands in `whole`, before each sign that follows a word. With `unspaced` long parts are cut where else they may
@@ -293,48 +285,7 @@ def _cuts(data: bytes, borders: Ints, token: Ints, whole: Sequence[bytes] | None
     return np.flatnonzero(begins)
 
 
-def _put_together(known: Flat, counts: npt.NDArray[np.int32], which: npt.NDArray[np.int32], borders: Ints) -> Flat:
-    """Ids of texts from those of their parts, a stretch at a time: a long text has many.
-
-    Args:
-        known: ids, and where those of each distinct part begin among them.
-        counts: how many each distinct part has.
-        which: the distinct part that each part is.
-        borders: the part with which each text begins, and the number of all.
-    """
-    filled = sum(int(counts[which[part]].sum()) for part in stretches(len(which)))
-    ids, offsets, filled = np.empty(filled, np.uint32), np.zeros(len(borders), np.int64), 0
-    for part in stretches(len(which)):
-        lengths, starts = counts[which[part]], known.offsets[which[part]]
-        ends = np.cumsum(lengths)
-        total = int(ends[-1])
-        ids[filled : filled + total] = known.ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(total)]
-        low, high = np.searchsorted(borders, [part.start, part.stop], "right")
-        offsets[low:high] = filled + ends[borders[low:high] - part.start - 1]
-        filled += total
-    return Flat(ids, offsets)
-
-
 def _cut_after(text: bytes, most: int, unspaced: bool) -> int:
     """Where a text may be cut after so many bytes; its end where it may not."""
     found = (_CUT_ANYWHERE if unspaced else _CUT).search(text, most)
     return found.end() if found else len(text)
-
-
-def interleaved(yes: Flat, no: Flat, chosen: npt.NDArray[np.bool_]) -> Flat:
-    """Two results as one, in the order of the texts; `chosen` says which are of the first."""
-    counts = np.empty_like(yes.offsets, shape=len(chosen))
-    counts[chosen], counts[~chosen] = np.diff(yes.offsets), np.diff(no.offsets)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids, of_first = np.empty_like(yes.ids, shape=offsets[-1]), np.repeat(chosen, counts)
-    ids[of_first], ids[~of_first] = yes.ids, no.ids
-    return Flat(ids, offsets)
-
-
-def _one_after_the_other(heads: Flat, tails: Flat, headed: npt.NDArray[np.bool_]) -> Flat:
-    """Each text's head, where it has one, and its tail."""
-    pieces = np.zeros((len(headed), 2), bool)
-    pieces[:, 0] = True
-    shown = np.stack([headed, np.ones(len(headed), bool)], axis=1)
-    both = interleaved(heads, tails, pieces[shown])
-    return Flat(both.ids, both.offsets[np.concatenate([[0], np.cumsum(shown.sum(axis=1))])])

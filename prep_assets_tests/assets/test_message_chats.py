@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.assets.checks import conversations, selection
+from prep_assets.assets.checks import conversations
 from prep_assets.assets.checks.message_chats import MessageChats
+from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
@@ -92,7 +93,7 @@ def both_ways(workspace: Workspace, published: Published, monkeypatch: pytest.Mo
     expected = found(workspace, published)
     assert any(came) or "does not follow" in expected["mask_alignment"].summary or "not in the source" in expected["mask_alignment"].summary
     came.clear()
-    monkeypatch.setattr(selection, "_message_fields", lambda *_: None)
+    monkeypatch.setattr(Second, "messages", lambda *_: None)
     assert found(workspace, published) == expected and not any(came)
     return expected
 

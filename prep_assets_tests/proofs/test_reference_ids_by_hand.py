@@ -144,7 +144,7 @@ def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -
 
 def test_texts_of_one_beginning_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     again, _ = noting(monkeypatch)
-    monkeypatch.setattr(module, "_one_after_the_other", None)
+    monkeypatch.setattr(module, "one_after_the_other", None)
     assert rows(again.encode(TALE)) == whole(TALE)
 
 
@@ -207,12 +207,12 @@ def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch,
 
 def test_words_on_disk_are_of_one_tokenizer_and_one_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     keys = {module._key("a"), module._key("b")}
-    for changed in (module, words, module.word_cuts):
+    for changed in (module, module.ids_together, words, module.word_cuts):
         (tmp_path / "code.py").write_text("another")
         with monkeypatch.context() as patch:
             patch.setattr(changed, "__file__", str(tmp_path / "code.py"))
             keys.add(module._key("a"))
-    assert len(keys) == 5
+    assert len(keys) == 6
 
 
 def cuts(data: bytes, bounds: list[int], whole: Any, token: list[int] | None = None) -> list[int]:
@@ -241,7 +241,7 @@ def test_results_put_together() -> None:
     one, other = flat([1, 2], [], [3]), flat([4], [5, 6])
     assert rows(words.joint(one, other)) == [[1, 2], [], [3], [4], [5, 6]]
     assert rows(module.interleaved(one, other, np.array([False, True, True, False, True]))) == [[4], [1, 2], [], [5, 6], [3]]
-    assert rows(module._one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
+    assert rows(module.one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
 
 
 def same_whole(again: ReferenceIds, found: Flat, texts: list[bytes]) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import IO, Any, Literal
 
 from prep_assets.assets.checks.parts import Part
+from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of, pinned
 from prep_assets.assets.reading.stretches import Stretch
 from prep_assets.assets.stage import Store
@@ -23,6 +24,7 @@ from prep_assets.records.files import SourceFile, open_stored
 from prep_assets.records.read import read_blocks
 from prep_assets.records.stream import seekable
 from prep_assets.samples import Record
+from prep_assets.schemas.plain_rows import PlainMessages, plain_rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,11 @@ class Second:
             domain.forgotten,
             messages,
         )
+
+    def messages(self, gives: type) -> MessageFields | None:
+        """How rows are written that are nothing but messages of a role and a text; `None` where the schema has no such rows."""
+        plain = plain_rows_of(converter(self.domain, gives).convert)
+        return MessageFields(plain.messages_key, plain.role_key, plain.content_key) if isinstance(plain, PlainMessages) else None
 
     def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, Rows]]:
         """The rows of each file, or those of a part, of JSON lines as `messages` says in columns; a file is opened when the first of its rows is asked for."""

@@ -30,12 +30,11 @@ from prep_assets.errors import Refused
 from prep_assets.proofs.accounting import Fields, books
 from prep_assets.proofs.held_out import canonical_json
 from prep_assets.proofs.ledger import Ledger, Refusals, Stored, balanced, places
-from prep_assets.proofs.message_rows import MessageFields, MessageRows
+from prep_assets.proofs.message_rows import MessageRows
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
-from prep_assets.schemas.plain_rows import PlainMessages, plain_rows_of
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
@@ -182,17 +181,11 @@ class _Domain(NamedTuple):
 def _domain(store: Store, name: str) -> _Domain:
     def made() -> _Domain:
         source, family, second = rows_of(store), store.family, Second.of(store, name)
-        limit, messages = getattr(family, "max_per_source", None), _message_fields(second.domain, source.gives)
+        limit, messages = getattr(family, "max_per_source", None), second.messages(source.gives)
         rules = second.rules(deduplicate=family.preprocessing.deduplicate, limit=limit, messages=messages)
         return _Domain(second, rules, source.content(store, second), alone(store, source, second))
 
     return store.once(f"domain {name}", made)
-
-
-def _message_fields(domain: Domain, gives: type) -> MessageFields | None:
-    """How rows of a domain are written that are nothing but messages of a role and a text; `None` where its schema has no such rows."""
-    plain = plain_rows_of(converter(domain, gives).convert)
-    return MessageFields(plain.messages_key, plain.role_key, plain.content_key) if isinstance(plain, PlainMessages) else None
 
 
 def _fields(store: Store, name: str) -> Fields:
