@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -204,7 +203,7 @@ def _laid(chats: ChatColumns, known: _Known) -> _Laid:
     begins = np.concatenate([[0], np.cumsum(2 * gaps + 1)])
     pieces = np.empty(begins[-1], np.int64)
     frames = [frame for each in known.forms for frame in each.written]
-    instead = [known.forms[form[at]].stripped(chats.own(int(rows[at]))) for at in np.flatnonzero(altered).tolist()]
+    instead = [text for at in np.flatnonzero(altered).tolist() for text in known.forms[form[at]].stripped(chats.own(int(rows[at])))]
     first_altered = np.cumsum(np.where(altered, gaps, 0)) - gaps + len(frames) + len(chats.bounds) - 1
     groups = [(each, np.flatnonzero(form == number)) for number, each in enumerate(known.forms)]
     before = 0
@@ -214,10 +213,9 @@ def _laid(chats: ChatColumns, known: _Known) -> _Laid:
         pieces[at[:, 0::2]] = before + np.arange(len(each.written))
         pieces[at[:, 1::2]] = np.where(altered[own][:, None], first_altered[own][:, None] + np.arange(len(each.turns)), as_it_is)
         before += len(each.written)
-    others = [*frames, *chain.from_iterable(instead)]
-    sizes = np.concatenate([list(map(len, frames)), np.diff(chats.bounds), list(map(len, others[len(frames) :]))])
+    sizes = np.concatenate([list(map(len, frames)), np.diff(chats.bounds), list(map(len, instead))])
     bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    data = b"".join([*frames, chats.data, *others[len(frames) :]])
+    data = b"".join([*frames, chats.data, *instead])
     every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(sizes), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
     taken = every.take(pa.array(pieces))
     places = np.frombuffer(taken.buffers()[1], np.int64, len(pieces) + 1)

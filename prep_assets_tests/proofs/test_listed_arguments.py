@@ -8,18 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from prep_assets.proofs import plain_blocks, plain_forms
 from prep_assets.proofs.listed_arguments import Listed, listed, others, several
-from prep_assets.proofs.trained_texts import MaskOptions
-from prep_assets.samples import Sample
-from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import bind_source
 from prep_assets_tests.masks.test_arguments_one_by_one import EVERY, WAYS, calls, source
-from prep_assets_tests.masks.test_shaped_batches import rich_chats
-from prep_assets_tests.proofs.test_plain_blocks_of_outlines import Built
+from prep_assets_tests.proofs.test_plain_blocks_of_outlines import Built, all_proven_are_proven_alone
 
 Write = Callable[[Any], str]
 
@@ -140,18 +134,4 @@ def test_a_mask_that_is_shifted_or_changed_is_not_proven() -> None:
 
 @pytest.mark.parametrize("way", ["text unless nested", "text in quotes"])
 def test_whatever_is_proven_by_the_block_is_proven_alone(way: str) -> None:
-    bound = bind_source(source(WAYS[way]))
-
-    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(rich_chats(), min_size=1, max_size=5), st.integers(0, 1 << 20), st.sampled_from(["ids", "mask", ""]))
-    def check(samples: list[Sample], where: int, damage: str) -> None:
-        built = Built(bound, samples, MaskOptions(train_on_eos="last"))
-        if not built.samples:
-            return
-        ids, mask = built.stored[where % len(built.stored)]
-        if damage:
-            (ids if damage == "ids" else mask)[where % len(ids)] = 7 if damage == "ids" else 1 - mask[where % len(ids)]
-        for at, is_proven in enumerate(built.proven()):
-            assert not is_proven or built.alone(at)
-
-    check()
+    all_proven_are_proven_alone(bind_source(source(WAYS[way])))

@@ -16,6 +16,7 @@ from prep_assets.schemas.plain_rows import PlainMessages
 from prep_assets.schemas.reader import Reader
 
 ReadRows = Callable[[Sequence[Mapping[str, Any]], Callable[[int], str]], list[Sample | PlainChat]]
+"""Fields of some rows, and what gives the id of each → what of them is to be rendered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class MessageChats(Sequence[Sample | PlainChat]):
         columns: all of them; a row that is no plain chat, or that the schema may refuse, has no kind.
         rows: what they were read from.
         identity: gives the id of one.
-        read: what of some rows is to be rendered, by their fields and what gives their ids.
+        read: reads those that have no kind, and those that are proven by themselves.
     """
 
     columns: ChatColumns
