@@ -100,13 +100,13 @@ class ChatColumns:
         at = np.flatnonzero(doubtful)
         texts = list(map(self._text, at.tolist()))
         words, whole = (np.array(list(map(len, each)), np.int64) for each in (map(str.strip, texts), texts))
-        return self._with(at[words == 0]) | (self.count == 0), self._with(at[words < whole])
+        return self.having(at[words == 0]) | (self.count == 0), self.having(at[words < whole])
 
     def holding(self, search: ByteSearch) -> Bools:
         """Which chats have a text in which something is found. What stands across the end of one counts as well."""
-        return self._with(np.searchsorted(self.bounds, search.places(self.data), "right") - 1)
+        return self.having(np.searchsorted(self.bounds, search.places(self.data), "right") - 1)
 
-    def _with(self, texts: Ints) -> Bools:
+    def having(self, texts: Ints) -> Bools:
         """Which chats have one of these texts."""
         some = np.zeros(len(self.bounds), np.int64)
         some[texts + 1] = 1

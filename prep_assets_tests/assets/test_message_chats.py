@@ -124,7 +124,7 @@ def test_spoiled_stores_are_judged_alike(made: Workspace, tmp_path: Path, monkey
 
 def test_which_chats_have_a_kind(made: Workspace) -> None:
     reader = converter(domain_of(made.family(Sft), "chats"), Sample)
-    rows = MessageFields("messages", "role", "content").read(
+    rows = MessageFields(("messages",), "role", "content").read(
         range(4), [json.dumps(each).encode() for each in (ODD[0], ODD[3], ODD[8], ODD[9])]
     )
     assert rows is not None

@@ -17,7 +17,7 @@ from prep_assets.proofs.message_rows import MessageFields, MessageRows, SomeMess
 from prep_assets.proofs.selection import Rules, select
 from prep_assets.proofs.source_rows import read_rows
 
-FIELDS = MessageFields("messages", "role", "content")
+FIELDS = MessageFields(("messages",), "role", "content")
 
 
 def line(*texts: str, **more: Any) -> bytes:
@@ -98,8 +98,8 @@ def test_plain_lines_are_read_into_columns() -> None:
     rows = FIELDS.read(range(10, 16), PLAIN)
     assert rows is not None and rows[0] == json.loads(PLAIN[0]) and "_rows" not in vars(rows), "one row is made alone"
     assert list(rows) == list(map(json.loads, PLAIN)) == [rows[at] for at in range(6)] and rows[1:3] == list(rows)[1:3]
-    assert rows.first.tolist() == [0, 2, 3, 3, 5, 6, 6]
-    data, bounds = rows.contents
+    assert rows.lists[0].first.tolist() == [0, 2, 3, 3, 5, 6, 6]
+    data, bounds = rows.lists[0].contents
     assert [data[low:high].decode() for low, high in pairwise(bounds)] == [
         "a",
         "b",
@@ -108,7 +108,7 @@ def test_plain_lines_are_read_into_columns() -> None:
         "x",
         "c",
     ]
-    assert rows.roles.to_pylist() == ["user"] * 5 + ["r"]
+    assert rows.lists[0].roles.to_pylist() == ["user"] * 5 + ["r"]
     assert FIELDS.read([], []) is None
 
 
@@ -124,7 +124,12 @@ def test_lines_of_any_length_are_read_together() -> None:
 
 def test_rows_without_messages() -> None:
     rows = FIELDS.read(range(2), [line(), line()])
-    assert rows is not None and rows.contents[0] == b"" and rows.contents[1].tolist() == [0] and rows.first.tolist() == [0, 0, 0]
+    assert (
+        rows is not None
+        and rows.lists[0].contents[0] == b""
+        and rows.lists[0].contents[1].tolist() == [0]
+        and rows.lists[0].first.tolist() == [0, 0, 0]
+    )
     assert rows.digests() == [FIELDS.digest_of({"messages": []})] * 2
 
 

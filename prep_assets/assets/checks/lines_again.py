@@ -69,12 +69,16 @@ class LineByNumber:
         return found
 
     def some(self, numbers: Sequence[int]) -> list[Mapping[str, Any]]:
-        """The objects on some lines; those that stand one after the other are read together."""
-        found: list[Mapping[str, Any]] = []
+        """The objects on some lines."""
+        return list(map(row_of, self.written(numbers)))
+
+    def written(self, numbers: Sequence[int]) -> list[bytes]:
+        """Some lines as they are written, each with its line break; those that stand one after the other are read together."""
+        found: list[bytes] = []
         at = np.asarray(numbers, np.int64)
         for run in np.split(at, np.flatnonzero(np.diff(at) != 1) + 1) if numbers else ():
             bounds = self._starts[run[0] : run[-1] + 2]
             self._file.seek(int(bounds[0]))
             data = self._file.read(int(bounds[-1] - bounds[0]))
-            found += [row_of(data[begin:end]) for begin, end in pairwise((bounds - bounds[0]).tolist())]
+            found += [data[begin:end] for begin, end in pairwise((bounds - bounds[0]).tolist())]
         return found

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from prep_assets.proofs.chat_columns import ChatColumns
-from prep_assets.proofs.message_rows import SomeMessageRows
+from prep_assets.proofs.message_rows import Messages, SomeMessageRows
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.schemas.plain_rows import PlainMessages
 from prep_assets.schemas.reader import Reader
@@ -42,9 +42,11 @@ class MessageChats(Sequence[Sample | PlainChat]):
         plain = reader.plain(rows[0]) if len(rows) else None
         if not isinstance(plain, PlainMessages):
             return None
-        tags = rows.roles.dictionary_encode()
+        [messages] = rows.lists
+        assert isinstance(messages, Messages)
+        tags = messages.roles.dictionary_encode()
         roles = [plain.roles.get(tag) for tag in tags.dictionary.to_pylist()]
-        codes, borders = np.asarray(tags.indices, np.int32).tobytes(), (4 * rows.first).tolist()
+        codes, borders = np.asarray(tags.indices, np.int32).tobytes(), (4 * messages.first).tolist()
         numbers: dict[bytes, int] = {}
         kinds: list[tuple[str, ...]] = []
         kind = np.empty(len(rows), np.int64)
@@ -56,7 +58,7 @@ class MessageChats(Sequence[Sample | PlainChat]):
                 numbers[pattern] = len(kinds) if accepted else -1
                 kinds += [own] if accepted else []
             kind[at] = numbers[pattern]
-        columns = ChatColumns(kinds, kind, *rows.contents, rows.first[:-1], np.diff(rows.first))
+        columns = ChatColumns(kinds, kind, *messages.contents, messages.first[:-1], np.diff(messages.first))
         return cls(columns.taken(some.which), some, identity, read)
 
     def __len__(self) -> int:

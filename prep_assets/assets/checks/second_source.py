@@ -16,6 +16,7 @@ from prep_assets.assets.stage import Store
 from prep_assets.config.models import Domain
 from prep_assets.proofs.contamination import Passages
 from prep_assets.proofs.message_rows import MessageFields
+from prep_assets.proofs.pair_columns import PAIR_FIELDS
 from prep_assets.proofs.selection import Rules
 from prep_assets.proofs.source_rows import ALL, Between, Rows, Unsupported, decompressed, read_rows
 from prep_assets.records.blocks import Unreadable
@@ -23,7 +24,7 @@ from prep_assets.records.cuts import LINES, TABLES
 from prep_assets.records.files import SourceFile, open_stored
 from prep_assets.records.read import read_blocks
 from prep_assets.records.stream import seekable
-from prep_assets.samples import Record
+from prep_assets.samples import Pair, Record
 from prep_assets.schemas.plain_rows import PlainMessages, plain_rows_of
 
 
@@ -74,8 +75,10 @@ class Second:
 
     def messages(self, gives: type) -> MessageFields | None:
         """How rows are written that are nothing but messages of a role and a text; `None` where the schema has no such rows."""
+        if gives is Pair:
+            return PAIR_FIELDS if self.domain.schema_name == "preference" else None
         plain = plain_rows_of(converter(self.domain, gives).convert)
-        return MessageFields(plain.messages_key, plain.role_key, plain.content_key) if isinstance(plain, PlainMessages) else None
+        return MessageFields((plain.messages_key,), plain.role_key, plain.content_key) if isinstance(plain, PlainMessages) else None
 
     def rows(self, part: Part | None = None, messages: MessageFields | None = None) -> Iterator[tuple[int, bool, Rows]]:
         """The rows of each file, or those of a part, of JSON lines as `messages` says in columns; a file is opened when the first of its rows is asked for."""

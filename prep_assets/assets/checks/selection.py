@@ -134,7 +134,7 @@ def rows_beside_selection(store: Store) -> Iterator[Iterator[Selected] | None]:
     if _known(store) is not None or SELECTION.name not in shared.get(ASKED, ()) or len(store.domains) > 1:
         yield None
         return
-    blocks = _selected(store, partial(shared.__setitem__, SELECTION.name))
+    blocks = _selected(store, partial(shared.__setitem__, SELECTION.name), in_columns=True)
     try:
         yield blocks
     finally:

@@ -6,8 +6,11 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any
+
+import numpy as np
 
 from prep_assets.assets.checks.lines_again import LineByNumber, Wanted
 from prep_assets.assets.checks.second_source import Second
@@ -22,7 +25,10 @@ from prep_assets.assets.writing.prompts import prompt_of, prompt_row
 from prep_assets.config.models import Arithmetic, Domain, Preference, Rl
 from prep_assets.disk.columns import at
 from prep_assets.errors import Refused
-from prep_assets.proofs.lines_match import Line, check_lines
+from prep_assets.proofs.byte_search import ByteSearch
+from prep_assets.proofs.lines_match import Alike, Line, check_lines
+from prep_assets.proofs.message_rows import MessageRows, Messages
+from prep_assets.proofs.pair_columns import Bools, are_lines
 from prep_assets.proofs.plain_reading import pair_lines, plain_contrast, plain_pair, plain_prompt
 from prep_assets.proofs.selection import Rules, Selected, select
 from prep_assets.proofs.verdict import Verdict
@@ -32,18 +38,42 @@ from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import Convert
 from prep_assets.stores.lines import Lines, open_lines
 
-Make = Callable[[Any], Mapping[str, Any]]
-"""The line of an example."""
 Whole = Callable[[Sequence[Mapping[str, Any]], Domain], Sequence[Mapping[str, Any] | None]]
-"""The lines of some rows, read in the most obvious way; `None` where it takes the schema to say."""
+Same = Callable[[MessageRows, MessageRows, Domain], Bools]
 ONE_IN = 64
 SIDES = ("prompt", "chosen", "rejected")
 Given = Iterable[Selected] | None
 """The rows of the one domain of a store, where somebody reads them already."""
-Plain = Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
 
 
-def source_match(matched: Callable[[Store, Given], Iterator[Line]], store: Store) -> Verdict:
+def _unread(payloads: Sequence[Mapping[str, Any]], domain: Domain) -> Sequence[None]:
+    return [None] * len(payloads)
+
+
+def _none(rows: MessageRows, lines: MessageRows, domain: Domain) -> Bools:
+    return np.zeros(len(rows), bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """How the rows of a store are read again.
+
+    Attributes:
+        gives: what their schema makes of them.
+        make: the line of an example.
+        plain: what a row says, text by text, see `Line`.
+        whole: the lines of some rows, read in the most obvious way; `None` where it takes the schema to say.
+        same: which rows in columns are lines in columns for certain.
+    """
+
+    gives: type
+    make: Callable[[Any], Mapping[str, Any]]
+    plain: Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, str] | None]
+    whole: Whole = _unread
+    same: Same = _none
+
+
+def source_match(matched: Callable[[Store, Given], Iterator[Line | Alike]], store: Store) -> Verdict:
     """Compare every line of a store with its row. Where `selection` is asked for as well, both come of one reading of the sources; what is not sound by
     that is looked at file by file."""
     stored = sum(len(open_lines(store.directory, path.stem)) for path in store.directory.glob("*.jsonl"))
@@ -54,7 +84,7 @@ def source_match(matched: Callable[[Store, Given], Iterator[Line]], store: Store
     return check_lines(matched(store, None), stored=stored)
 
 
-def matched_pairs(store: Store, given: Given = None) -> Iterator[Line]:
+def matched_pairs(store: Store, given: Given = None) -> Iterator[Line | Alike]:
     """Each line of a store of preferences with what its row gives."""
     form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Preference))
 
@@ -65,21 +95,28 @@ def matched_pairs(store: Store, given: Given = None) -> Iterator[Line]:
         rows = [{key: row[key] for key in row if key not in ignored} for row in payloads] if ignored else payloads
         return pair_lines(rows, domain.schema_name, domain.options, form, reasoning.strings)
 
-    return _match(store, given, Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair, whole)
+    searched = ByteSearch(reasoning.strings)
+
+    def same(rows: MessageRows, lines: MessageRows, domain: Domain) -> Bools:
+        in_form = isinstance(lines.lists[0], Messages) is (form == "messages")
+        plain = in_form and domain.schema_name == "preference" and not domain.options and domain.weigh is None and not domain.ignore
+        return are_lines(rows, lines, searched) if plain else np.zeros(len(rows), bool)
+
+    return _match(store, given, Read(Pair, lambda example: preference_row(reasoning.read(example), form), plain_pair, whole, same))
 
 
-def matched_prompts(store: Store, given: Given = None) -> Iterator[Line]:
+def matched_prompts(store: Store, given: Given = None) -> Iterator[Line | Alike]:
     """Each line of a store of prompts with what its row gives."""
     form, reasoning = form_of(store.directory), unrendered_reasoning(store.workspace.family(Rl))
-    return _match(store, given, Prompt, lambda example: prompt_row(prompt_of(reasoning.read(example)), form), plain_prompt)
+    return _match(store, given, Read(Prompt, lambda example: prompt_row(prompt_of(reasoning.read(example)), form), plain_prompt))
 
 
-def matched_contrasts(store: Store, given: Given = None) -> Iterator[Line]:
+def matched_contrasts(store: Store, given: Given = None) -> Iterator[Line | Alike]:
     """Each line of a contrastive store with what its row gives."""
-    return _match(store, given, Contrast, contrast_row, plain_contrast)
+    return _match(store, given, Read(Contrast, contrast_row, plain_contrast))
 
 
-def matched_questions(store: Store, _: Given = None) -> Iterator[Line]:
+def matched_questions(store: Store, _: Given = None) -> Iterator[Line | Alike]:
     """Generated questions, generated once more; those of the one level of train-llm-from-scratch by other code as well."""
     options = store.workspace.family(Rl).arithmetic
     chosen = {} if options.levels is None else {"levels": options.levels}
@@ -102,20 +139,16 @@ def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
     return found
 
 
-def _unread(payloads: Sequence[Mapping[str, Any]], domain: Domain) -> Sequence[None]:
-    return [None] * len(payloads)
-
-
-def _match(store: Store, given: Given, gives: type, make: Make, plain: Plain, whole: Whole = _unread) -> Iterator[Line]:
+def _match(store: Store, given: Given, read: Read) -> Iterator[Line | Alike]:
     files = [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]
     if given is not None and all(list(lines.sources) == list(store.domains) for lines in files):
-        return _lines_of(store, files, given, gives, make, plain, whole)
-    return chain.from_iterable(_lines_of(store, [lines], None, gives, make, plain, whole) for lines in files)
+        return _lines_of(store, files, given, read)
+    return chain.from_iterable(_lines_of(store, [lines], None, read) for lines in files)
 
 
-def _lines_of(store: Store, files: Sequence[Lines], given: Given, gives: type, make: Make, plain: Plain, whole: Whole) -> Iterator[Line]:
+def _lines_of(store: Store, files: Sequence[Lines], given: Given, read: Read) -> Iterator[Line | Alike]:
     """Each line of some files, in the order of the sources, with what its row gives: by a second reading where that says all of it, by the schema of
-    one in `ONE_IN` of these, and of all others."""
+    one in `ONE_IN` of these, and of all others. Rows in columns that are lines as they stand are compared with theirs all at once."""
     by_number = [LineByNumber(lines) for lines in files]
     for number, name in enumerate(files[0].sources if files else ()):
         mine = [lines.of(number) for lines in files]
@@ -123,22 +156,35 @@ def _lines_of(store: Store, files: Sequence[Lines], given: Given, gives: type, m
         if not wanted:
             continue
         second = Second.of(store, name)
-        names, domain, convert = second.names, second.domain, converter(second.domain, gives)
+        names, domain, convert = second.names, second.domain, converter(second.domain, read.gives)
         for block in select(second.rows(), Rules(deduplicate=False)) if given is None else given:
+            rows = block.payloads
             for own, at_line in wanted:
-                found = [
-                    (line, row, payload)
-                    for row, payload in zip(block.rows, block.payloads, strict=True)
-                    if (line := own.take(block.file << 40 | row)) is not None and payload is not None
-                ]
-                objects, said = at_line.some([line for line, *_ in found]), whole([payload for *_, payload in found], domain)
-                for (_, row, payload), stored, whole_line in zip(found, objects, said, strict=True):
-                    made = whole_line if whole_line is not None and row % ONE_IN else _made(convert, payload, make)
-                    read = plain(payload, domain.schema_name, domain.options) if made is not None else None
-                    yield Line(f"{name}/{names[block.file]}:{row}", stored, made, read)
+                places = [(own.take(block.file << 40 | row), which) for which, row in enumerate(block.rows)]
+                found = [(line, which) for line, which in places if line is not None]
+                if isinstance(rows, MessageRows):
+                    alike = _alike(rows, found, at_line, domain, read.same)
+                    yield Alike(sum(alike), not isinstance(rows.lists[0], Messages))
+                    found = [each for each, is_alike in zip(found, alike, strict=True) if not is_alike]
+                readable = [(line, block.rows[which], payload) for line, which in found if (payload := rows[which]) is not None]
+                objects, said = at_line.some([line for line, *_ in readable]), read.whole([payload for *_, payload in readable], domain)
+                for (_, row, payload), stored, whole_line in zip(readable, objects, said, strict=True):
+                    made = whole_line if whole_line is not None and row % ONE_IN else _made(convert, payload, read.make)
+                    plain = read.plain(payload, domain.schema_name, domain.options) if made is not None else None
+                    yield Line(f"{name}/{names[block.file]}:{row}", stored, made, plain)
 
 
-def _made(convert: Convert, payload: Mapping[str, Any], make: Make) -> Mapping[str, Any] | None:
+def _alike(rows: MessageRows, found: Sequence[tuple[int, int]], at_line: LineByNumber, domain: Domain, same: Same) -> list[bool]:
+    """Of which lines the row, given by its place, is the line for certain."""
+    some = rows.taken(np.array([which for _, which in found], np.int64))
+    stored = rows.fields.read(some.numbers, [line.removesuffix(b"\n") for line in at_line.written([line for line, _ in found])])
+    if stored is None:
+        return [False] * len(found)
+    sure: list[bool] = (same(some, stored, domain) & (np.asarray(some.numbers) % ONE_IN != 0)).tolist()
+    return sure
+
+
+def _made(convert: Convert, payload: Mapping[str, Any], make: Callable[[Any], Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """A line as JSON gives it back; `None` where there is none."""
     try:
         made: Mapping[str, Any] = json.loads(json.dumps(make(apply(convert, payload))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
@@ -16,7 +16,7 @@ from prep_assets.assets.stage import Store
 from prep_assets.proofs.contrasts import check_contrasts
 from prep_assets.proofs.gold import check_golds
 from prep_assets.proofs.line_mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, LineMutation
-from prep_assets.proofs.lines_match import Line, check_lines
+from prep_assets.proofs.lines_match import Alike, Line, check_lines
 from prep_assets.proofs.merged import Shelf, check_merged_lines
 from prep_assets.proofs.merged_mutations import LINE_MUTATIONS, RECORD_MUTATIONS, Records
 from prep_assets.proofs.pairs import check_pairs
@@ -28,22 +28,26 @@ NAME = "merged"
 
 def pair_trials(store: Store) -> list[Trial]:
     """Corruptions of pairs."""
-    return _trials(list(islice(matched_pairs(store), ROWS)), "pair_sanity", PAIR_MUTATIONS)
+    return _trials(_first(matched_pairs(store)), "pair_sanity", PAIR_MUTATIONS)
 
 
 def prompt_trials(store: Store) -> list[Trial]:
     """Corruptions of prompts."""
-    return _trials(list(islice(matched_prompts(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
+    return _trials(_first(matched_prompts(store)), "gold_answers", PROMPT_MUTATIONS)
 
 
 def question_trials(store: Store) -> list[Trial]:
     """Corruptions of generated questions."""
-    return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
+    return _trials(_first(matched_questions(store)), "gold_answers", PROMPT_MUTATIONS)
 
 
 def contrast_trials(store: Store) -> list[Trial]:
     """Corruptions of contrastive rows."""
-    return _trials(list(islice(matched_contrasts(store), ROWS)), "contrast_sanity", CONTRAST_MUTATIONS)
+    return _trials(_first(matched_contrasts(store)), "contrast_sanity", CONTRAST_MUTATIONS)
+
+
+def _first(matched: Iterable[Line | Alike]) -> list[Line]:
+    return list(islice((line for line in matched if isinstance(line, Line)), ROWS))
 
 
 def _trials(lines: list[Line], other: str, mutations: Sequence[LineMutation]) -> list[Trial]:
