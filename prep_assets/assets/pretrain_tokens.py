@@ -16,7 +16,7 @@ import xxhash
 from prep_assets.assets.checks import alone
 from prep_assets.assets.checks.accounting import ACCOUNTING
 from prep_assets.assets.checks.every_store import INTEGRITY
-from prep_assets.assets.checks.pretrain import pretrain_masks, pretrain_rows, pretrain_texts
+from prep_assets.assets.checks.pretrain import PRETRAIN_IN_PARTS, pretrain_masks, pretrain_rows, pretrain_texts
 from prep_assets.assets.checks.selection import SELECTION
 from prep_assets.assets.checks.sides import by_text
 from prep_assets.assets.columns import TOKENS as COLUMNS
@@ -260,6 +260,7 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
         ),
         SELECTION,  # after the checks that read the same rows
     ),
+    in_parts=PRETRAIN_IN_PARTS,
     preview=record_preview,
     selftest=document_trials,
     streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},

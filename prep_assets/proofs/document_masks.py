@@ -6,7 +6,7 @@ White space is left out of the comparison, because a token may begin with a spac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -58,8 +58,13 @@ def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabu
             return Verdict(False, f"{document.id}: {problem}", {"documents_masked": checked}, worst)
         checked += 1
         untrained += int((document.mask == 0).sum())
-    summary = f"{checked:,} documents are trained where their regions say so; {untrained:,} tokens are not trained"
-    return Verdict(True, summary, {"documents_masked": checked, "masked_tokens": untrained})
+    return document_masks_hold({"documents_masked": checked, "masked_tokens": untrained})
+
+
+def document_masks_hold(numbers: Mapping[str, float]) -> Verdict:
+    """The verdict where all documents hold; `numbers` as it has them."""
+    trained = f"{numbers['documents_masked']:,} documents are trained where their regions say so"
+    return Verdict(True, f"{trained}; {numbers['masked_tokens']:,} tokens are not trained", numbers)
 
 
 def _weight(region: Region) -> float:

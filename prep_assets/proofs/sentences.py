@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,10 @@ def check_sentences(documents: Iterable[CutDocument], vocabulary: Vocabulary) ->
             problem = f"sentence {at} begins at byte {int(places[at]):,} of the text, Punkt says {int(wanted[at]):,}"
         worst = Worst(document.id, problem, tuple(document.ids.tolist()))
         return Verdict(False, f"{document.id}: {problem}", {"documents_cut": count}, worst)
-    return Verdict(
-        True, f"{count:,} documents have their {sentences:,} sentences", {"documents_in_sentences": count, "sentences": sentences}
-    )
+    return sentences_hold({"documents_in_sentences": count, "sentences": sentences})
+
+
+def sentences_hold(numbers: Mapping[str, float]) -> Verdict:
+    """The verdict where all documents hold; `numbers` as it has them."""
+    said = f"{numbers['documents_in_sentences']:,} documents have their {numbers['sentences']:,} sentences"
+    return Verdict(True, said, numbers)

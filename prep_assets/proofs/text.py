@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from prep_assets.disk.ahead import ahead
 from prep_assets.proofs.ids_again import IdsAgain
-from prep_assets.proofs.token_bytes import unproven_id
+from prep_assets.proofs.token_bytes import is_proven
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.tokenization.engines import Engines
 from prep_assets.tokenization.flat import Flat
@@ -35,12 +35,14 @@ class Text:
         text: its text.
         ids: its token ids without the end-of-text token, and without sentinels, in the order of the text.
         parts: its text, cut where fill-in-the-middle cut it, or into sentences; empty where it is whole.
+        early: whether it stands among the first tokens of its stream, see `ids_again.FIRST`.
     """
 
     id: str
     text: str
     ids: npt.NDArray[np.integer]
     parts: tuple[str, ...] = ()
+    early: bool = False
 
 
 def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines | None = None, *, batch: int = 256) -> Verdict:
@@ -74,16 +76,23 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
                     return _failed(*fault, decoded, compared)
                 decoded += len(some)
             cut += sum(bool(text.parts) for text in some)
-    summary = f"{compared:,} documents have the tokenizer's ids, {decoded:,} decode to their text"
+    numbers = {
+        "documents_decoded": decoded,
+        "documents_compared": compared,
+        "documents_cut": cut,
+        "texts_by_reference": again.by_reference,
+    }
+    return texts_hold(numbers, engines)
+
+
+def texts_hold(numbers: Mapping[str, float], engines: Engines | None) -> Verdict:
+    """The verdict where all documents hold; `numbers` as it has them."""
+    summary = f"{numbers['documents_compared']:,} documents have the tokenizer's ids, {numbers['documents_decoded']:,} decode to their text"
     if engines is not None:
-        summary += f"; {again.by_reference:,} texts were tokenized by the reference library, the others by {engines.first.name}"
-    if cut:
-        summary += f"; {cut:,} are cut into parts"
-    return Verdict(
-        True,
-        summary,
-        {"documents_decoded": decoded, "documents_compared": compared, "documents_cut": cut, "texts_by_reference": again.by_reference},
-    )
+        summary += f"; {numbers['texts_by_reference']:,} texts were tokenized by the reference library, the others by {engines.first.name}"
+    if numbers["documents_cut"]:
+        summary += f"; {numbers['documents_cut']:,} are cut into parts"
+    return Verdict(True, summary, numbers)
 
 
 def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
@@ -107,8 +116,8 @@ def _again(texts: Sequence[Text], again: IdsAgain) -> Flat:
     """The documents' ids once more."""
     parts = [text.parts or (text.text,) for text in texts]
     counts = np.fromiter(map(len, parts), np.int64)
-    whole = np.array([not text.parts for text in texts])
-    flat = again.encode([part for each in parts for part in each], np.repeat(whole, counts))
+    whole, early = (np.repeat(np.array(each), counts) for each in ([not text.parts for text in texts], [text.early for text in texts]))
+    flat = again.encode([part for each in parts for part in each], whole, early)
     return Flat(flat.ids, flat.offsets[np.concatenate([[0], np.cumsum(counts)])])
 
 
@@ -128,7 +137,7 @@ def _byte_table(vocabulary: Vocabulary) -> tuple[Any, ...]:
     """The bytes of each id as an Arrow array; nothing where the tokenizer's own decoder does not confirm them all."""
     import pyarrow as pa
 
-    return () if unproven_id(vocabulary) is not None else (pa.array(vocabulary.token_bytes, pa.large_binary()),)
+    return (pa.array(vocabulary.token_bytes, pa.large_binary()),) if is_proven(vocabulary) else ()
 
 
 def _compare(texts: Sequence[Text], vocabulary: Vocabulary, table: tuple[Any, ...]) -> tuple[Text, str] | None:

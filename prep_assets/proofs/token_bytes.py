@@ -47,7 +47,8 @@ def unproven_id(vocabulary: Vocabulary) -> int | None:
     return next((number for (number, _, text), decoded in zip(doubtful, alone, strict=True) if decoded != text), None)
 
 
-def _is_proven(vocabulary: Vocabulary) -> bool:
+def is_proven(vocabulary: Vocabulary) -> bool:
+    """Whether the decoder confirms the bytes of every id; found out once for each tokenizer on a machine."""
     if vocabulary.hash not in _PROVEN:
         key = key_of(vocabulary.hash, sha256(Path(__file__).read_bytes()).hexdigest())
         kept = KEPT.find(key) is not None
@@ -81,7 +82,7 @@ class ByteTable:
 
         self._asked += count
         if self._table is None and self._vocabulary.token_bytes is not None and self._asked > self._vocabulary.size:
-            self._table = pa.array(self._vocabulary.token_bytes) if _is_proven(self._vocabulary) else False
+            self._table = pa.array(self._vocabulary.token_bytes) if is_proven(self._vocabulary) else False
             self._lengths = np.fromiter(map(len, self._vocabulary.token_bytes), np.int32)
         if self._table is None or self._table is False:
             return None

@@ -187,6 +187,7 @@ class TokenStore:
         ends: int64[n], where each record ends.
         file, row: int32[n], int64[n]: which source file and row each record came from.
         images: the images in the records.
+        before: how many tokens the stream has before them, of which they are a part.
     """
 
     arrays: Mapping[str, Any]
@@ -194,6 +195,7 @@ class TokenStore:
     file: npt.NDArray[np.int32]
     row: npt.NDArray[np.int64]
     images: Images = NO_IMAGES
+    before: int = 0
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -31,38 +31,40 @@ def stored(loaded: Loaded) -> list[Text]:
     return [Text(f"{i}", text, flat.ids[flat.offsets[i] : flat.offsets[i + 1]]) for i, text in enumerate(TEXTS)]
 
 
+def none(texts: Sequence[str]) -> Any:
+    """No text is early."""
+    return np.zeros(len(texts), bool)
+
+
 def test_ids_are_the_references_whoever_makes_them(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids_again, "FIRST", 200)
     monkeypatch.setattr(ids_again, "ONE_OF", 16)
     again = IdsAgain(loaded.vocabulary, loaded.engines)
     first = np.array([i % 3 != 0 for i in range(len(TEXTS))])
     for begins in (np.ones(len(TEXTS), bool), first):
-        found, expected = again.encode(TEXTS, begins), loaded.engines.reference.encode(TEXTS)
+        found, expected = again.encode(TEXTS, begins, np.arange(len(TEXTS)) < 5), loaded.engines.reference.encode(TEXTS)
         assert found.ids.tolist() == expected.ids.tolist() and found.offsets.tolist() == expected.offsets.tolist()
     assert 5 < again.by_reference < 2 * len(TEXTS) / 4
 
 
 def test_without_a_sample_the_fast_engine_encodes_all(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids_again, "FIRST", 0)
     monkeypatch.setattr(ids_again, "ONE_OF", 1 << 62)
     again = IdsAgain(loaded.vocabulary, loaded.engines)
-    found, expected = again.encode(TEXTS, np.ones(len(TEXTS), bool)), loaded.engines.reference.encode(TEXTS)
+    found, expected = again.encode(TEXTS, np.ones(len(TEXTS), bool), none(TEXTS)), loaded.engines.reference.encode(TEXTS)
     assert found.ids.tolist() == expected.ids.tolist() and again.by_reference == 0
 
 
 def test_without_a_fast_engine_the_reference_encodes_all(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids_again, "FIRST", 0)
     first = np.array([i % 3 != 0 for i in range(len(TEXTS))])
     alone = replace(loaded.engines, first=loaded.engines.reference)
     for engines in (None, alone):
         again = IdsAgain(loaded.vocabulary, engines)
-        found, expected = again.encode(TEXTS, first), reference_ids(loaded.vocabulary).encode(TEXTS, first)
+        found, expected = again.encode(TEXTS, first, none(TEXTS)), reference_ids(loaded.vocabulary).encode(TEXTS, first)
         assert found.ids.tolist() == expected.ids.tolist() and found.offsets.tolist() == expected.offsets.tolist()
-        again.encode(TEXTS[:7], first[:7])
+        again.encode(TEXTS[:7], first[:7], none(TEXTS[:7]))
         assert again.by_reference == len(TEXTS) + 7
     asked: list[Any] = []
     monkeypatch.setattr(ids_again, "reference_ids", lambda _: SimpleNamespace(encode=lambda *given: asked.append(given)))
-    IdsAgain(loaded.vocabulary, None).encode(TEXTS, first)
+    IdsAgain(loaded.vocabulary, None).encode(TEXTS, first, none(TEXTS))
     assert asked == [(TEXTS, first)], "a text that begins a document may have other ids"
 
 
@@ -78,27 +80,20 @@ class Noting:
 
 
 def test_who_encodes_what(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first characters of a store and a share of the later texts go to the reference, of beginnings and of what follows a control token alike."""
-    monkeypatch.setattr(ids_again, "FIRST", 12)
+    """Early texts and a share of the others go to the reference, of beginnings and of what follows a control token alike, however they come."""
     monkeypatch.setattr(ids_again, "ONE_OF", 4)
     texts = [f"text {i:03d}" for i in range(60)]
     begins = np.array([i % 2 == 0 for i in range(60)])
     reference, fast, rest_reference, rest = (Noting(number) for number in range(4))
     engines: Any = SimpleNamespace(reference=reference, first=fast, rest_reference=rest_reference, rest=rest)
     again = IdsAgain(loaded.vocabulary, engines)
-    ids = np.concatenate([again.encode(texts[:30], begins[:30]).ids, again.encode(texts[30:], begins[30:]).ids]).tolist()
-    sampled = [8 * (i + 1) <= 12 or xxhash.xxh3_64_intdigest(text.encode()) % 4 == 0 for i, text in enumerate(texts)]
+    early = np.array([i < 2 or i == 40 for i in range(60)])
+    parts = [slice(0, 30), slice(30, 60)]
+    ids = np.concatenate([again.encode(texts[part], begins[part], early[part]).ids for part in parts]).tolist()
+    sampled = [bool(early[i]) or xxhash.xxh3_64_intdigest(text.encode()) % 4 == 0 for i, text in enumerate(texts)]
     assert ids == [(0 if chosen else 1) + (0 if begin else 2) for chosen, begin in zip(sampled, begins, strict=True)]
     assert again.by_reference == sum(sampled) == len(reference.texts) + len(rest_reference.texts)
     assert sorted(reference.texts + fast.texts + rest_reference.texts + rest.texts) == texts
-
-
-def test_the_first_characters_end_with_a_text(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids_again, "FIRST", 16)
-    monkeypatch.setattr(ids_again, "ONE_OF", 1 << 62)
-    engines: Any = SimpleNamespace(reference=Noting(0), first=Noting(1))
-    texts = ["abcdefgh", "ijklmnop", "q"]
-    assert IdsAgain(loaded.vocabulary, engines).encode(texts, np.ones(3, bool)).ids.tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("at", [0, 1, 57, 399])
@@ -119,7 +114,6 @@ def test_one_other_id_of_any_document_is_found(loaded: Loaded, at: int) -> None:
 
 def test_a_fast_engine_that_is_wrong_is_found_by_the_sample(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ids are in the store, so that it agrees with itself."""
-    monkeypatch.setattr(ids_again, "FIRST", 0)
     monkeypatch.setattr(ids_again, "ONE_OF", 8)
 
     [the] = loaded.engines.rest.encode([" the"]).ids.tolist()

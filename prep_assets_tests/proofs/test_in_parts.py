@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
-from prep_assets.assets.checks import parts
+from prep_assets.assets.checks import parts, pretrain
 from prep_assets.assets.checks.parts import END, parts_of
 from prep_assets.assets.graph import EVERY, store_of
 from prep_assets.assets.reading.pinned import Pinned, pinned
@@ -29,8 +29,9 @@ from prep_assets.stores.published import Published
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, ShardResult, Work
 from prep_assets.workers.staging import carry_out
+from prep_assets_tests.assets.pictures import TOKEN, pictures_in, tokenizer_in
 from prep_assets_tests.assets.shard_inputs import chats
-from prep_assets_tests.assets.workspaces import build, jsonl, workspace_in
+from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
 from prep_assets_tests.proofs.test_spoiled_stores import MUTATIONS, spoiled
@@ -184,6 +185,38 @@ def test_answers_that_are_records_of_their_own_are_proven_in_parts(tmp_path: Pat
     found, plans = in_parts(workspace, published, 2)
     assert found == whole(workspace, published) and len(plans) == 1 and len(plans[0].shards) > 8
     assert all(verdict.passed for verdict in found.values())
+
+
+WORDS = [f"Document {n}: {'many words and ' * (n % 40)} an end." for n in range(120)]
+DOCUMENTS: dict[str, list[dict[str, Any]]] = {
+    "text": [{"text": text} for text in WORDS],
+    "semantic": [
+        {"semantic_data_array": [{"content": [{"a": text}, {"b": " This is trained."}], "semantic_loss_weight": [n % 2, 1]}]}
+        for n, text in enumerate(WORDS)
+    ],
+    "interleaved": [{"images": [None, "1.png"], "texts": [text, None]} for text in WORDS],
+}
+
+
+@pytest.mark.parametrize("schema", DOCUMENTS)
+def test_documents_are_proven_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: str) -> None:
+    """The reference tokenizes the same ones of them, whoever proves which part."""
+    images = {"image_dir": str(pictures_in(tmp_path, "1.png"))} if schema == "interleaved" else {}
+    read = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS[schema]), schema, **images)
+    options = {"image_token": TOKEN, "tokenizer": tokenizer_in(tmp_path)} if images else {}
+    workspace = workspace_in(tmp_path, minimal("pretrain", {"docs": read}, test_fraction=0.1, **options))
+    for asset in ("pretrain_raw", "pretrain_tokens"):
+        build(workspace, asset, "docs")
+    published = workspace.published("pretrain_tokens", "docs")
+    assert published is not None
+    for first, size in ((0, 3), (3000, 1)):
+        monkeypatch.setattr(pretrain, "FIRST", first)
+        expected = whole(workspace, published)
+        assert all(verdict.passed for verdict in expected.values())
+        by_reference = expected["tokenization_identity"].numbers.get("texts_by_reference", 0)
+        assert (by_reference > 20) == (first > 0 and schema != "interleaved") and by_reference < len(WORDS)
+        found, plans = in_parts(workspace, published, size)
+        assert found == expected and list(found) == list(expected) and len(plans) == 1 and len(plans[0].shards) > 6
 
 
 def test_a_row_that_came_in_another_part_is_a_duplicate(shared: Workspace) -> None:

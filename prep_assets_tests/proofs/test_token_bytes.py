@@ -144,11 +144,11 @@ def test_what_is_proven_is_on_disk_for_the_next_process(monkeypatch: pytest.Monk
         for again in (False, True):
             monkeypatch.setattr(module, "_PROVEN", {})
             tokenizer = vocabulary(own)
-            assert module._is_proven(tokenizer) is proven
+            assert module.is_proven(tokenizer) is proven
             assert bool(tokenizer.calls) is not (again and proven)
             keys |= {path.name for path in tmp_path.iterdir()}
     assert len(keys) == 1
     (tmp_path / "code.py").write_text("another")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "code.py"))
     monkeypatch.setattr(module, "_PROVEN", {})
-    assert module._is_proven(tokenizer := vocabulary()) and tokenizer.calls
+    assert module.is_proven(tokenizer := vocabulary()) and tokenizer.calls

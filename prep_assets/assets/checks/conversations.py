@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.assets.checks.beside_rows import beside_rows
 from prep_assets.assets.checks.every_store import cuts_counted, together
 from prep_assets.assets.checks.expected import Examples, Rules, sft_blocks, sft_rules
 from prep_assets.assets.checks.expected_pairs import pair_examples, pair_rules
 from prep_assets.assets.checks.message_chats import MessageChats
-from prep_assets.assets.checks.parts import InParts, Unsound, sound
-from prep_assets.assets.checks.selection import SELECTION, Judged, judged, largest_beside_selection, of_parts
+from prep_assets.assets.checks.parts import Unsound
+from prep_assets.assets.checks.selection import largest_beside_selection
 from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.stage import Store
 from prep_assets.proofs.chat_columns import Chat, ChatColumns
@@ -72,41 +72,29 @@ def _of_all(store: Store, proofs: Iterable[Proofs]) -> tuple[Verdict, Verdict]:
     return masks, cuts_counted(store, identities)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What was found of a part of a store: of its rows, and of each stream what `MaskProof.proven` and `IdentityProof.proven` count."""
-
-    rows: Judged
-    tokens: tuple[tuple[tuple[int, int, frozenset[str], int], tuple[int, int, int]], ...]
-
-
-def _sft_part(store: Store) -> _Found:
-    proofs = list(_sft(store))
-    if any(masks.worst or identities.worst for masks, identities in proofs):
-        raise Unsound
-    tokens = (
-        ((masks.checked, masks.trained, frozenset(masks.stops), masks.tagged), (identities.tokenized, identities.typed, identities.taken))
-        for masks, identities in proofs
-    )
-    return _Found(judged(store), tuple(tokens))
-
-
-def _sft_joined(store: Store, parts: Iterable[_Found]) -> Mapping[str, Verdict]:
-    proofs = [(MaskProof(store.vocabulary), IdentityProof(store.vocabulary)) for _ in store.streams()]
-
-    def rows() -> Iterator[Judged]:
-        for part in parts:
-            for (masks, identities), (trained, tokenized) in zip(proofs, part.tokens, strict=True):
-                masks.proven(*trained)
-                identities.proven(*tokenized)
-            yield part.rows
-
-    selected, (masks, identities) = of_parts(store, rows()), _of_all(store, proofs)
-    return sound({MASKS: masks, IDENTITIES: identities, SELECTION.name: selected})
-
-
 MASKS, IDENTITIES = "mask_alignment", "tokenization_identity"
-SFT_IN_PARTS = InParts(frozenset((MASKS, IDENTITIES, SELECTION.name)), _sft_part, _sft_joined)
+Counted = list[tuple[tuple[int, int, frozenset[str], int], tuple[int, int, int]]]
+"""Of each stream what `MaskProof.proven` and `IdentityProof.proven` count."""
+
+
+def _part(proofs: Iterator[Proofs]) -> Counted:
+    """What was found of a part of a store."""
+    found = list(proofs)
+    if any(masks.worst or identities.worst for masks, identities in found):
+        raise Unsound
+    return [
+        ((masks.checked, masks.trained, frozenset(masks.stops), masks.tagged), (identities.tokenized, identities.typed, identities.taken))
+        for masks, identities in found
+    ]
+
+
+def _joined(store: Store, parts: Iterable[Counted]) -> Mapping[str, Verdict]:
+    proofs = [(MaskProof(store.vocabulary), IdentityProof(store.vocabulary)) for _ in store.streams()]
+    for part in parts:
+        for (masks, identities), (trained, tokenized) in zip(proofs, part, strict=True):
+            masks.proven(*trained)
+            identities.proven(*tokenized)
+    return dict(zip((MASKS, IDENTITIES), _of_all(store, proofs), strict=True))
 
 
 def _sft(store: Store) -> Iterator[Proofs]:
@@ -116,6 +104,9 @@ def _sft(store: Store) -> Iterator[Proofs]:
         return _proven(stream, sft_blocks(store, stream, given=given), rules, tags)
 
     return largest_beside_selection(store, prove, in_columns=True)
+
+
+SFT_IN_PARTS = beside_rows((MASKS, IDENTITIES), lambda store: _part(_sft(store)), _joined)
 
 
 def _sides(store: Store) -> Iterator[Proofs]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prep_assets.assets.commands import build_command
 from prep_assets.assets.stage import Check, Store
@@ -62,11 +62,17 @@ def cuts_counted(store: Store, proven: Verdict) -> Verdict:
 def together(verdicts: Iterable[Verdict]) -> Verdict:
     """Several verdicts as one: the first that fails, else their figures added up."""
     found = list(verdicts)
-    numbers: dict[str, float] = {}
-    for verdict in found:
-        for key, value in verdict.numbers.items():
-            numbers[key] = numbers.get(key, 0) + value
+    numbers = added(verdict.numbers for verdict in found)
     failed = next((verdict for verdict in found if not verdict.passed), None)
     if failed is not None:
         return Verdict(False, failed.summary, numbers, failed.worst)
     return Verdict(True, "; ".join(verdict.summary for verdict in found), numbers)
+
+
+def added(figures: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Figures of several parts as those of the whole."""
+    numbers: dict[str, float] = {}
+    for each in figures:
+        for key, value in each.items():
+            numbers[key] = numbers.get(key, 0) + value
+    return numbers

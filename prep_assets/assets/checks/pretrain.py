@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.assets.checks.every_store import together
-from prep_assets.assets.checks.expected import (
-    document_conversations,
-    sample_of,
-)
+from prep_assets.assets.checks.beside_rows import beside_rows
+from prep_assets.assets.checks.every_store import added, together
+from prep_assets.assets.checks.expected import document_conversations, sample_of
+from prep_assets.assets.checks.parts import Unsound
 from prep_assets.assets.checks.selection import largest_beside_selection
 from prep_assets.assets.checks.stored_rows import Rows, source_records
 from prep_assets.assets.checks.token_rows import image_verdicts
@@ -24,20 +25,24 @@ from prep_assets.assets.writing.images import stored_image_id
 from prep_assets.config.image_rules import tokens_around
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
-from prep_assets.proofs.document_masks import MaskedDocument, check_document_masks
+from prep_assets.proofs.document_masks import MaskedDocument, check_document_masks, document_masks_hold
 from prep_assets.proofs.fill_in_the_middle import parts_in_order
-from prep_assets.proofs.identity import prove_identity
+from prep_assets.proofs.identity import IdentityProof, prove_identity
+from prep_assets.proofs.ids_again import FIRST
 from prep_assets.proofs.rows import check_records
-from prep_assets.proofs.sentences import CutDocument, check_sentences
+from prep_assets.proofs.sentences import CutDocument, check_sentences, sentences_hold
 from prep_assets.proofs.starts import documents_begin_with
-from prep_assets.proofs.text import Text, prove_texts
+from prep_assets.proofs.text import Text, prove_texts, texts_hold
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.tokens import TokenStore
+from prep_assets.tokenization.engines import Engines
 from prep_assets.tokenization.fill_in_the_middle import cut_of
 from prep_assets.tokenization.sentences import STARTS, sentences_of
 from prep_assets.tokenization.vocabulary import Vocabulary
+
+Numbers = Mapping[str, float]
 
 
 def pretrain_rows(store: Store) -> Verdict:
@@ -51,10 +56,19 @@ def pretrain_rows(store: Store) -> Verdict:
 
 def pretrain_masks(store: Store) -> Verdict:
     """The masks of documents; without masks, that none is needed."""
-    masked = [stream for stream in store.streams().values() if "loss_mask" in stream.arrays]
+    return together(_masks(store))
+
+
+def _masks(store: Store) -> Iterator[Verdict]:
+    masked = _with(store, "loss_mask")
     if not masked:
-        return _all_trained(store)
-    return together(prove_document_masks(store, masked_documents(store, stream)) for stream in masked)
+        yield _all_trained(store)
+    yield from (prove_document_masks(store, masked_documents(store, stream)) for stream in masked)
+
+
+def _with(store: Store, key: str) -> list[TokenStore]:
+    """The streams that have an array."""
+    return [stream for stream in store.streams().values() if key in stream.arrays]
 
 
 def masked_documents(store: Store, stream: TokenStore) -> Iterator[MaskedDocument]:
@@ -77,10 +91,9 @@ def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> V
 
 def _all_trained(store: Store) -> Verdict:
     """A stream without a mask: no document has a region that weighs less than 1."""
+    if _are_texts(store):
+        return _trained_hold(store, {"documents": sum(len(stream) for stream in store.streams().values())})
     count, convert = 0, converter(domain_of(store.family, store.partition), Sample)
-    if isinstance(convert.convert, TextField):
-        documents = sum(len(stream) for stream in store.streams().values())
-        return Verdict(True, f"{documents:,} documents of one text each, every token trained", {"documents": documents})
     for stream in store.streams().values():
         for _, identity, payload in source_records(store, store.partition, stream):
             shown = [
@@ -90,22 +103,65 @@ def _all_trained(store: Store) -> Verdict:
                 problem = f"{identity}: a region weighs {weights[0]:g}, and the stream has no loss mask"
                 return Verdict(False, problem, {"documents_masked": 0}, Worst(identity, problem))
             count += 1
-    return Verdict(True, f"{count:,} documents, every token trained", {"documents": count})
+    return _trained_hold(store, {"documents": count})
+
+
+def _are_texts(store: Store) -> bool:
+    return isinstance(converter(domain_of(store.family, store.partition), Sample).convert, TextField)
+
+
+def _trained_hold(store: Store, numbers: Numbers) -> Verdict:
+    each = " of one text each" if _are_texts(store) else ""
+    return Verdict(True, f"{numbers['documents']:,} documents{each}, every token trained", numbers)
 
 
 def pretrain_texts(store: Store) -> Verdict:
     """The tokens of every document against its text."""
+    return together(_texts(store))
 
-    engines = store.workspace.engines(store.workspace.family(Pretrain))
 
+def _texts(store: Store) -> Iterator[Verdict]:
     def prove(stream: TokenStore, given: Iterator[Rows] | None) -> Verdict:
         if len(stream.images):
             return prove_identity(document_conversations(store, stream, given), store.vocabulary)
-        return prove_texts(document_texts(store, stream, given), store.vocabulary, engines)
+        return prove_texts(document_texts(store, stream, given), store.vocabulary, _engines(store))
 
-    cut = [stream for stream in store.streams().values() if STARTS in stream.arrays]
-    sentences = (check_sentences(cut_documents(store, each), store.vocabulary) for each in cut)
-    return together(chain(largest_beside_selection(store, prove), sentences))
+    yield from largest_beside_selection(store, prove)
+    yield from (check_sentences(cut_documents(store, each), store.vocabulary) for each in _with(store, STARTS))
+
+
+def _engines(store: Store) -> Engines:
+    return store.workspace.engines(store.workspace.family(Pretrain))
+
+
+def _part(store: Store) -> Mapping[str, list[Numbers]]:
+    """The figures of each check on a part of a store, of each stream."""
+    found = {_IDENTITIES: list(_texts(store)), _MASKS: list(_masks(store))}  # `selection` is given the rows of the texts
+    if not all(verdict.passed for each in found.values() for verdict in each):
+        raise Unsound
+    return {name: [verdict.numbers for verdict in each] for name, each in found.items()}
+
+
+def _joined(store: Store, parts: Sequence[Mapping[str, list[Numbers]]]) -> Mapping[str, Verdict]:
+    texts = partial(texts_hold, engines=_engines(store))
+    holds: Mapping[str, list[Callable[[Numbers], Verdict]]] = {
+        _IDENTITIES: [
+            *(partial(_images_hold, store) if len(stream.images) else texts for stream in store.streams().values()),
+            *(sentences_hold for _ in _with(store, STARTS)),
+        ],
+        _MASKS: [document_masks_hold for _ in _with(store, "loss_mask")] or [partial(_trained_hold, store)],
+    }
+    return {name: together(hold(added(part[name][at] for part in parts)) for at, hold in enumerate(each)) for name, each in holds.items()}
+
+
+def _images_hold(store: Store, numbers: Numbers) -> Verdict:
+    proof = IdentityProof(store.vocabulary)
+    proof.proven(int(numbers["rows_tokenized_again"]), int(numbers["control_tokens_in_content"]))
+    return proof.verdict()
+
+
+_MASKS, _IDENTITIES = "mask_alignment", "tokenization_identity"
+PRETRAIN_IN_PARTS = beside_rows((_MASKS, _IDENTITIES), _part, _joined)
 
 
 def cut_documents(store: Store, stream: TokenStore) -> Iterator[CutDocument]:
@@ -128,9 +184,10 @@ def document_texts(store: Store, stream: TokenStore, given: Iterator[Rows] | Non
         ids = stream.record(number, "tokens")
         ids = ids[begin : len(ids) - family.append_eod]
         if sentences is None:
-            yield _as_text(identity, text, ids, name, fim, vocabulary)
+            found = _as_text(identity, text, ids, name, fim, vocabulary)
         else:
-            yield Text(identity, text, ids, tuple(sentences.cut(text)))
+            found = Text(identity, text, ids, tuple(sentences.cut(text)))
+        yield replace(found, early=True) if stream.before + stream.ends[number] <= FIRST else found
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.assets.checks.alone import alone
-from prep_assets.assets.checks.parts import Unsound, sound
 from prep_assets.assets.checks.second_source import Second
 from prep_assets.assets.checks.sides import held_out
 from prep_assets.assets.checks.stored_rows import Rows
@@ -24,14 +23,13 @@ from prep_assets.assets.stage import ASKED, Check, FromLines, FromRows, Store
 from prep_assets.assets.writing.groups import TEST, splits
 from prep_assets.config.domain import Domain
 from prep_assets.disk.ahead import ahead
-from prep_assets.disk.arrays import Spool
 from prep_assets.disk.columns import at, equals, joined, made, where, zeros
 from prep_assets.errors import Refused
 from prep_assets.proofs.accounting import Fields, books
 from prep_assets.proofs.held_out import canonical_json
-from prep_assets.proofs.ledger import Ledger, Refusals, Stored, balanced, places
+from prep_assets.proofs.ledger import Ledger, Refusals, Stored, places
 from prep_assets.proofs.message_rows import MessageRows
-from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
+from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, select
 from prep_assets.proofs.source_rows import read_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.records.quarantine import read_quarantine
@@ -66,7 +64,7 @@ class Judged:
 
 def selection(store: Store) -> Verdict:
     """Go through every domain of a store that is made from sources."""
-    return _verdict(store, judged(store))
+    return whole_verdict(store, judged(store))
 
 
 def judged(store: Store) -> Judged:
@@ -80,29 +78,6 @@ def judged(store: Store) -> Judged:
 
 def _known(store: Store) -> Judged | None:
     return (store.published.evidence or {}).get(SELECTION.name)
-
-
-def of_parts(store: Store, parts: Iterable[Judged]) -> Verdict:
-    """The verdict on a store of one domain, of what was found of its parts, in order.
-
-    Raises:
-        Unsound: a part is not as it must be, or they contradict each other.
-    """
-    numbers, rows, unnamed = Counter[str](), Counter[str](), set[str]()
-    digests, came, quarantine = Spool(np.uint64), Spool(bool), set[int]()
-    for part in parts:
-        sound({SELECTION.name: part.verdict})
-        [(found, without_name)] = part.fields
-        numbers.update(part.verdict.numbers)
-        rows += found
-        unnamed |= without_name
-        digests.append(np.frombuffer(part.digests, np.uint64))
-        came.append(np.frombuffer(part.came, bool))
-        quarantine.add(part.quarantine)
-    if quarantine != {numbers["rows_refused"]} or not beliefs_hold(digests.array().reshape(-1, 2), came.array()):
-        raise Unsound
-    counted = {name: numbers[name] for name in Ledger(Refusals(()), 0.0).numbers}
-    return _verdict(store, Judged(balanced(counted), ((rows, unnamed),), numbers["rows_refused"]))
 
 
 def largest_beside_selection(
@@ -193,7 +168,7 @@ def _fields(store: Store, name: str) -> Fields:
     return Fields(name, claimed, domain.ignore, _passed_over(domain, rows_of(store).gives))
 
 
-def _verdict(store: Store, found: Judged) -> Verdict:
+def whole_verdict(store: Store, found: Judged) -> Verdict:
     """The verdict on a whole store: of where its rows are, and of what its manifest counts."""
     if not found.verdict.passed:
         return found.verdict
