@@ -35,8 +35,8 @@ from prep_assets.stores.shards import Segmented
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 TOKENS = "sft_tokens"
-BLOCK = 1 << 18
-"""Tokens of the rows that are made at a time, unless one row alone has more: a MiB of ids, which stays in the processor's cache."""
+BLOCK = 1 << 22
+"""Tokens of the rows that are made at a time, unless one row alone has more: so many that few pages of the tokens are read for one row alone."""
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:

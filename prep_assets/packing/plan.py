@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.disk.columns import before, joined, stretches, together, zeros
+from prep_assets.disk.pages import went_through
 from prep_assets.errors import CheckFailed, ConfigError
 
 Ints = npt.NDArray[np.int64]
+_AT_A_TIME = 512
+"""Members that are copied between two looks at mapped pages: the system maps up to 64 KiB where one is read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,7 +220,8 @@ def gather_rows(
 ) -> npt.NDArray[Any]:
     """A block of rows of any per-token array: tokens, loss mask, weights.
 
-    One copy per member: documents are contiguous on both sides. An index of every token would take 8 bytes for each token of 2, and as long.
+    One copy per member: documents are contiguous on both sides. An index of every token would take 8 bytes for each token of 2, and as long. Members
+    are copied in the order in which `flat` has them, and mapped pages are given back on the way: a block takes the memory of its rows, however long `flat` is.
 
     Args:
         flat: [T], the values of all records one after another; an `np.memmap` is read only where the rows need it.
@@ -239,29 +243,30 @@ def gather_rows(
         raise ConfigError(f"records reach to token {int(end.max())}, the flat array has {len(flat)}: they are of two stores")
     place = (plan.row[members] - first) * plan.row_len + plan.row_offset[members]
     total = max(0, stop - first) * plan.row_len
-    free = np.append(place, total) - np.concatenate([[0], place + end - begin])
-    if free.min() < 0:
+    if (np.append(place, total) < np.concatenate([[0], place + end - begin])).any():
         raise ConfigError("members of the plan stand over one another. Build the plan again from the same lengths")
-    padding = np.full(int(free.max()), _checked_fill(fill, flat.dtype)).data
-    pieces: list[Any] = []
-    for gap, piece in zip(free.tolist(), _slices(flat, begin, end), strict=False):
-        if gap:
-            pieces.append(padding[:gap])
-        pieces.append(piece)
-    pieces.append(padding[: int(free[-1])])
-    return np.frombuffer(bytearray().join(pieces), flat.dtype).reshape(-1, plan.row_len)
-
-
-def _slices(flat: PerToken, begin: Ints, end: Ints) -> Iterator[Any]:
-    """The bytes of some slices. Slices of a memory view are several times cheaper than an array's, and these than those of anything else."""
+    out = np.full(total, _checked_fill(fill, flat.dtype))
     parts: Sequence[Any] = getattr(flat, "parts", [flat])
     bounds = np.cumsum([0, *map(len, parts)])
-    of = np.searchsorted(bounds[1:-1], begin, "right")
-    if (end <= bounds[of + 1]).all() and all(isinstance(each, np.ndarray) and each.dtype == flat.dtype for each in parts):
-        views = [np.ascontiguousarray(each).data for each in parts]
-        places = zip(of.tolist(), (begin - bounds[of]).tolist(), (end - bounds[of]).tolist(), strict=True)
-        return (views[part][origin:until] for part, origin, until in places)
-    return (np.asarray(flat[origin:until], flat.dtype).tobytes() for origin, until in zip(begin.tolist(), end.tolist(), strict=True))
+    # slices of a memory view are several times cheaper than an array's, and these than those of anything else
+    plain = all(isinstance(each, np.ndarray) and each.dtype == flat.dtype for each in parts)
+    views = [np.ascontiguousarray(each).data for each in parts] if plain else []
+    order = np.argsort(begin, kind="stable")
+    for some in stretches(len(order), _AT_A_TIME):
+        here = order[some]
+        low, high, to = begin[here], end[here], place[here]
+        part = np.searchsorted(bounds[1:-1], low, "right")
+        pieces = (to.tolist(), (to + high - low).tolist(), low.tolist(), high.tolist())
+        if views and (high <= bounds[part + 1]).all():
+            base = bounds[part]
+            pieces = (*pieces[:2], (low - base).tolist(), (high - base).tolist())
+            for at, until, origin, stop, which in zip(*pieces, part.tolist(), strict=True):
+                out.data[at:until] = views[which][origin:stop]
+        else:
+            for at, until, origin, stop in zip(*pieces, strict=True):
+                out[at:until] = flat[origin:stop]
+        went_through(int(high[-1] - low[0]) * flat.dtype.itemsize)
+    return out.reshape(-1, plan.row_len)
 
 
 def _checked_fill(fill: complex, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -54,6 +54,7 @@ class GigatokenEngine:
         if not texts:
             return NO_TEXTS
         if self._tokenizer is None or self._since_new > self.RENEW_AFTER:
+            self._tokenizer = None  # before the next one takes memory
             self._since_new, self._tokenizer = 0, self._new()
         if self._unspaced is not None:
             begins = {text[0] for text in self._unspaced}

@@ -29,7 +29,7 @@ from prep_assets.stores.tokens import TokenStore
 
 CONVERSATIONS = "conversations"
 """The name of what both checks share."""
-BLOCK_TOKENS = 1 << 19
+BLOCK_TOKENS = 1 << 20
 
 Proofs = tuple[MaskProof, IdentityProof]
 
