@@ -13,6 +13,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 NOT_OWN = ("prep_assets",)
@@ -99,8 +100,11 @@ def _project_folders() -> list[Path]:
 
 
 def _is_installed(folder: Path) -> bool:
-    places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {
-        *site.getsitepackages(),
-        site.getusersitepackages(),
-    }
-    return any(folder == Path(place).resolve() or Path(place).resolve() in folder.parents for place in places if place)
+    return any(place == folder or place in folder.parents for place in _installed())
+
+
+@cache
+def _installed() -> frozenset[Path]:
+    """The folders of the standard library and of installed packages, which stay what they are for as long as Python runs."""
+    places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return frozenset(Path(place).resolve() for place in (*places, *site.getsitepackages(), site.getusersitepackages()) if place)

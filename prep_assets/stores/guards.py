@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -29,10 +30,14 @@ from prep_assets.stores.leases import Lease, lease
 from prep_assets.stores.manifest import Manifest, payload_faults
 from prep_assets.stores.pointers import target
 from prep_assets.stores.version import Published
-from prep_assets.stores.version_folders import version_of
+from prep_assets.stores.version_folders import version_over
 
 Verify = Literal["lazy", "full", "off"]
 _SHIFT = BLOCK.bit_length() - 1
+_HEADER = 128  # bytes that NumPy writes before the numbers of a column
+_OF_COLUMN = re.compile(
+    rb"\x93NUMPY\x01\0v\0\{'descr': '([<|][iu][1248])', 'fortran_order': False, 'shape': \((0|[1-9]\d{0,17}),\), \} *\n"
+)
 
 
 class _Folder(NamedTuple):
@@ -137,8 +142,6 @@ class Guards:
         folder = self._folder(path.parent)
         if folder is None or self._verify == "off":
             return None
-        if path.parent not in self._within:
-            self._within[path.parent] = path.parent.resolve().relative_to(folder.path).as_posix()
         entry = folder.files.get(posixpath.normpath(f"{self._within[path.parent]}/{path.name}"), {})
         return Guard(path, entry, folder) if "blocks" in entry else None
 
@@ -159,7 +162,8 @@ class Guards:
 
     def _folder(self, folder: Path) -> _Folder | None:
         if folder not in self._folders:
-            self._folders[folder] = self._found(version_of(folder))
+            found = self._folders[folder] = self._found(version_over(real := folder.resolve()))
+            self._within[folder] = real.relative_to(found.path).as_posix() if found else ""
         return self._folders[folder]
 
     def _found(self, version: Path | None) -> _Folder | None:
@@ -168,7 +172,8 @@ class Guards:
         known = next((each for each in self._folders.values() if each and each.path == version), None)
         if known is None:
             manifest = Manifest.read(version)
-            remedy = f"Build it again:\n  {repair_command(manifest)}"
+            partition = f" --partition {manifest.partition}" if manifest.partition else ""
+            remedy = f"Build it again:\n  prep-assets build {manifest.asset}{partition} --force"
             if target(version.parent.parent, "damaged") == version:
                 raise StoreError(f"{Published(version, manifest).damage()}. {remedy}")
             known = _Folder(version, manifest.files, "the manifest", remedy, lease(version))
@@ -258,7 +263,8 @@ def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
 def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
     """A ``.npy`` file, mapped, after all of it was compared."""
     try:
-        found = mapped(np.load(str(guards.whole(path)), mmap_mode="r", allow_pickle=False))
+        if (found := _column(path, guards)) is None:
+            found = mapped(np.load(str(guards.whole(path)), mmap_mode="r", allow_pickle=False))
     except (OSError, PrepAssetsError):
         raise
     except Exception as error:  # what NumPy makes of a damaged header: ValueError, EOFError, SyntaxError, tokenize.TokenError …
@@ -266,6 +272,19 @@ def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
     if found.ndim != 1 or found.dtype.kind not in "iuf":
         raise StoreError(f"{path}: {found.dtype.name} of shape {found.shape}, expected numbers of one dimension. Build the store again")
     return found
+
+
+def _column(path: Path, guards: Guards) -> npt.NDArray[Any] | None:
+    """The same of a column of whole numbers whose header is as NumPy writes it, mapped once for all of it; `None` where it is any other."""
+    if path.stat().st_size < _HEADER:
+        return None
+    guard, memory = guards.guard(path), mapped(np.memmap(str(path), np.uint8, "r"))
+    if guard:
+        guard.over(memory).check_all()
+    said = _OF_COLUMN.fullmatch(memory[:_HEADER].tobytes())
+    if said is None or len(memory) - _HEADER != int(said[2]) * (dtype := np.dtype(said[1].decode())).itemsize:
+        return None
+    return memory[_HEADER:].view(dtype)
 
 
 def load_json(path: Path, guards: Guards) -> Any:
@@ -278,8 +297,3 @@ def load_json(path: Path, guards: Guards) -> Any:
         return loads(guards.whole(path).read_bytes())
     except (OSError, ValueError) as error:
         raise StoreError(f"{path} is missing or damaged ({error}). Build the store again") from error
-
-
-def repair_command(manifest: Manifest) -> str:
-    """The command that builds a store again."""
-    return f"prep-assets build {manifest.asset}" + (f" --partition {manifest.partition}" if manifest.partition else "") + " --force"

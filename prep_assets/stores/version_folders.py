@@ -39,7 +39,11 @@ def name_of(build_key: str, content_hash: str, number: int = 1) -> str:
 
 def version_of(path: Path) -> Path | None:
     """The version that `path` is, or is in."""
-    real = path.resolve()
+    return version_over(path.resolve())
+
+
+def version_over(real: Path) -> Path | None:
+    """The version that a path without links is, or is in."""
     return next((each for each in (real, *real.parents) if each.parent.name == VERSIONS and (each / MANIFEST).is_file()), None)
 
 

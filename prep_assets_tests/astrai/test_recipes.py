@@ -202,12 +202,14 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, list[
 
 @pytest.fixture
 def local(tmp_path: Path, hub: Callable[[str, list[dict[str, Any]]], None]) -> Any:
-    """A recipe's folder. Its data sets have a few rows of the same shape, in the same files of the same commits."""
+    """A recipe's folder. Its data sets have a few rows of the same shape, in the same files of the same commits; so has its arithmetic."""
 
     def local(name: str) -> Path:
         source = RECIPES / name
         values = yaml.safe_load(source.read_text("utf-8"))
         values["tokenizer"] = with_tokens(tmp_path / "tokenizer", values)
+        if "arithmetic" in values:
+            values["arithmetic"]["n"] = 50
         for domain, entry in values["domains"].items():
             for key in ("files", "test_files"):
                 for address in entry.get(key, []) if "hub://" in str(entry.get(key)) else []:

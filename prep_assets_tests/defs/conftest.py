@@ -29,6 +29,15 @@ class Everything:
     instance: dg.DagsterInstance
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unstamped() -> Iterator[None]:
+    """Databases in memory do without the number of Dagster's last migration: it takes longer to write than the tables, and nobody reads it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("event_log", "runs"):
+            patch.setattr(f"dagster._core.storage.{kind}.in_memory.stamp_alembic_rev", lambda config, connection: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everything]:
     """All assets, each family by one request for what comes last in it."""
