@@ -116,9 +116,10 @@ def test_sound_stores_are_proven_in_parts_alone(pristine: Workspace) -> None:
 
 
 def made(folder: Path, limit: int | None, stored: Callable[[Path], Path] = lambda path: path, **options: Any) -> Workspace:
-    """Stores of three files with records in common, some of which are no JSON, and one of them held out; `stored` puts a file into another form."""
+    """Stores of three files with records in common, some of which are no JSON, and one of them held out; `stored` puts a file into another form.
+    This process builds them: workers take longer to start."""
     said = dict(chats(folder / "data"))
-    said["sft"] |= options
+    said["sft"] |= {"workers": 1, **options}
     read = said["sft"]["domains"]["chats"]
     read |= {key: [str(stored(Path(path))) for path in read[key]] for key in ("files", "test_files")} | {"max_items": limit}
     workspace = workspace_in(folder, said)
@@ -204,7 +205,7 @@ def test_documents_are_proven_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
     images = {"image_dir": str(pictures_in(tmp_path, "1.png"))} if schema == "interleaved" else {}
     read = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS[schema]), schema, **images)
     options = {"image_token": TOKEN, "tokenizer": tokenizer_in(tmp_path)} if images else {}
-    workspace = workspace_in(tmp_path, minimal("pretrain", {"docs": read}, test_fraction=0.1, **options))
+    workspace = workspace_in(tmp_path, minimal("pretrain", {"docs": read}, test_fraction=0.1, workers=1, **options))
     for asset in ("pretrain_raw", "pretrain_tokens"):
         build(workspace, asset, "docs")
     published = workspace.published("pretrain_tokens", "docs")
