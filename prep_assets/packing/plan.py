@@ -248,24 +248,27 @@ def gather_rows(
     out = np.full(total, _checked_fill(fill, flat.dtype))
     parts: Sequence[Any] = getattr(flat, "parts", [flat])
     bounds = np.cumsum([0, *map(len, parts)])
-    # slices of a memory view are several times cheaper than an array's, and these than those of anything else
+    # Slices of a memory view are several times cheaper than an array's, and these than those of anything else. Views are of bytes: Python assigns no
+    # slices of a format that names its byte order, as numpy gives it to some types.
+    width = flat.dtype.itemsize
     plain = all(isinstance(each, np.ndarray) and each.dtype == flat.dtype for each in parts)
-    views = [np.ascontiguousarray(each).data for each in parts] if plain else []
+    views = [np.ascontiguousarray(each).view(np.uint8).data for each in parts] if plain else []
+    into = out.view(np.uint8).data
     order = np.argsort(begin, kind="stable")
     for some in stretches(len(order), _AT_A_TIME):
         here = order[some]
         low, high, to = begin[here], end[here], place[here]
         part = np.searchsorted(bounds[1:-1], low, "right")
-        pieces = (to.tolist(), (to + high - low).tolist(), low.tolist(), high.tolist())
+        until = to + high - low
         if views and (high <= bounds[part + 1]).all():
             base = bounds[part]
-            pieces = (*pieces[:2], (low - base).tolist(), (high - base).tolist())
-            for at, until, origin, stop, which in zip(*pieces, part.tolist(), strict=True):
-                out.data[at:until] = views[which][origin:stop]
+            pieces = [(each * width).tolist() for each in (to, until, low - base, high - base)]
+            for at, end_at, origin, stop, which in zip(*pieces, part.tolist(), strict=True):
+                into[at:end_at] = views[which][origin:stop]
         else:
-            for at, until, origin, stop in zip(*pieces, strict=True):
-                out[at:until] = flat[origin:stop]
-        went_through(int(high[-1] - low[0]) * flat.dtype.itemsize)
+            for at, end_at, origin, stop in zip(to.tolist(), until.tolist(), low.tolist(), high.tolist(), strict=True):
+                out[at:end_at] = flat[origin:stop]
+        went_through(int(high[-1] - low[0]) * width)
     return out.reshape(-1, plan.row_len)
 
 

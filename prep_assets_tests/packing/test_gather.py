@@ -40,6 +40,19 @@ def test_reads_a_memory_map(tmp_path: Path) -> None:
     assert block.tolist() == [[0, 1, 2, 9, 9], [3, 4, 5, 6, 9]]
 
 
+@pytest.mark.parametrize(
+    "dtype", [np.dtype("int32").newbyteorder("<"), np.dtype(">i4"), np.dtype("float16"), np.dtype("bool"), np.dtype("complex64")], ids=str
+)
+@pytest.mark.parametrize("offset", [0, 1])
+def test_any_type_wherever_it_begins_in_the_file(tmp_path: Path, dtype: np.dtype[Any], offset: int) -> None:
+    values = np.array([1, 0, 3, 0, 5, 6, 0]).astype(dtype)
+    (tmp_path / "values.bin").write_bytes(b"x" * offset + values.tobytes())
+    flat = np.memmap(tmp_path / "values.bin", dtype=dtype, mode="r", offset=offset)
+    block = gather_rows(flat, np.array([0, 3]), pack([3, 4], 5, "simple"), ALL, 0)
+    assert block.dtype == dtype
+    assert block.tolist() == np.array([[1, 0, 3, 0, 0], [0, 5, 6, 0, 0]]).astype(dtype).tolist()
+
+
 class TwoParts:
     """An array in two parts that is read in slices, as one; it cannot be indexed otherwise."""
 
