@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from prep_assets.assets.checks.parts import Part, Unsound, parts_of
+from prep_assets.assets.checks.parts import Part, Unsound, parts_of, sound
 from prep_assets.assets.graph import EVERY, holds, run_check, store_of
 from prep_assets.assets.stage import ASKED, Asset, Check, Store
 from prep_assets.assets.workspace import Workspace
@@ -51,25 +51,22 @@ def _by_workers(
     work = partial(_carried_out, workspace=travelling, asset=asset.name, published=published, kept={})
     # as builds open it, whose workers go on with this
     ready = partial(opened, travelling, FAMILIES[asset.family]) if holds(asset.name, TokenStore) else None
-    store, parts = store_of(workspace, published), list[Shard]()
-    cut = asset.in_parts if asset.in_parts is not None and asset.in_parts.checks <= {check.name for check in checks} else None
+    store, names, parts = store_of(workspace, published), asset.in_parts.checks if asset.in_parts else frozenset[str](), list[Shard]()
     with suppress(PrepAssetsError, OSError):  # what is wrong with the sources the checks say
-        parts = parts_of(store) if cut else []
-    cut = cut if len(parts) > 1 else None
-    whole = _whole(asset, published, [check for check in checks if cut is None or check.name not in cut.checks])
-    with closing(runner.run_shards(_plan(published, (*whole, *(parts if cut else ())), ready), work)) as results:
+        parts = parts_of(store) if names and names <= {check.name for check in checks} else []
+    parts = parts if len(parts) > 1 else []
+    whole = _whole(asset, published, [check for check in checks if not parts or check.name not in names])
+    with closing(runner.run_shards(_plan(published, (*whole, *parts), ready), work)) as results:
         for result in islice(results, len(whole)):
             yield result.counts["verdicts"]
-        if cut is None:
+        if not parts or asset.in_parts is None:
             next(results, None)  # lets it end by itself
             return
-        try:
-            yield cut.join(store, map(_found, results))
+        with suppress(Unsound):
+            yield sound(asset.in_parts.join(store, map(_found, results)))
             return
-        except Unsound:
-            pass
     # the checks of the whole store say what is wrong
-    whole = _whole(asset, published, [check for check in checks if check.name in cut.checks])
+    whole = _whole(asset, published, [check for check in checks if check.name in names])
     for result in runner.run_shards(_plan(published, whole, ready), work):
         yield result.counts["verdicts"]
 

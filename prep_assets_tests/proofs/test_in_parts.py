@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from backports import zstd
 
 from prep_assets.assets.checks import parts, pretrain
-from prep_assets.assets.checks.parts import END, parts_of
+from prep_assets.assets.checks.parts import END, Part, parts_of
 from prep_assets.assets.graph import EVERY, store_of
 from prep_assets.assets.reading.pinned import Pinned, pinned
 from prep_assets.assets.workspace import Workspace
@@ -35,6 +36,7 @@ from prep_assets_tests.assets.workspaces import build, domain, jsonl, minimal, w
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
 from prep_assets_tests.proofs.test_spoiled_stores import MUTATIONS, spoiled
+from prep_assets_tests.workers.works import die_amid
 
 CUT = {name: asset.in_parts for name, asset in EVERY.items() if asset.in_parts is not None}
 SIZE = 6000
@@ -228,6 +230,30 @@ def test_a_row_that_came_in_another_part_is_a_duplicate(shared: Workspace) -> No
     for size in (1, 3):
         found, plans = in_parts(shared, published, size)
         assert found == expected and len(plans) == 1 and len(plans[0].shards) > 8
+
+
+class Mortal(Pool):
+    """Workers in processes of their own, of whom the first one that is given a part is killed."""
+
+    def __init__(self, marks: Path) -> None:
+        super().__init__(2)
+        self.marks = marks
+
+    def runner(self, *_: Any, **__: Any) -> Mortal:
+        return self
+
+    def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
+        return super().run_shards(plan, partial(die_amid, kind=Part, work=work, marks=self.marks))
+
+
+def test_a_worker_that_is_killed_amid_a_part_changes_no_verdict(shared: Workspace, tmp_path: Path) -> None:
+    published = shared.published("sft_tokens", "chats")
+    assert published is not None
+    asset = EVERY["sft_tokens"]
+    with Mortal(tmp_path) as pool:
+        found = dict(checking.verdicts(replace(shared, pool=pool), asset, published, asset.checks))
+        assert pool.effort.lost == 1
+    assert found == whole(shared, published)
 
 
 def test_every_record_and_row_belongs_to_one_part(shared: Workspace) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import SourceError
+from prep_assets.workers.shards import Counts, Work
 
 
 class Odd(Exception):
@@ -47,6 +48,13 @@ def die_once(number: int, folder: Path, *, at: int, marks: Path, by: int = signa
         os.kill(os.getpid(), by)
         time.sleep(60)
     return square(number, folder)
+
+
+def die_amid(task: Any, folder: Path, *, kind: type, work: Work, marks: Path) -> Counts:
+    """Other work; the process that is the first to be given a task of a kind is killed."""
+    if isinstance(task, kind) and _first(marks / "died"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work(task, folder)
 
 
 def die(number: int, folder: Path, *, at: int) -> dict[str, Any]:
