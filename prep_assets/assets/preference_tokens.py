@@ -40,6 +40,7 @@ from prep_assets.assets.writing.tokens import audit_stream, ids_dtype, tokenizer
 from prep_assets.config.models import Preference
 from prep_assets.errors import StoreError
 from prep_assets.exports.source import Pairs
+from prep_assets.proofs.pair_columns import PAIR_FIELDS
 from prep_assets.records.quarantine import Quarantine
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft, open_published
@@ -166,7 +167,7 @@ Pairs that are held out are in the folder `test`.""",
         HELD_OUT: Stream(Pairs, HELD_OUT),
         **{name: Stream(TokenStore, name, masked=True) for name in STREAMS},
     },
-    source=FromLines({f"{folder}chosen": (PAIRS, name) for folder, name in FILES.items()}, pair_lines),
+    source=FromLines({f"{folder}chosen": (PAIRS, name) for folder, name in FILES.items()}, pair_lines, PAIR_FIELDS),
     may_be_empty=_only_others,
     columns=COLUMNS,
 )

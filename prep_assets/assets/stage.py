@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prep_assets.assets.checks.second_source import Second
     from prep_assets.assets.previews import Preview
     from prep_assets.assets.selftest.trials import Trial
+    from prep_assets.proofs.message_rows import MessageFields
     from prep_assets.proofs.selection import Again
 
 T = TypeVar("T")
@@ -91,10 +92,12 @@ class FromLines:
     Attributes:
         files: stream → the asset and the file whose lines it holds.
         again: looks at one line alone, and says why it is refused.
+        columns: how lines are written that may be read into columns; `None` where none are.
     """
 
     files: Mapping[str, tuple[str, str]]
     again: Callable[[Store], Again]
+    columns: MessageFields | None = None
 
 
 @dataclass(frozen=True, slots=True)

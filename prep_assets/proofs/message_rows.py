@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import in_arrow
 from prep_assets.proofs.held_out import digest
 
 Ints = npt.NDArray[np.int64]
@@ -183,10 +184,7 @@ class MessageRows(Sequence[Mapping[str, Any]]):
         """Some of them, in ascending order."""
         if len(which) == len(self):
             return self
-        import pyarrow as pa
-
-        # an array of numpy's would make it load masked arrays, for 10 ms
-        chosen = pa.Int64Array.from_buffers(pa.int64(), len(which), [None, pa.py_buffer(which)])
+        chosen = in_arrow(which)
         numbers = [self.numbers[at] for at in which.tolist()]
         return MessageRows(self.fields, numbers, tuple([type(each)(each.column.take(chosen)) for each in self.lists]))
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.disk.columns import in_arrow
 from prep_assets.proofs.byte_search import ByteSearch
 from prep_assets.proofs.chat_columns import ChatColumns, Kind
 from prep_assets.proofs.identity import IdentityProof
@@ -161,7 +162,8 @@ class PlainBlocks:
     def _ids_agree(self, laid: _Laid, claims: Claims) -> Bools:
         """Of which rows the stored ids are the reference tokenizer's."""
         starts, _, token = laid.items.T
-        flat = self._identities.reference.encode_pieces(laid.data, np.append(starts, len(laid.data)), token, np.isin(starts, laid.base))
+        begins = laid.base[np.searchsorted(laid.base, starts, "right") - 1] == starts
+        flat = self._identities.reference.encode_pieces(laid.data, np.append(starts, len(laid.data)), token, begins)
         lengths = np.diff(flat.offsets[np.searchsorted(starts, laid.base)])
         good: Bools = lengths == claims.lengths
         ids, stored = flat.ids, claims.ids
@@ -217,7 +219,7 @@ def _laid(chats: ChatColumns, known: _Known) -> _Laid:
     bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     data = b"".join([*frames, chats.data, *instead])
     every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(sizes), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-    taken = every.take(pa.array(pieces))
+    taken = every.take(in_arrow(pieces))
     places = np.frombuffer(taken.buffers()[1], np.int64, len(pieces) + 1)
     base, lengths = places[begins], np.diff(places)
     placed = [each.placed(own, lengths[begins[own][:, None] + np.arange(1, 2 * len(each.turns), 2)], base) for each, own in groups]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.disk.columns import stretches
+from prep_assets.disk.columns import in_arrow, stretches
 from prep_assets.disk.kept import Kept, key_of
 from prep_assets.tokenization.vocabulary import Vocabulary
 
@@ -89,7 +89,7 @@ class ByteTable:
         wanted = ids()
         # a long text has many tokens, so that places are narrow where they can be
         narrow = sum(int(self._lengths[wanted[part]].sum(dtype=np.int64)) for part in stretches(count)) < NARROW
-        found = (self._table if narrow else self._table.cast(pa.large_binary())).take(pa.array(wanted))
+        found = (self._table if narrow else self._table.cast(pa.large_binary())).take(in_arrow(wanted))
         places = np.frombuffer(found.buffers()[1], np.int32 if narrow else np.int64, count + 1)
         return memoryview(found.buffers()[2] or b"").cast("B"), places
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,3 +54,27 @@ def test_records_are_the_lines_that_they_name(rows: list[int], data: st.DataObje
 def test_records_that_do_not_follow_or_have_no_line_are_refused(rows: list[int], record: int, line: int) -> None:
     with pytest.raises(StoreError, match=rf"record {record} of chosen is line {line}, which does not follow"):
         found(rows)
+
+
+def said(role: str, text: str) -> dict[str, str]:
+    return {"role": role, "content": text}
+
+
+def test_which_sides_are_in_columns() -> None:
+    turns = [said("system", "s"), said("user", "q")]
+    lines: list[Any] = [
+        {"prompt": "q", "chosen": "a", "rejected": [said("assistant", "b")] * 2},
+        {"prompt": turns, "chosen": [said("assistant", "a")], "rejected": [said("user", "b")], "margin": 1.5},
+        {"prompt": "q", "chosen": "a", "rejected": "b", "tools": "[]"},
+        {"prompt": "q", "chosen": [said("assistant", "a") | {"name": "n"}], "rejected": "b"},
+        {"prompt": turns, "chosen": "a"},
+        {"prompt": "q", "chosen": "a", "rejected": 1},
+    ]
+    written = [json.dumps(line).encode() + b"\n" for line in lines]
+    plain, long = PlainChat(("user", "assistant"), ("q", "a")), PlainChat(("system", "user", "assistant"), ("s", "q", "a"))
+    other = PlainChat(("user", "assistant"), ("q", "b"))
+    assert module._plain_sides(written, "chosen") == [plain, long, None, None, None, plain]
+    assert module._plain_sides(written, "rejected") == [None, None, None, other, None, None]
+    for count in range(7):
+        assert module._plain_sides(written[:count], "chosen") == [plain, long, None, None, None, plain][:count]
+    assert module._plain_sides([b'{"prompt":"q","chosen":"a","rejected":"b"}\n', b"NaN\n"], "rejected") == [other, None]

@@ -11,6 +11,7 @@ import pytest
 
 from prep_assets.assets.checks import source_match
 from prep_assets.assets.checks.second_source import Second
+from prep_assets.assets.checks.sides import asked
 from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
 from prep_assets.engine.checking import verdicts
@@ -128,3 +129,18 @@ def test_spoiled_lines_are_judged_alike(
     corruption.lines(published, file, change)
     same = [json.loads(line) for line in (published.directory / f"{file}.jsonl").open()]
     assert not both_ways(workspace, monkeypatch)["source_match"].passed or len({row["rejected"] == "No." for row in same}) == 1
+
+
+def test_what_a_line_asks() -> None:
+    for line, question in (
+        (b'{"prompt": "p", "chosen": "q"}', "p"),
+        (b'{"prompt": "p", "query": "q"}', "q"),
+        (b'{"query": null}', None),
+        (b'{"prompt": [{"role": "user", "content": "p"}], "margin": 1}', [{"role": "user", "content": "p"}]),
+        (b'{"prompt": "p", "gold": NaN}', "p"),
+        (b'{"prompt": "\\ud800"}', "\ud800"),
+    ):
+        assert asked(line + b"\n") == question
+    for other in (b"{}", b'{"gold": NaN}'):
+        with pytest.raises(KeyError, match="prompt"):
+            asked(other)

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.disk import columns
+from prep_assets.disk.columns import in_arrow
 from prep_assets_tests.peak import peak
 
 
@@ -60,3 +64,15 @@ def test_a_disk_without_room_is_named_before_a_page_is_written(monkeypatch: pyte
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match=tempfile.gettempdir()):
         columns.zeros(1 << 20)
+
+
+@pytest.mark.parametrize("kind", ["u2", "<u4", "i8"])
+def test_numbers_as_pyarrow_takes_them(kind: str) -> None:
+    numbers = np.arange(10, dtype=kind)
+    for some in (numbers, numbers[:0], numbers[1::3]):
+        assert in_arrow(some).equals(pa.array(some))
+
+
+def test_no_masked_arrays_are_loaded() -> None:
+    code = "import sys, numpy as np; from prep_assets.disk.columns import in_arrow; in_arrow(np.arange(3)); sys.exit('numpy.ma' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

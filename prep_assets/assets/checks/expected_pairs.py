@@ -39,13 +39,17 @@ def pair_examples(store: Store, side: str, stream: TokenStore, only: Sequence[in
     lines, before = open_lines(pairs.directory, "preferences_test" if side.startswith("test/") else "preferences").written(), -1
     for at in range(0, len(chosen), AT_ONCE):
         numbers = list(chosen[at : at + AT_ONCE])
-        rows, sources = np.asarray(stream.row[numbers]).tolist(), list[Sample | PlainChat]()
+        rows, found = np.asarray(stream.row[numbers]).tolist(), list[bytes]()
         for number, row in zip(numbers, rows, strict=True):
             written = next(islice(lines, row - before - 1, None), None) if row > before else None
             if written is None:
                 raise StoreError(f"record {number:,} of {side} is line {row}, which does not follow the one before it, or is not there")
-            plain, before = _plain_side(written, column), row
-            sources.append(read(pair_sample(row_of(written), column)) if plain is None else plain)
+            found.append(written)
+            before = row
+        sources = [
+            read(pair_sample(row_of(line), column)) if plain is None else plain
+            for line, plain in zip(found, _plain_sides(found, column), strict=True)
+        ]
         yield Examples(numbers, sources, [f"line {row}" for row in rows].__getitem__)
 
 
@@ -54,28 +58,44 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     content: str
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
+class _Chosen(msgspec.Struct, forbid_unknown_fields=True):
     prompt: str | list[_Message]
-    chosen: str | list[_Message]
-    rejected: str | list[_Message]
+    answer: str | list[_Message] = msgspec.field(name="chosen")
+    other: msgspec.Raw = msgspec.field(name="rejected")
     margin: Any = None
 
 
-_plain_line = msgspec.json.Decoder(_Line).decode
+class _Rejected(msgspec.Struct, forbid_unknown_fields=True):
+    prompt: str | list[_Message]
+    answer: str | list[_Message] = msgspec.field(name="rejected")
+    other: msgspec.Raw = msgspec.field(name="chosen")
+    margin: Any = None
 
 
-def _plain_side(line: bytes, side: str) -> PlainChat | None:
-    """One side of a line in columns; `None` where the line is more than a prompt and two answers, each turn one text, or the side more than one answer."""
+_Decoder = msgspec.json.Decoder[_Chosen] | msgspec.json.Decoder[_Rejected]
+_DECODERS: dict[str, _Decoder] = {"chosen": msgspec.json.Decoder(_Chosen), "rejected": msgspec.json.Decoder(_Rejected)}
+
+
+def _plain_sides(lines: Sequence[bytes], side: str) -> list[PlainChat | None]:
+    """One side of some lines in columns; `None` where a line is more than a prompt and two answers, each turn one text, or the side more than one answer."""
     try:
-        found = _plain_line(line)
+        found = _DECODERS[side].decode_lines(b"".join(lines))
     except (msgspec.MsgspecError, ValueError):
+        found = []
+    if len(found) == len(lines):
+        return list(map(_plain_side, found))
+    half = len(lines) // 2
+    return [None] if len(lines) == 1 else [*_plain_sides(lines[:half], side), *_plain_sides(lines[half:], side)]
+
+
+def _plain_side(line: _Chosen | _Rejected) -> PlainChat | None:
+    prompt, answer = line.prompt, line.answer
+    if type(prompt) is str and type(answer) is str:
+        return PlainChat((USER, ASSISTANT), (prompt, answer))
+    turns = [*([_Message(USER, prompt)] if isinstance(prompt, str) else prompt)]
+    turns += [_Message(ASSISTANT, answer)] if isinstance(answer, str) else answer
+    if not isinstance(answer, str) and (len(answer) != 1 or answer[0].role != ASSISTANT):
         return None
-    prompt, answer = found.prompt, getattr(found, side)
-    if isinstance(answer, str):
-        answer = [_Message(ASSISTANT, answer)]
-    if len(answer) != 1 or answer[0].role != ASSISTANT:
-        return None
-    turns = [*([_Message(USER, prompt)] if isinstance(prompt, str) else prompt), *answer]
     return PlainChat(tuple([turn.role for turn in turns]), tuple([turn.content for turn in turns]))
 
 

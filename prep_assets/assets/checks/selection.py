@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.assets.checks.alone import alone
 from prep_assets.assets.checks.second_source import Second
-from prep_assets.assets.checks.sides import held_out
+from prep_assets.assets.checks.sides import asked, held_out
 from prep_assets.assets.checks.stored_rows import Rows
 from prep_assets.assets.reading.examples import converter
 from prep_assets.assets.reading.pinned import domain_of
@@ -212,7 +212,7 @@ def line_selection(store: Store) -> Verdict:
     for stream, (asset, name) in source.files.items():
         path = store.above(asset, store.partition).directory / f"{name}.jsonl"
         with path.open("rb") as file:
-            blocks = select([(0, False, read_rows(file, "jsonl", None))], Rules(deduplicate=False))
+            blocks = select([(0, False, read_rows(file, "jsonl", None, messages=source.columns))], Rules(deduplicate=False))
             # a file without lines has no stream
             rows = streams[stream].row if stream in streams else np.zeros(0, np.int64)
             stored = Stored.of(rows, np.zeros(len(rows), bool))
@@ -245,7 +245,7 @@ def _parts(store: Store) -> Iterator[_Side]:
         fraction, plain = getattr(store.family, "test_fraction", 0.0), rows_of(store).plain
         for path in sorted(store.directory.glob("*.jsonl")):
             lines = open_lines(store.directory, path.stem)
-            prompts = (line["query"] if "query" in line else line["prompt"] for line in lines)
+            prompts = map(asked, lines.written())
             held = np.fromiter((held_out(each, fraction, plain) for each in prompts) if fraction else repeat(0, len(lines)), np.int8)
             yield path.stem.endswith("_test"), lines.index["source"], lines.index["file"], lines.index["row"], held
     else:

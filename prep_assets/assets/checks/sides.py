@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from prep_assets.assets.checks.expected import shown_text
 from prep_assets.assets.checks.images_again import images_again
 from prep_assets.assets.checks.second_source import Second
@@ -16,6 +18,7 @@ from prep_assets.errors import CheckFailed
 from prep_assets.proofs.held_out import canonical_json, is_held_out
 from prep_assets.samples import Group, Pair, Prompt, Sample
 from prep_assets.schemas.reader import apply
+from prep_assets.stores.lines import row_of
 
 _ALONE = ("user", "assistant", "prompt", "completion")
 """Roles of a turn that may stand as a string."""
@@ -28,6 +31,27 @@ def held_out(prompt: Any, fraction: float, plain: bool) -> int:
             return -1
         prompt = prompt[0]["content"] if len(prompt) == 1 and prompt[0]["role"] in _ALONE else prompt
     return int(fraction > 0 and is_held_out(prompt_json(prompt), fraction))
+
+
+class _Asked(msgspec.Struct):
+    prompt: Any = msgspec.UNSET
+    query: Any = msgspec.UNSET
+
+
+_asked = msgspec.json.Decoder(_Asked).decode
+
+
+def asked(line: bytes) -> Any:
+    """The query of a line, or its prompt. Nothing else of it is made an object."""
+    try:
+        found = _asked(line)
+    except (msgspec.MsgspecError, ValueError):
+        found = _Asked(**{key: value for key, value in row_of(line).items() if key in ("prompt", "query")})
+    if found.query is not msgspec.UNSET:
+        return found.query
+    if found.prompt is msgspec.UNSET:
+        raise KeyError("prompt")
+    return found.prompt
 
 
 def prompt_json(prompt: Any) -> bytes:
