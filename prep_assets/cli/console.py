@@ -181,8 +181,8 @@ class Live:
         assert isinstance(event, Accepted)
         counts = event.published.manifest.counts
         rows = counts.get("rows", counts.get("kept"))
-        figures = [f"{rows:,} rows" if "rows" in counts else f"{rows:,} records"] if rows is not None else []
-        figures += [f"{counts['tokens']:,} tokens"] if "tokens" in counts else []
+        figures = [counted(rows, "row" if "rows" in counts else "record")] if rows is not None else []
+        figures += [counted(counts["tokens"], "token")] if "tokens" in counts else []
         refused = sum(counts.get("refused", {}).values())
         figures += [f"{refused:,} refused"] if refused else []
         what = (

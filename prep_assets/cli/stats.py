@@ -88,7 +88,9 @@ def _show_numbers(console: Console, asset: str, stores: list[dict[str, Any]]) ->
     else:
         counts = list(total["counts"])
         metrics = list(dict.fromkeys(key for facts in stores for key in facts["metrics"]))
-        shown = table("partition", *counts, "refused", *metrics, numbers=(*counts, "refused", *metrics), title=asset)
+        # a narrow terminal folds them between words
+        headings = tuple(key.replace("_", " ") for key in (*counts, "refused", *metrics))
+        shown = table("partition", *headings, numbers=headings, title=asset)
         for facts in stores:
             refused = sum(facts["refused"].values())
             figures = [*map(facts["counts"].get, counts), refused, *map(facts["metrics"].get, metrics)]

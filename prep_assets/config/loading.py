@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
@@ -102,7 +103,9 @@ def _family(name: str, text: str, path: Path) -> Family:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # the others: a date that does not exist, an anchor that holds itself
         raise ConfigError(f"{path} is not YAML: {_in_words(error, text)}") from error
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{path}: needs keys such as tokenizer and domains, found {type(values).__name__}")
+        raise ConfigError(
+            f"{path}: needs keys such as tokenizer and domains, {'it is empty' if values is None else f'found {values!r:.80}'}"
+        )
     family: Family = parse(FAMILIES[name], values, str(path))
     return family
 
@@ -112,7 +115,8 @@ def parse(model: type[Any], values: Mapping[str, Any], where: str) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        faults = "\n".join(f"  {_fault(model, fault)}" for fault in error.errors() if not _follows(fault))
+        own = [fault for fault in error.errors() if not _follows(fault)]
+        faults = "\n".join(f"  {_fault(model, *group)}" for _, group in groupby(own, _place))
         raise ConfigError(f"{where}:\n{faults}") from error
 
 
@@ -136,8 +140,24 @@ def _follows(fault: Any) -> bool:
     return fault["type"] == "too_short" and bool(fault["input"])
 
 
-def _fault(model: type[BaseModel], fault: Any) -> str:
-    path = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+def _place(fault: Any) -> str:
+    """The path of an option, without the names that pydantic gives to the types that may stand there."""
+    return ".".join(part for part in map(str, fault["loc"]) if not re.fullmatch(r"\[key\]|constrained-\w+|literal\[.*\]", part))
+
+
+_IN_WORDS = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "needs a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "needs a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "needs true or false"),
+    "string_type": "needs a text",
+    "too_short": "needs at least one entry",
+}
+"""Of what pydantic says in words of Python; a type that may stand there is named, and what is wrong with the value is seen."""
+
+
+def _fault(model: type[BaseModel], fault: Any, *others: Any) -> str:
+    """What is wrong in one place. `others` say the same of the other types that may stand there."""
+    path = _place(fault)
     if fault["type"] == "extra_forbidden":
         allowed, key = _allowed(model, fault["loc"][:-1]), str(fault["loc"][-1])
         owners = [f"{name}.yaml" for name, other in FAMILIES.items() if key in _allowed(other, fault["loc"][:-1])]
@@ -150,10 +170,10 @@ def _fault(model: type[BaseModel], fault: Any) -> str:
     if fault["type"] == "tuple_type":
         example = f": [{fault['input']}]" if isinstance(fault["input"], str) else ""
         return f"{path}: needs a list{example} (found {fault['input']!r:.80})"
-    message: str = fault["msg"].removeprefix("Value error, ")
+    message: str = _IN_WORDS.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
     if not path:  # about the family as a whole: each line begins with the path of its option
         return message
-    message = f"List{message.removeprefix('Tuple')}" if message.startswith("Tuple") else message
+    message = ", or ".join([message, *(each["ctx"]["expected"] for each in others if each["type"] == "literal_error")])
     words = re.findall(r"'([^']+)'", fault["ctx"]["expected"]) if fault["type"] == "literal_error" else ()
     return f"{path}: {message} (found {fault['input']!r:.80}){nearest(str(fault['input']), words)}"
 

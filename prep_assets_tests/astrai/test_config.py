@@ -108,7 +108,7 @@ def test_a_faulty_section_is_one_fault() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_pipeline({"input": {"sections": [{"field": "t", "action": "tran"}]}}, "sft.json")
     assert len(str(caught.value).split("\n")) == 2 and "did you mean 'train'?" in str(caught.value)
-    with pytest.raises(ConfigError, match=r"input\.sections: List should have at least 1 item"):
+    with pytest.raises(ConfigError, match=r"input\.sections: needs at least one entry"):
         parse_pipeline({"input": {"sections": []}}, "sft.json")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ def test_one_partition_in_words(built: Any, run: Any) -> None:
 
 def test_all_partitions_in_words(built: Any, run: Any) -> None:
     lines = run("stats", "sft_tokens").stdout.splitlines()
-    heading = next(line.split() for line in lines if line.split()[:1] == ["partition"])
+    heading = next(re.split(r" {2,}", line.strip()) for line in lines if line.split()[:1] == ["partition"])
+    assert "trained tokens" in heading
     total = next(line.split() for line in lines if line.split()[:1] == ["total"])
     directories = [(built.stores / "sft_tokens" / name / "current").resolve() for name in ("dolly", "chats")]
     expected = sum(tokens_of(directory)["tokens"] for directory in directories)

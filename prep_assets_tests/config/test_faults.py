@@ -69,12 +69,32 @@ def test_a_wrong_value(fault: Fault, more: str, path: str, found: str) -> None:
     [
         ("a.jsonl", "needs a list: [a.jsonl] (found 'a.jsonl')"),
         ("7", "needs a list (found 7)"),
-        ("[]", "List should have at least 1 item"),
+        ("[]", "needs at least one entry (found [])"),
     ],
 )
 def test_a_list_is_called_a_list(fault: Fault, files: str, said: str) -> None:
     message = fault(f"tokenizer: t\ndomains: {{a: {{files: {files}, schema: text}}}}\n")
     assert f"domains.a.files: {said}" in message and "uple" not in message
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("workers: many\n", "workers: needs a whole number, or 'auto' (found 'many')"),
+        ("workers: 0\n", "workers: Input should be greater than or equal to 1, or 'auto' (found 0)"),
+        ("preprocessing: {max_seq_len: 1k}\n", "preprocessing.max_seq_len: needs a whole number (found '1k')"),
+        ("packing: {shuffle: perhaps}\n", "packing.shuffle: needs true or false (found 'perhaps')"),
+        ("test_fraction: few\n", "test_fraction: needs a number (found 'few')"),
+        ("template: [a]\n", "template: needs a text (found ['a'])"),
+    ],
+)
+def test_a_wrong_value_is_told_in_one_line_without_words_of_python(fault: Fault, more: str, said: str) -> None:
+    assert fault(SMALLEST + more).splitlines()[1:] == [f"  {said}"]
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "it is empty"), ("- a\n", "found ['a']")])
+def test_a_file_without_keys(fault: Fault, text: str, said: str) -> None:
+    assert fault(text).endswith(f"needs keys such as tokenizer and domains, {said}")
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_from_the_asset_to_its_report_to_a_trace(built: Served, page: Any, pictu
     assert page.locator("h1").inner_text() == "sft_packed"
     page.locator("input[name=find]").fill("What is 7 + 7?")
     page.get_by_role("button", name="Find").click()
-    page.get_by_text("The first 1 rows of").wait_for()
+    page.get_by_text("1 of 14 rows, the first that fit").wait_for()
     page.wait_for_selector("body[data-state=ready]")
     page.get_by_role("button", name="Tokens and labels").click()
     page.screenshot(path=pictures / "report-tokens.png")
