@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import plain_blocks, plain_forms
-from prep_assets.proofs.listed_arguments import Listed, listed, others, several
+from prep_assets.proofs.listed_arguments import Listed, _kind, listed, others, several
 from prep_assets_tests.masks.bound import bind_source
 from prep_assets_tests.masks.test_arguments_one_by_one import EVERY, WAYS, calls, source
 from prep_assets_tests.proofs.test_plain_blocks_of_outlines import Built, all_proven_are_proven_alone
@@ -81,6 +81,54 @@ def test_names_stand_once_and_in_their_order() -> None:
 )
 def test_what_is_known_of_arguments(arguments: dict[str, Any], holds: bool) -> None:
     assert Listed("=", ",", ("", ""), False, (), "").holds(json.dumps(arguments)) is holds
+
+
+def test_both_lists_hold_every_type_in_another_order() -> None:
+    """A way that fits both is one for each type, whatever its value and wherever it stands."""
+    kinds = [[_kind(value) for value in given.values()] for given in (several("Qz1"), others("Qz1"))]
+    assert (
+        set(kinds[0])
+        == set(kinds[1])
+        == {"int", "str", "str empty", "float", "NoneType", "bool", "list", "list empty", "dict", "dict empty"}
+    )
+    assert kinds[0] != kinds[1] and kinds[0][0] == kinds[0][-1] == kinds[1][0] == kinds[1][-1] == "int"
+    for given in (several("Qz1"), others("Qz1")):
+        assert [value for value in given.values() if value in (True, False) and isinstance(value, bool)] in ([False, True], [True, False])
+        assert all(name.startswith("Qz1") for name in given) and 'Qz1"\nQz1' in given.values()
+
+
+def test_what_is_empty_is_written_in_its_own_way() -> None:
+    """An empty text and an empty list say nothing of how others are written."""
+    assert listed("a=73, b=, c='x', d=<>, z=73", {"a": 73, "b": "", "c": "x", "d": [], "z": 73}) is None
+    found = listed("a=73, b=-, c='x', d=[1], e=[], z=73", {"a": 73, "b": "", "c": "x", "d": [1], "e": [], "z": 73})
+    assert found is not None and found[:2] == (0, 35)
+    how = found[2]
+    assert (how.around, how.empty, how.within_json) == (("'", "'"), "-", False)
+    assert how.write('{"q": "", "r": "é", "s": []}') == "q=-, r='é', s=[]"
+
+
+def test_what_stands_around_a_text_is_its_own() -> None:
+    found = listed('a: 73\nb: "x y"\nz: 73', {"a": 73, "b": "x y", "z": 73})
+    assert found is not None and found[2].around == ('"', '"')
+    assert listed("a: 73\nb: x x\nz: 73", {"a": 73, "b": "x", "z": 73}) is None  # it stands there twice
+    none = listed("a: 73\nz: 73", {"a": 73, "z": 73})
+    assert none is not None and none[2] == Listed(": ", "\n", ("", ""), False, (("int", "json"),), "")
+
+
+def test_a_text_as_in_a_string_of_json_keeps_its_letters() -> None:
+    found = listed('a=73,b="é\\"",z=73', {"a": 73, "b": 'é"', "z": 73})
+    assert found is not None and found[2].within_json
+    assert found[2].write('{"c": "中\\n"}') == 'c="中\\n"'
+    assert listed('a=73,b="\\u00e9\\"",z=73', {"a": 73, "b": 'é"', "z": 73}) is None
+
+
+def test_the_last_number_ends_as_the_first_begins() -> None:
+    given = {"a": 73, "z": 73}
+    assert listed("a=73;z=73", given) is not None
+    assert listed("a=73;z:73", given) is None
+    assert listed("a=7;z=7", given) is None
+    found = listed("a=73, 73, z=73", given)
+    assert found is None or found[2].joint == ", 73, "
 
 
 # -- chats by the block -----------------------------------------------------------------------------------------------------------------

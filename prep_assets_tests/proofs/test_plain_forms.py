@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import plain_forms
+from prep_assets.proofs.listed_arguments import Listed
 from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.proofs.plain_forms import PlainDerivation, PlainForm, PlainForms, answers_derivation, derived_of
 from prep_assets.proofs.trained_texts import MaskOptions, derive, expected_texts
@@ -42,6 +43,14 @@ def test_by_form_and_by_itself(name: str, prompted: bool, monkeypatch: pytest.Mo
         assert derivation(sample) == expected
 
     check()
+
+
+def test_arguments_of_sorts_that_are_not_known_are_not_of_the_form() -> None:
+    way = Listed("=", ",", ("", ""), False, (), "")
+    form = PlainForm(("",) * 4, (2, 0, 1), ((False, False),) * 3, True, (), (), (), spellings=({}, way, {}))
+    assert form.holds(['{"a": "b"}', " c", " d"])
+    assert not form.holds(['{"a": " b"}', "c", "d"])
+    assert PlainForm(("",) * 2, (0,), ((False, False),), True, (), (), ()).holds([" b"])
 
 
 def test_what_a_model_continues_from(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import CheckFailed
+from prep_assets.proofs.listed_arguments import Listed
 from prep_assets.proofs.shaped_forms import QUOTED, Shape, spelled, taken_apart
 from prep_assets.proofs.trained_texts import Derived
-from prep_assets.samples import USER, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.templates.shapes import shaped
 from prep_assets_tests.masks.test_shaped_batches import TOOLS
 
@@ -86,3 +87,67 @@ def test_a_template_that_knows_the_invented_tools_apart() -> None:
         return writing("T X!" if "b" in sample.tools[0] else "T X")(sample)  # type: ignore[no-any-return]
 
     assert [made.text[-1] for made, _ in taken_apart(shape(), derived)] == ["!", "Q"]
+
+
+# -- arguments one by one ---------------------------------------------------------------------------------------------------------------
+
+
+CALL = Turn(ASSISTANT, (Region(TOOL_CALL, json.dumps({"name": "get", "arguments": {"city": "Rome"}})),))
+
+
+def one_by_one(write: str, before: str = "") -> Any:
+    """What a template would derive that writes each argument in this way, and the name of the tool and of the call."""
+
+    def derived(sample: Sample) -> Derived:
+        call = json.loads(sample.turns[-1].regions[0].text)
+        listed = "; ".join(write.replace("K", name).replace("V", str(value)) for name, value in call["arguments"].items())
+        return Derived(f"{json.dumps(sample.tools[0], ensure_ascii=False)}|{call['name']}|{before}({listed})", (), (), 0, ())
+
+    return derived
+
+
+def test_arguments_that_are_listed() -> None:
+    found = taken_apart(shape(CALL), one_by_one("K=V"))
+    assert [[number for _, _, number, _ in places] for _, places in found] == [[0, 1, 2]] * 2
+    for made, places in found:
+        start, end, _, way = places[2]
+        assert isinstance(way, Listed) and (way.between, way.joint) == ("=", "; ")
+        assert made.text[:end][start - 2 :].startswith("|(") and made.text[end:] == ")"
+        assert spelled('{"city": "Rome", "days": 3}', way) == "city=Rome; days=3"
+    assert found[0][1][2][3] == found[1][1][2][3]
+    assert [json.loads(made.text[: places[0][1]]) for made, places in found] != [{}, {}]
+
+
+def test_tools_are_never_taken_for_listed_arguments() -> None:
+    def derived(sample: Sample) -> Derived:
+        return Derived("; ".join(f"{name}={value}" for name, value in sample.tools[0].items()), (), (), 0, ())
+
+    assert taken_apart(shape(), lambda sample: Derived(f"{derived(sample).text} {sample.turns[0].text}", (), (), 0, ())) == []
+
+
+@pytest.mark.parametrize("write", ["K", "V", "K=V!K", "K=V, V"])
+def test_arguments_listed_in_no_known_way_are_not_certain(write: str) -> None:
+    assert taken_apart(shape(CALL), one_by_one(write)) == []
+
+
+def test_a_name_that_stands_elsewhere_as_well_is_not_certain() -> None:
+    def derived(sample: Sample) -> Derived:
+        made, name = one_by_one("K=V")(sample), next(iter(json.loads(sample.turns[-1].regions[0].text)["arguments"]))
+        return Derived(made.text + name[:9], (), (), 0, ())
+
+    assert taken_apart(shape(CALL), derived) == []
+
+
+def test_arguments_that_are_json_are_not_looked_for_again() -> None:
+    def derived(sample: Sample) -> Derived:
+        call = json.loads(sample.turns[-1].regions[0].text)
+        return Derived(
+            "|".join([json.dumps(sample.tools[0], ensure_ascii=False), call["name"], json.dumps(call["arguments"], ensure_ascii=False)]),
+            (),
+            (),
+            0,
+            (),
+        )
+
+    found = taken_apart(shape(CALL), derived)
+    assert [spelling for _, places in found for *_, spelling in places] == [{}] * 6
