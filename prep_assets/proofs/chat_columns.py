@@ -70,6 +70,12 @@ class ChatColumns:
         count = np.concatenate([part.count for part in parts])
         return cls(list(numbers), np.concatenate(kinds), b"".join(part.data for part in parts), bounds, first, count, texts)
 
+    @classmethod
+    def of_texts(cls, data: bytes, bounds: Ints, borders: Ints) -> ChatColumns:
+        """Chats of which only the texts are known; `borders`: int64[n + 1], number of the first text of each, and of all."""
+        first, count = borders[:-1], np.diff(borders)
+        return cls([], np.full_like(first, -1), data, bounds, first, count)
+
     def taken(self, which: Ints) -> ChatColumns:
         """Some of them, in ascending order."""
         return replace(self, kind=self.kind[which], first=self.first[which], count=self.count[which])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 _NUMBER = 73
 _SEVERAL: tuple[Any, ...] = (_NUMBER, "T", 0.25, None, False, True, [], {}, "", [7, "é"], {"d": ["ü", None]})
+_OTHERS: tuple[Any, ...] = (_NUMBER, {"Z": {"Y": 1.5}}, ["b", {}], "", "T", {}, [], True, None, -2.5, False)
 WRITERS: Mapping[str, Callable[[Any], str]] = {
     "json": lambda value: json.dumps(value, ensure_ascii=False),
     "python": str,
@@ -26,7 +27,7 @@ def several(name: str) -> dict[str, Any]:
 
 def others(name: str) -> dict[str, Any]:
     """Others, in another order."""
-    return _named(name, (_NUMBER, {"Z": {"Y": 1.5}}, ["b", {}], "", "T", {}, [], True, None, -2.5, False))
+    return _named(name, _OTHERS)
 
 
 def _named(name: str, values: Iterable[Any]) -> dict[str, Any]:
@@ -86,10 +87,8 @@ def listed(render: str, given: Mapping[str, Any]) -> tuple[int, int, Listed] | N
         return None
     edges = [found.span(at + 1) for at in range(len(names))]
     pieces = [render[left[1] : right[0]] for left, right in pairwise(edges)]
-    between, is_there, joint = pieces[0].partition(number)
+    between, _, joint = pieces[0].partition(number)
     end = edges[-1][1] + len(between) + len(number)
-    if not is_there or render[edges[-1][1] : end] != between + number:
-        return None
     values = {name: piece.removeprefix(between).removesuffix(joint) for name, piece in zip(names, pieces, strict=False)}
     how = _how(between, joint, values, given)
     if how is None or how.write(json.dumps(given)) != render[found.start() : end]:

@@ -37,11 +37,11 @@ class MessageFields(NamedTuple):
         import pyarrow as pa
         import pyarrow.json as pj
 
-        if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+        if not lines or not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
             return None
         data = b"\n".join(lines)
         message = pa.struct([(self.role, pa.string()), (self.content, pa.string())])
-        string = self.strings and lines[0].partition(b":")[2].lstrip().startswith(b'"') if lines else False
+        string = self.strings and lines[0].partition(b":")[2].lstrip().startswith(b'"')
         schema = pa.schema([(column, pa.string() if string else pa.list_(message)) for column in self.columns])
         try:
             table = pj.read_json(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +17,6 @@ _LAST = ("user", "assistant", "assistant")
 """Who says the last of each; all of it where it is a string."""
 
 Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 
 def are_lines(pairs: MessageRows, lines: MessageRows, searched: ByteSearch) -> Bools:
@@ -26,7 +27,7 @@ def are_lines(pairs: MessageRows, lines: MessageRows, searched: ByteSearch) -> B
     once = all((np.diff(each.first) == 1).all() for each in pairs.lists[1:])
     if not once or not all(map(_says, lines.lists, pairs.lists, _LAST)):
         return np.zeros(len(pairs), bool)
-    good: Bools = np.asarray(pc.not_equal(*(each.texts for each in pairs.lists[1:])), bool)
+    good: Bools = np.asarray(pc.not_equal(*(each.texts for each in pairs.lists[1:])))
     for each, last in zip(pairs.lists, _LAST, strict=True):
         good &= _said(each, last, searched)
     return good
@@ -37,24 +38,25 @@ def _says(line: Strings, row: Strings, role: str) -> bool:
     if type(line) is type(row):
         return bool(line.column.equals(row.column))
     messages, strings = (line, row) if isinstance(line, Messages) else (row, line)
-    once = len(messages.texts) == len(strings.texts) and bool((np.diff(messages.first) == 1).all())
-    return once and bool(messages.texts.equals(strings.texts)) and bool((_roles(messages) == _ROLES.index(role)).all())
+    once = bool((np.diff(messages.first) == 1).all())
+    return once and bool(messages.texts.equals(strings.texts)) and bool(_said_by(messages, (role,)).all())
 
 
-def _roles(column: Strings) -> Ints:
-    """Number of the role of each message, -1 of one that is none of `_ROLES`."""
+def _said_by(column: Strings, roles: Sequence[str]) -> Bools:
+    """Of which messages the role is one of these."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     assert isinstance(column, Messages)
-    tags = column.roles.dictionary_encode()
-    known = [_ROLES.index(tag) if tag in _ROLES else -1 for tag in tags.dictionary.to_pylist()]
-    found: Ints = np.array([*known, -1])[np.asarray(tags.indices)]
+    found: Bools = np.asarray(pc.is_in(column.roles, value_set=pa.array(roles)))
     return found
 
 
 def _said(column: Strings, last: str, searched: ByteSearch) -> Bools:
     """Of which rows this column says something, without the strings that are searched, in known roles, of which this is the last."""
-    chats = ChatColumns((), np.zeros(len(column.first) - 1, np.int64), *column.contents, column.first[:-1], np.diff(column.first))
+    chats = ChatColumns.of_texts(*column.contents, column.first)
     said: Bools = ~chats.white()[0] & ~chats.holding(searched)
     if isinstance(column, Messages):
-        roles = np.append(_roles(column), -1)  # one more, for the last of no messages
-        said &= (roles[column.first[1:] - 1] == _ROLES.index(last)) & ~chats.having(np.flatnonzero(roles[:-1] < 0))
+        before = np.append(False, _said_by(column, (last,)))  # one more, for the last of no messages
+        said &= before[column.first[1:]] & ~chats.having(np.flatnonzero(~_said_by(column, _ROLES)))
     return said

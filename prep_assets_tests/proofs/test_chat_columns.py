@@ -113,3 +113,11 @@ def test_chats_with_an_outline_are_of_its_kind() -> None:
     other = OutlinedSample(Outline(1, (), 0, ()), ("x",))
     columns = ChatColumns.of([chat("a"), other, other])
     assert columns.kinds == [(USER,), other.form] and columns.kind.tolist() == [0, 1, 1] and columns.own(2) == ["x"]
+
+
+def test_chats_of_which_only_the_texts_are_known() -> None:
+    columns = ChatColumns.of_texts(b"a b", np.array([0, 1, 2, 3]), np.array([0, 2, 2, 3]))
+    assert [columns.own(at) for at in range(len(columns))] == [["a", " "], [], ["b"]]
+    assert columns.kind.tolist() == [-1] * 3 and list(columns.kinds) == [] and columns.texts is None
+    assert columns.kind.dtype == np.int64
+    assert columns.white()[0].tolist() == [True, True, False]

@@ -27,8 +27,8 @@ def test_lines_of_their_rows() -> None:
 
 
 def test_lines_that_were_compared_together() -> None:
-    numbers = {"lines_checked": 6, "lines_failed": 0, "lines_read_twice": 3}
-    assert check_lines([Alike(2, False), line(dict(ROW)), Alike(3, True)], stored=6).numbers == numbers
+    numbers = {"lines_checked": 10, "lines_failed": 0, "lines_read_twice": 7}
+    assert check_lines([Alike(2, False), line(dict(ROW)), Alike(3, True), Alike(4, True)], stored=10).numbers == numbers
     assert not check_lines([Alike(2, False), line(dict(ROW), None)], stored=3).passed
 
 

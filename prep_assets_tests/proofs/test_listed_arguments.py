@@ -128,7 +128,9 @@ def test_the_last_number_ends_as_the_first_begins() -> None:
     assert listed("a=73;z:73", given) is None
     assert listed("a=7;z=7", given) is None
     found = listed("a=73, 73, z=73", given)
-    assert found is None or found[2].joint == ", 73, "
+    assert found is not None and (found[:2], found[2].between, found[2].joint) == ((0, 14), "=", ", 73, ")
+    assert listed("a=; z=; 73", given) is None
+    assert listed("a; z; 73", given) is None
 
 
 # -- chats by the block -----------------------------------------------------------------------------------------------------------------

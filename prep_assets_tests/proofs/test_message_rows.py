@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs import message_rows, source_rows
 from prep_assets.proofs.message_rows import MessageFields, MessageRows, SomeMessageRows
-from prep_assets.proofs.selection import Rules, select
 from prep_assets.proofs.source_rows import read_rows
 
 FIELDS = MessageFields(("messages",), "role", "content")
+PAIRS = MessageFields(("prompt", "answer"), "role", "content", strings=True)
 
 
 def line(*texts: str, **more: Any) -> bytes:
@@ -164,25 +164,74 @@ def test_other_rows_have_no_such_digest(other: Any) -> None:
     assert FIELDS.digest_of(other) is None
 
 
-def test_duplicates_are_found_across_rows_and_columns() -> None:
-    lines = [line("a"), line("b"), line("a"), line("c", name="n"), line("b"), line("a")]
-    columns = FIELDS.read(range(3), lines[:3])
-    rows: Any = [
-        columns,
-        *((number, json.loads(each)) for number, each in enumerate(lines[3:], 3)),
-        FIELDS.read([6, 7], [line("z"), line("b")]),
-    ]
-    found = list(select([(0, False, iter(rows))], Rules(messages=FIELDS)))
-    assert [(list(block.rows), list(block.fates)) for block in found] == [
-        ([0, 1, 2], ["good", "good", "duplicate"]),
-        ([3, 4, 5], ["good", "duplicate", "duplicate"]),
-        ([6, 7], ["good", "duplicate"]),
-    ]
-    kept = select([(0, False, iter(rows))], Rules(messages=FIELDS, deduplicate=False))
-    assert {fate for block in kept for fate in block.fates} == {"good"}
+def test_rows_that_are_taken() -> None:
+    rows = FIELDS.read(range(10, 16), PLAIN)
+    assert rows is not None
+    for which in ([], [0], [5], [1, 3, 4]):
+        some = rows.taken(np.array(which, np.int64))
+        assert list(some) == [rows[at] for at in which] and len(some) == len(which)
+        assert list(some.numbers) == [10 + at for at in which] and some.fields == FIELDS
+        assert some.digests() == [rows.digests()[at] for at in which]
+        assert some.lists[0].texts.to_pylist() == [message["content"] for at in which for message in rows[at]["messages"]]
+    assert rows.taken(np.arange(6)) is rows
 
 
-def test_rules_that_leave_out_more_than_duplicates() -> None:
-    assert Rules(messages=FIELDS, deduplicate=False).every
-    for rules in (Rules(key="d"), Rules(where={"a": 1}), Rules(limit=1), Rules(forgotten=frozenset("a")), Rules(passages=object())):  # type: ignore[arg-type]
-        assert not rules.every
+# -- strings in the place of messages ---------------------------------------------------------------------------------------------------
+
+
+def written(*rows: Any) -> list[bytes]:
+    return [json.dumps(row).encode() for row in rows]
+
+
+STRINGS: list[dict[str, Any]] = [{"prompt": "a: b", "answer": "c: d"}, {"prompt": "", "answer": "\u00e9"}, {"answer": "x", "prompt": "y"}]
+
+
+def test_strings_are_read_where_they_may_stand() -> None:
+    rows = PAIRS.read(range(10, 13), written(*STRINGS))
+    assert rows is not None and list(rows) == STRINGS == [rows[at] for at in range(3)]
+    assert [each.first.tolist() for each in rows.lists] == [[0, 1, 2, 3]] * 2
+    assert [each.texts.to_pylist() for each in rows.lists] == [["a: b", "", "y"], ["c: d", "\u00e9", "x"]]
+    some = rows.taken(np.array([0, 2]))
+    assert list(some) == [STRINGS[0], STRINGS[2]] and list(some.numbers) == [10, 12]
+    assert some.digests() == [rows.digests()[0], rows.digests()[2]]
+    assert PAIRS.read([0], written(STRINGS[0])) is not None and PAIRS.read([], []) is None
+
+
+def test_messages_are_read_where_strings_may_stand() -> None:
+    messages = {name: [{"role": "user", "content": "x"}] for name in PAIRS.columns}
+    rows = PAIRS.read(range(2), written(messages, messages))
+    assert rows is not None and list(rows) == [messages] * 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"prompt": None, "answer": "x"},
+        {"prompt": "x"},
+        {"prompt": "x", "answer": []},
+        {"prompt": [], "answer": []},
+        {"prompt": 1, "answer": "x"},
+    ],
+)
+def test_not_every_row_has_strings(other: Any) -> None:
+    assert PAIRS.read(range(2), written(STRINGS[0], other)) is None
+    assert PAIRS.read(range(2), written(other, STRINGS[0])) is None
+
+
+def test_strings_stand_in_no_other_place() -> None:
+    assert FIELDS.read([0], [b'{"messages":"x"}']) is None
+    assert FIELDS.digest_of({"messages": "x"}) is None
+
+
+TEXTS = st.text("ab\u00e9", max_size=2)
+LISTS = st.lists(st.builds(lambda role, text: {"role": role, "content": text}, TEXTS, TEXTS), max_size=2)
+
+
+@given(*(st.lists(st.fixed_dictionaries({"prompt": each, "answer": each}), min_size=1, max_size=20) for each in (TEXTS, LISTS)))
+def test_rows_of_two_columns_are_known_by_their_strings(strings: list[Any], messages: list[Any]) -> None:
+    known = []
+    for listed in (strings, messages):
+        rows = PAIRS.read(range(len(listed)), written(*listed))
+        assert rows is not None and rows.digests() == list(map(PAIRS.digest_of, listed))
+        known += rows.digests()
+    assert len({*known}) == len({json.dumps(each, sort_keys=True) for each in (*strings, *messages)})

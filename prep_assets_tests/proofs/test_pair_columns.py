@@ -64,7 +64,9 @@ def test_rows_that_are_their_lines() -> None:
 
 
 def one(row: dict[str, Any], line: dict[str, Any]) -> bool:
-    return bool(are_lines(in_columns([row]), in_columns([line]), SEARCHED)[0])
+    found = are_lines(in_columns([row]), in_columns([line]), SEARCHED)
+    assert found.dtype == bool and found.shape == (1,)
+    return bool(found[0])
 
 
 def test_lines_that_say_something_else() -> None:
@@ -83,3 +85,21 @@ def test_lines_that_say_something_else() -> None:
     assert not one(pair("p", "a", "a"), pair("p", "a", "a")), "equal answers"
     odd = {**pair(), "prompt": [said("tool", "x"), said("user", "p")]}
     assert not one(odd, odd), "an unknown role before the last"
+
+
+def test_each_line_has_its_own_messages() -> None:
+    """Two rows of a string each are not one line of two messages and one of none."""
+    rows = [pair("p", form="text"), pair("q", form="text")]
+    lines = [{**pair(), "prompt": [said("user", "p"), said("user", "q")]}, {**pair(), "prompt": []}]
+    assert are_lines(in_columns(rows), in_columns(lines), SEARCHED).tolist() == [False, False]
+    assert are_lines(in_columns(lines), in_columns(rows), SEARCHED).tolist() == [False, False]
+
+
+def test_each_row_is_judged_by_its_own_messages() -> None:
+    odd = {**pair(), "prompt": [said("tool", "x"), said("user", "p")]}
+    rows = [pair(), odd, pair("q"), {**pair(), "prompt": []}, {**pair(), "prompt": [said("assistant", "p")]}, pair("r")]
+    assert are_lines(in_columns(rows), in_columns(rows), SEARCHED).tolist() == [True, False, True, False, False, True]
+    assert are_lines(in_columns(rows[1:]), in_columns(rows[1:]), SEARCHED).tolist() == [False, True, False, False, True]
+    assert are_lines(in_columns(rows[:2]), in_columns(rows[:2]), SEARCHED).tolist() == [True, False]
+    last = [{**pair(), "prompt": [said("user", "p"), said("tool", "x")]}]
+    assert are_lines(in_columns(last), in_columns(last), SEARCHED).tolist() == [False]

@@ -76,6 +76,12 @@ def test_what_parts_believe_of_each_other_holds_where_it_is_so(files: list[list[
         assert not apart(wrong)[1]
 
 
+def test_rows_are_equal_where_their_whole_digests_are() -> None:
+    digests = np.array([[1, 5], [2, 5], [1, 5], [1, 6], [2, 6]], np.uint64)
+    for came in np.ndindex(2, 2, 2, 2, 2):
+        assert beliefs_hold(digests, np.array(came, bool)) is (came == (0, 0, 1, 0, 0))
+
+
 def test_rows_of_other_domains_are_passed_over() -> None:
     rules = Rules(key="d", value="x", limit=2)
     given = rows({"d": "y"}, {"d": "x"}, None, {"d": "x", "n": 1}, {"d": "x", "n": 2})

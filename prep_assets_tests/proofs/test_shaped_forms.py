@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -72,7 +73,9 @@ def test_what_is_missing_or_twice_is_not_certain(write: str) -> None:
 
 
 def test_json_in_no_known_spelling_is_not_certain() -> None:
-    assert taken_apart(shape(), writing("T X", indent=3)) == []
+    derived = Mock(side_effect=writing("T X", indent=3))
+    assert taken_apart(shape(), derived) == []
+    assert derived.call_count == 1, "there are no arguments that may be listed"
 
 
 def test_a_chat_that_cannot_be_derived() -> None:
@@ -149,5 +152,7 @@ def test_arguments_that_are_json_are_not_looked_for_again() -> None:
             (),
         )
 
-    found = taken_apart(shape(CALL), derived)
+    once = Mock(side_effect=derived)
+    found = taken_apart(shape(CALL), once)
     assert [spelling for _, places in found for *_, spelling in places] == [{}] * 6
+    assert once.call_count == 2
