@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.json_rows import DEPTH, depth_of, objects_of, value_of
@@ -101,8 +101,7 @@ def decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
     if compression is None:
         return stream
     openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
-    opened = io.BufferedReader(openers[compression](stream), _AT_ONCE)  # by itself it decompresses a few kilobytes at a time
-    return cast("IO[bytes]", opened)
+    return io.BufferedReader(openers[compression](stream), _AT_ONCE)  # by itself it decompresses a few kilobytes at a time
 
 
 def _open_zstd(stream: IO[bytes]) -> Any:
@@ -116,7 +115,7 @@ def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | N
 
     def next_line() -> bytes:
         nonlocal left
-        found = stream.readline(min(left, LINE_BYTES + 2)) if left else b""
+        found = stream.readline(min(left, LINE_BYTES + 2))
         left -= len(found)
         return found
 

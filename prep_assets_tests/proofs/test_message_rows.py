@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from itertools import pairwise
 from typing import Any
@@ -12,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.proofs import message_rows, source_rows
-from prep_assets.proofs.message_rows import MessageFields, MessageRows, SomeMessageRows
-from prep_assets.proofs.source_rows import read_rows
+from prep_assets.proofs.message_rows import MessageFields, SomeMessageRows
 
 FIELDS = MessageFields(("messages",), "role", "content")
 PAIRS = MessageFields(("prompt", "answer"), "role", "content", strings=True)
@@ -71,29 +68,6 @@ OTHERS = [
 ]
 
 
-def expanded(found: Any) -> list[tuple[int, Any]]:
-    rows: list[tuple[int, Any]] = []
-    for some in found:
-        if isinstance(some, MessageRows):
-            assert len(some) == len(some.numbers)
-            rows += zip(some.numbers, some, strict=True)
-        else:
-            rows.append(some)
-    return rows
-
-
-@given(
-    st.lists(st.sampled_from(PLAIN) | st.sampled_from(OTHERS), max_size=12), st.sampled_from([1, 2, 64]), st.sampled_from([1, 99, 1 << 20])
-)
-def test_whatever_a_file_holds_its_rows_are_the_same(lines: list[bytes], fewest: int, most: int) -> None:
-    data = b"\n".join(lines)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source_rows, "FEWEST", fewest)
-        patch.setattr(source_rows, "MESSAGE_BYTES", most)
-        found = expanded(read_rows(io.BytesIO(data), "jsonl", None, messages=FIELDS))
-    assert found == list(read_rows(io.BytesIO(data), "jsonl", None))
-
-
 def test_plain_lines_are_read_into_columns() -> None:
     rows = FIELDS.read(range(10, 16), PLAIN)
     assert rows is not None and rows[0] == json.loads(PLAIN[0]) and "_rows" not in vars(rows), "one row is made alone"
@@ -131,14 +105,6 @@ def test_rows_without_messages() -> None:
         and rows.lists[0].first.tolist() == [0, 0, 0]
     )
     assert rows.digests() == [FIELDS.digest_of({"messages": []})] * 2
-
-
-def test_a_line_that_is_not_plain_leaves_most_others_in_columns() -> None:
-    lines = [line(str(number)) for number in range(1000)]
-    lines[100] = line("x", name="n")
-    found = list(read_rows(io.BytesIO(b"\n".join(lines)), "jsonl", None, messages=FIELDS))
-    assert sum(isinstance(each, MessageRows) for each in found) < 8
-    assert sum(len(each) for each in found if isinstance(each, MessageRows)) >= 1000 - message_rows.FEWEST
 
 
 @given(st.sets(st.sampled_from(range(6))))

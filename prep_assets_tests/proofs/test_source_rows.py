@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
-from prep_assets.errors import CheckFailed
 from prep_assets.proofs import source_rows
 from prep_assets.proofs.json_rows import DEPTH, objects_of
-from prep_assets.proofs.source_rows import Between, Unsupported, read_rows
+from prep_assets.proofs.source_rows import Unsupported, read_rows
 from prep_assets.records.files import SourceFile
 from prep_assets.records.read import read_blocks
 
@@ -151,28 +150,6 @@ def test_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch, format: str) -
     assert [number for number, _ in found] == [0, 1, 2, 3]
     assert [row is None for _, row in found] == [False, True, True, False]
     assert read(over + b"\n" + fits, format)[0] == (0, None)
-
-
-@pytest.mark.parametrize("format", ["jsonl", "txt"])
-def test_lines_of_a_part(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
-    """Every stretch between two lines has the rows that the whole file has there, and no line more or less than it must have."""
-    monkeypatch.setattr(source_rows, "LINE_BYTES", 20)
-    data = b'\xef\xbb\xbf{"a": 1}\n\n \n{"a": 2}\nno json\n{"a": "' + b"x" * 70 + b'"}\n\n{"a": 3}\n{"a": 4}'
-    whole, starts = read(data, format), [0, *(at + 1 for at, byte in enumerate(data) if byte == 10)]
-    for first, start in enumerate(starts):
-        last = Between(None, first)
-        assert list(read_rows(io.BytesIO(data[start:]), format, None, between=last)) == [row for row in whole if row[0] >= first]
-        for end, stop in enumerate(starts[first + 1 :], first + 1):
-            wanted = [row for row in whole if first <= row[0] < end]
-            assert list(read_rows(io.BytesIO(data[start:]), format, None, between=Between(stop - start, first, end))) == wanted
-            for size, wrong in (
-                (stop - start, end + 1),
-                (stop - start, end - 1),
-                (stop - start - 1, end),
-                (len(data) - start, len(starts)),
-            ):
-                with pytest.raises(CheckFailed, match="a file that is read in parts has row"):
-                    list(read_rows(io.BytesIO(data[start:]), format, None, between=Between(size, first, wrong)))
 
 
 @pytest.mark.parametrize("pack", [None, ("gzip", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zstd", zstd.compress)])
