@@ -120,12 +120,13 @@ class Noting:
 
 def test_what_others_have_proven_is_counted(shipped: Vocabulary) -> None:
     proof = identity.IdentityProof(shipped)
-    for rows in (3, 4):
-        proof.proven(rows)
+    proof.proven(3)
+    proof.proven(4, 20, 1000)
+    proof.proven(0, 1, 2)
     proof.add([row(right(shipped), taken=5), row(right(shipped), taken=6)])
     proof.add([row(right(shipped), taken=700)])
     says = "10 rows have the reference tokenizer's ids of their render"
-    numbers = {"rows_tokenized_again": 10, "control_tokens_in_content": 0, "tokens_cut_away": 711}
+    numbers = {"rows_tokenized_again": 10, "control_tokens_in_content": 21, "tokens_cut_away": 1713}
     assert proof.verdict() == Verdict(True, says, numbers)
     proof.add([row([1])])
     proof.proven(7)
