@@ -125,7 +125,7 @@ class PlainBlocks:
         self._count(chats)
         blank, edged = chats.white()
         alone = blank | chats.sampled() | (chats.kind < 0)
-        outlined = np.array([isinstance(kind, Outline) for kind in chats.kinds], bool)
+        outlined = np.array([isinstance(kind, Outline) for kind in chats.kinds])
         for other in {*outlined.tolist()}:
             alone |= chats.holding(self._suspects[other]) & (outlined[chats.kind] == other)
         forms, form, altered = list[BytesForm](), np.full(len(chats), -1), edged.copy()
@@ -235,7 +235,7 @@ def _bytes_agree(laid: _Laid, data: memoryview, base: Ints) -> Bools:
     if np.array_equal(base, laid.base) and np.array_equal(found, wanted):
         return np.ones(len(base) - 1, bool)
     borders = zip(base.tolist(), base[1:].tolist(), laid.base.tolist(), laid.base[1:].tolist(), strict=False)
-    return np.array([np.array_equal(found[low:high], wanted[start:end]) for low, high, start, end in borders], bool)
+    return np.array([np.array_equal(found[low:high], wanted[start:end]) for low, high, start, end in borders])
 
 
 def _but_for_spaces(laid: _Laid, run: Sequence[int], stretch: Sequence[int]) -> bool:

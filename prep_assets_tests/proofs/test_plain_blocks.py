@@ -112,6 +112,7 @@ def test_a_token_across_the_beginning_of_a_stretch() -> None:
         mask = rows[0].mask.copy()
         mask[part] = weight
         assert proven(bound, options, chats, [replace(rows[0], mask=mask), rows[1]])[0] == [False, True]
+    assert proven(bound, options, chats, [replace(rows[0], mask=rows[0].mask * 0.5), rows[1]])[0] == [False, True]
 
 
 def test_other_chats_are_left_alone() -> None:

@@ -46,6 +46,13 @@ def test_a_render_without_control_tokens_or_trained_text() -> None:
     assert placed.stretches.tolist() == [] and placed.weights.tolist() == []
 
 
+def test_a_render_without_texts() -> None:
+    form = BytesForm.of(PlainForm(("<u>x",), (), (), True, (), (((0, 0), (0, 3)),), ()), CONTROL)
+    assert form is not None and form.turns.dtype == np.int64 and form.stripped(()) == []
+    placed = form.placed(np.array([0, 1]), np.zeros((2, 0), np.int64), np.array([0, 4, 8]))
+    assert placed.items.tolist() == [[3, 4, -1], [7, 8, -1], [0, 3, 1], [4, 7, 1]]
+
+
 def test_white_space_may_follow_the_stop_token() -> None:
     form = BytesForm.of(replace(FORM, frames=("<u>", "</u>é%", "</e>\n"), stretches=(((1, 6), (2, 5), 0.5, "</e>"),)), CONTROL)
     assert form is not None and form.stops == {"</e>"}

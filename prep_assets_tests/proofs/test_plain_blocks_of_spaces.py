@@ -1,0 +1,61 @@
+"""Trained runs that differ from their stretches by white space alone, and kinds of chats that no chat has."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.proofs import plain_blocks as module
+from prep_assets.proofs.chat_columns import ChatColumns
+from prep_assets.proofs.identity import IdentityProof
+from prep_assets.proofs.mask import MaskProof
+from prep_assets.proofs.plain_blocks import PlainBlocks
+from prep_assets.proofs.plain_forms import PlainDerivation
+from prep_assets.proofs.trained_texts import MaskOptions
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat
+from prep_assets_tests.masks.bound import SHIPPED, bind
+
+RENDER = b"x  yz  w"
+
+
+@pytest.mark.parametrize(
+    ("stretch", "run", "alike"),
+    [
+        ((1, 7), (1, 7), True),
+        ((1, 7), (2, 7), True),
+        ((1, 7), (3, 7), True),
+        ((1, 7), (1, 6), True),
+        ((1, 7), (3, 5), True),
+        ((2, 6), (1, 7), True),
+        ((1, 6), (1, 7), True),
+        ((2, 5), (1, 5), True),
+        ((3, 6), (3, 7), True),
+        ((1, 7), (0, 7), False),
+        ((1, 7), (1, 8), False),
+        ((1, 7), (4, 7), False),
+        ((1, 7), (1, 4), False),
+        ((3, 5), (2, 5), False),
+        ((3, 5), (3, 6), False),
+        ((3, 7), (2, 7), False),
+        ((1, 5), (1, 6), False),
+    ],
+)
+@pytest.mark.parametrize("row", [0, 1])
+def test_only_a_stretch_that_ends_with_white_space_may_end_elsewhere_in_it(
+    row: int, stretch: tuple[int, int], run: tuple[int, int], alike: bool
+) -> None:
+    laid: Any = SimpleNamespace(data=RENDER + b" " * row + RENDER, base=np.array([0, len(RENDER) + row]))
+    assert module._but_for_spaces(laid, [row, *run], [row, *stretch]) is alike
+
+
+def test_kinds_that_no_chat_has_any_more() -> None:
+    bound = bind(SHIPPED, "chatml")
+    derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
+    blocks = PlainBlocks(derivation, MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary), [])
+    asked, told = PlainChat((USER, ASSISTANT), ("Hi", "Hello")), PlainChat((SYSTEM, USER, ASSISTANT), ("Be brief.", "Hi", "Hello"))
+    columns = ChatColumns.of([asked, told])
+    for chosen in ([True, False], [False, True], [False, False]):
+        assert (blocks._known(columns.only(np.array(chosen))).form >= 0).tolist() == chosen
