@@ -15,6 +15,7 @@ from prep_assets.disk.columns import in_arrow
 from prep_assets.proofs.held_out import digest
 
 Ints = npt.NDArray[np.int64]
+_ONE_THREAD: Mapping[str, Any] = {"use_threads": False}
 FEWEST = 64
 """Lines that are not halved further to find those that can be read."""
 
@@ -46,7 +47,7 @@ class MessageFields(NamedTuple):
         try:
             table = pj.read_json(
                 pa.BufferReader(data),
-                read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+                read_options=pj.ReadOptions(block_size=len(data), **_ONE_THREAD),
                 parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
             )
             table.validate(full=True)  # strings are UTF-8

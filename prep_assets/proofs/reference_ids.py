@@ -152,7 +152,7 @@ class ReferenceIds:
         listed = np.flatnonzero(np.bincount(token[control]))
         which[borders[:-1][control]] = len(starts) + np.searchsorted(listed, token[control])
         starts = np.concatenate([starts, len(ids) + np.arange(len(listed))])
-        counts = np.concatenate([counts, np.ones(len(listed), np.int64)])
+        counts = np.concatenate([counts, np.ones_like(listed)])
         return put_together(Flat(np.concatenate([ids, listed.astype(np.uint32)]), starts), counts.astype(np.int32), which, borders)
 
     def _tokenized(self, parts: list[bytes]) -> Flat:
