@@ -11,6 +11,7 @@ Ints = npt.NDArray[np.int64]
 
 ONE_IN = 64
 """Share of the bytes by which it is told how often each byte stands."""
+_BYTES = 256
 _HALF, _SECOND = 0xED, 0xA0
 """How half of a surrogate pair begins in UTF-8: this byte, and one that is not below the second."""
 
@@ -30,7 +31,7 @@ class ByteSearch:
     def places(self, data: bytes) -> Ints:
         """Where they begin, in no order."""
         every = np.frombuffer(data, np.uint8)
-        often = np.bincount(every[::ONE_IN], minlength=256)
+        often = np.bincount(every[::ONE_IN], minlength=_BYTES)
         halves = np.flatnonzero(every[:-1] == _HALF)
         found, standing = [halves[every[halves + 1] >= _SECOND]], dict[int, Ints]()
         for string in self._strings:

@@ -24,6 +24,7 @@ KEPT = Kept("words", 16)
 Ints = npt.NDArray[np.int64]
 Parts = tuple[npt.NDArray[np.uint32], Ints, Ints]
 """Ids, and for each part where its own begin among them and how many they are."""
+_NONE: Ints = np.zeros(0, np.int64)
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -44,7 +45,7 @@ class Words:
     def __init__(self) -> None:
         self.known: dict[bytes, int] = {}
         self.held, self.fresh = NO_TEXTS, 0
-        self._met, self._turn, self._bytes = np.zeros(0, np.int64), 0, 0
+        self._met, self._turn, self._bytes = _NONE, 0, 0
 
     def ids_of(self, distinct: list[bytes], tokenized: Callable[[list[bytes]], Flat]) -> Parts:
         """The ids of some distinct words; `tokenized` gives those of new ones."""
@@ -61,7 +62,7 @@ class Words:
         self.held = Flat(every.ids[: every.offsets[held]], every.offsets[: held + 1])
         self.fresh += len(lasting)
         self._turn += 1
-        self._met = np.concatenate([self._met, np.zeros(len(lasting), np.int64)])
+        self._met = np.append(self._met, np.full(len(lasting), self._turn))
         self._met[numbers[numbers < held]] = self._turn
         self._bytes += int(_sizes(lasting, self.held.offsets[known:]).sum())
         if self._bytes > MOST_BYTES:
@@ -69,10 +70,10 @@ class Words:
         return every.ids, every.offsets[numbers], np.diff(every.offsets)[numbers]
 
     def _forget(self) -> None:
-        words, latest = list(self.known), np.argsort(self._met, kind="stable")[::-1]
-        taken = np.cumsum(_sizes(words, self.held.offsets)[latest])
-        left = np.sort(latest[taken <= MOST_BYTES // 2])
-        self._bytes = int(taken[len(left) - 1]) if len(left) else 0
+        words, latest = list(self.known), np.argsort(self._met)[::-1]
+        sizes = _sizes(words, self.held.offsets)
+        left = np.sort(latest[2 * np.cumsum(sizes[latest]) <= MOST_BYTES])
+        self._bytes = int(sizes[left].sum())
         self.known = {words[number]: at for at, number in enumerate(left.tolist())}
         self.held, self._met = picked(self.held, left), self._met[left]
 
@@ -91,14 +92,14 @@ class Words:
             file = msgspec.msgpack.decode(data, type=_File)
             offsets = np.concatenate([[0], np.cumsum(np.frombuffer(file.counts, np.uint32), dtype=np.int64)])
             words.known = dict(zip(file.words, range(len(file.words)), strict=True))
-            words.held, words._met = Flat(np.frombuffer(file.ids, np.uint32), offsets), np.zeros(len(file.words), np.int64)
+            words.held, words._met = Flat(np.frombuffer(file.ids, np.uint32), offsets), np.full(len(file.words), words._turn)
             words._bytes = int(_sizes(file.words, offsets).sum())
         return words
 
 
 def _sizes(words: list[bytes], offsets: Ints) -> Ints:
     """Bytes that each of some words takes, of which ids begin at these places."""
-    sizes: Ints = np.fromiter(map(len, words), np.int64, len(words)) + EACH + 4 * np.diff(offsets)
+    sizes: Ints = np.fromiter(map(len, words), np.int64) + EACH + 4 * np.diff(offsets)
     return sizes
 
 

@@ -60,7 +60,8 @@ def test_half_a_surrogate_pair(text: str) -> None:
 
 def test_what_borders_on_surrogates_is_none() -> None:
     assert places_of([], "\ud7ff\ue000 í中".encode()) == []
-    assert places_of([], b"\xed") == []
+    assert places_of([], b"\xed") == [] and places_of([], b"\xed\x9f") == []
+    assert places_of([], b"\xed\xa0") == [0], "it begins as half of a pair does"
 
 
 def test_the_rarest_byte_is_looked_at_first() -> None:
