@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.proofs.word_cuts import _SPLITS, cuts_before_spaces, whole_tokens
+from prep_assets.proofs.word_cuts import _SPLITS, cuts_before_spaces, cuts_unspaced, whole_tokens
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
 
@@ -113,3 +113,19 @@ def added(content: str, *, special: bool = False, single_word: bool = False) -> 
 )
 def test_added_tokens_that_reach_over_the_end_of_a_word(tokens: Any, steps: Any, whole: Any) -> None:
     assert whole_tokens(of_words(*steps, tokens=tokens)) == whole
+
+
+@pytest.mark.parametrize(
+    ("tokens", "step", "cuts"),
+    [
+        ([], BYTES, True),
+        ([], META, False),
+        ([added("x"), added("，猫"), added("x.y")], BYTES, True),
+        ([added("x", single_word=True)], BYTES, False),
+        ([added("x"), added("猫，")], BYTES, False),
+        ([added("a猫\nb", special=True)], BYTES, False),
+        ([added("猫。")], META, False),
+    ],
+)
+def test_an_added_token_that_reaches_from_a_letter_to_a_sign_forbids_cuts_between_them(tokens: Any, step: Any, cuts: bool) -> None:
+    assert cuts_unspaced(of_words(step, tokens=tokens)) is cuts
