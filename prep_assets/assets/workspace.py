@@ -89,14 +89,17 @@ class Workspace:
         """This workspace without overrides: what the files alone say."""
         return replace(self, overrides={}) if self.overrides else self
 
-    def travelling(self, kind: type[Family]) -> Workspace:
+    def travelling(self, kind: type[Family], *, tokenized: bool = True) -> Workspace:
         """This workspace as it goes to another process: with nothing that it has opened, and no workers of its own.
 
         Args:
             kind: the family that is worked on: configuration and tokenizer must be the same there.
+            tokenized: whether its tokenizer is opened at all.
         """
         name, family = family_name(kind), self.family(kind)
-        same = {f"{name} configuration": configuration_hash(family), f"{name} tokenizer": self.vocabulary(family).hash}
+        same = {f"{name} configuration": configuration_hash(family)}
+        if tokenized:
+            same[f"{name} tokenizer"] = self.vocabulary(family).hash
         return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides, same=same)
 
     def runner(self, family: Family, *, busy: int = 1) -> Runner | None:

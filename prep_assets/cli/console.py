@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -128,7 +127,6 @@ class Live:
         self._console = console
         self._bar = _bar(console, TaskProgressColumn())
         self._task = self._bar.add_task("", total=None, visible=False)
-        self._began = time.monotonic()
         self._tally = Tally()
 
     def __enter__(self) -> Live:
@@ -148,7 +146,6 @@ class Live:
             case Planned(steps):
                 self._planned(steps)
             case Started(step):
-                self._began = time.monotonic()
                 self._show(step.label)
             case Progress(what, done, total):
                 self._show(what, done, total or None)
@@ -185,9 +182,7 @@ class Live:
         figures += [counted(counts["tokens"], "token")] if "tokens" in counts else []
         refused = sum(counts.get("refused", {}).values())
         figures += [f"{refused:,} refused"] if refused else []
-        what = (
-            "draft" if event.draft else "sound as it was" if event.published.reused else f"built in {time.monotonic() - self._began:.1f} s"
-        )
+        what = "draft" if event.draft else "sound as it was" if event.published.reused else f"built in {event.seconds:.1f} s"
         return ", ".join([what, *figures])
 
     def _show(self, what: str, done: int = 0, total: int | None = None) -> None:

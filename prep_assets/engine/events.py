@@ -72,6 +72,7 @@ class Accepted:
         overrides: what options of one run changed against the configuration file, e.g. ``packing.row_len``.
         draft: whether it is a draft, so that `current` has not moved.
         effort: what it took of workers.
+        seconds: how long it took.
     """
 
     step: Step
@@ -80,6 +81,7 @@ class Accepted:
     overrides: tuple[str, ...] = ()
     draft: bool = False
     effort: Effort = field(default_factory=Effort)
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

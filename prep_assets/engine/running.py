@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
+from time import monotonic
 
 from prep_assets.assets.checks.every_store import INTEGRITY
 from prep_assets.assets.graph import upstream_of
 from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.disk.faults import in_words
+from prep_assets.engine.beside import CarryOut, carried_out, chains_of
 from prep_assets.engine.checking import verdicts as verdicts_of
 from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
 from prep_assets.engine.planning import Step
@@ -40,16 +43,39 @@ def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, p
 def _carried_out(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, *, recheck: bool, publish: bool) -> Iterator[Event]:
     worker = _Worker(workspace, effort, recheck=recheck, publish=publish)
     failed: dict[tuple[str, str], Step] = {}
-    for step in plan:
-        cause = next((failed[key] for key in _inputs(workspace, step) if key in failed), None)
-        if cause is not None:
-            failed[step.asset.name, step.partition] = cause
-            yield Skipped(step, cause)
-            continue
-        for event in worker.carry_out(step):
-            if isinstance(event, Refused):
+    for event in _in_order(workspace, plan, worker, failed, partial(_of_one_domain, recheck=recheck, publish=publish)):
+        match event:
+            case Refused(step):
                 failed[step.asset.name, step.partition] = step
-            yield event
+            case Skipped(step, because):
+                failed[step.asset.name, step.partition] = because
+            case Accepted(step, draft=False):
+                worker.sound.add((step.asset.name, step.partition))
+            case _:
+                pass
+        yield event
+
+
+def _in_order(
+    workspace: Workspace, plan: tuple[Step, ...], worker: _Worker, failed: Mapping[tuple[str, str], Step], by_workers: CarryOut
+) -> Iterator[Event]:
+    """First what workers carry out of whole domains, then one step after the other."""
+    chains = chains_of(workspace, [step for step in plan if step.why or worker.recheck])
+    for family, each in chains.items():
+        yield from carried_out(workspace, family, each, by_workers)
+    elsewhere = {step for each in chains.values() for chain in each for step in chain}
+    for step in plan:
+        if step in elsewhere:
+            continue
+        cause = next((failed[key] for key in _inputs(workspace, step) if key in failed), None)
+        if cause is None:
+            yield from worker.carry_out(step)
+        else:
+            yield Skipped(step, cause)
+
+
+def _of_one_domain(workspace: Workspace, steps: Sequence[Step], *, recheck: bool, publish: bool) -> Iterator[Event]:
+    return _carried_out(workspace, tuple(steps), Effort(), recheck=recheck, publish=publish)
 
 
 def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Iterator[tuple[str, str]]:
@@ -66,17 +92,24 @@ def _inputs(workspace: Workspace, step: Step) -> Iterator[tuple[str, str]]:
 
 
 class _Worker:
+    """Carries out one step after the other.
+
+    Attributes:
+        recheck: run the checks of stores that are current, too.
+        sound: asset and partition of the stores that were accepted or looked at since it began.
+    """
+
     def __init__(self, workspace: Workspace, effort: Effort, *, recheck: bool, publish: bool) -> None:
-        self._workspace, self._effort, self._recheck, self._publish = workspace, effort, recheck, publish
-        self._sound: set[tuple[str, str]] = set()
+        self._workspace, self._effort, self.recheck, self._publish = workspace, effort, recheck, publish
+        self.sound: set[tuple[str, str]] = set()
 
     def carry_out(self, step: Step) -> Iterator[Event]:
         """Build, check, and accept or refuse one store."""
-        workspace = self._workspace if step.requested else self._workspace.plain
+        began, workspace = monotonic(), self._workspace if step.requested else self._workspace.plain
         verdicts: dict[str, Verdict] = {}
         published: Published | None = None
         try:
-            if not step.why and not self._recheck and step.standing and (current := step.standing.published):
+            if not step.why and not self.recheck and step.standing and (current := step.standing.published):
                 yield Accepted(step, _reused(current), {name: Verdict(*result) for name, result in step.standing.results.items()})
                 return
             yield Started(step)
@@ -91,14 +124,14 @@ class _Worker:
                 published = build.propose(draft=draft, again=True)
             yield Written(step, published)
             known = published.results or {}
-            recorded = {} if self._recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
+            recorded = {} if self.recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
             verdicts |= {check.name: recorded[check.name] for check in step.asset.checks if check.name in recorded}
             open_checks = [check for check in step.asset.checks if check.name not in recorded]
             for name, verdict in verdicts_of(workspace, step.asset, published, open_checks):
                 verdicts[name] = verdict
                 yield Checked(step, name, verdict)
             event = self._conclude(step, published, verdicts, build.overrides, draft=draft)
-            yield replace(event, effort=self._effort.since(before)) if isinstance(event, Accepted) else event
+            yield replace(event, effort=self._effort.since(before), seconds=monotonic() - began) if isinstance(event, Accepted) else event
         except (PrepAssetsError, OSError) as fault:
             error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {in_words(fault, workspace.stores)}")
             text = str(error)
@@ -118,7 +151,6 @@ class _Worker:
             return Refused(step, message, verdicts, published)
         if not draft:
             place.accept(published, results)
-            self._sound.add((step.asset.name, step.partition))
         return Accepted(step, published, verdicts, overrides, draft)
 
     def _check_inputs(self, workspace: Workspace, step: Step) -> Iterator[Event]:
@@ -126,7 +158,7 @@ class _Worker:
         for above, partition in upstream_of(workspace, step.asset, step.partition):
             key = (above.name, partition)
             published = workspace.published(*key)
-            if key in self._sound or published is None:
+            if key in self.sound or published is None:
                 continue
             try:
                 published.verify()
@@ -138,7 +170,7 @@ class _Worker:
                     if isinstance(event, Refused):
                         raise StoreError(event.reason) from error
                     yield event
-            self._sound.add(key)
+            self.sound.add(key)
 
 
 def _reused(published: Published) -> Published:

@@ -6,9 +6,14 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from prep_assets.assets.workspace import Workspace
+from prep_assets.engine import running
+from prep_assets.engine.events import Event
+from prep_assets.engine.planning import Step
 from prep_assets.errors import SourceError
 from prep_assets.workers.shards import Counts, Work
 
@@ -55,6 +60,13 @@ def die_amid(task: Any, folder: Path, *, kind: type, work: Work, marks: Path) ->
     if isinstance(task, kind) and _first(marks / "died"):
         os.kill(os.getpid(), signal.SIGKILL)
     return work(task, folder)
+
+
+def die_of(workspace: Workspace, steps: Sequence[Step], *, domain: str, marks: Path | None, **how: bool) -> Iterator[Event]:
+    """What the engine does for the steps of a domain; whoever is given `domain` is killed, with `marks` only the first."""
+    if steps[0].partition == domain and (marks is None or _first(marks / "died")):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return running._of_one_domain(workspace, steps, **how)
 
 
 def die(number: int, folder: Path, *, at: int) -> dict[str, Any]:

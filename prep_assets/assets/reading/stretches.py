@@ -66,9 +66,14 @@ def is_held_out(shard: Shard, sources: Pinned) -> bool:
     return bool(shard.task[0].file >= len(sources.files))
 
 
+def text_bytes(file: SourceFile) -> int:
+    """Bytes of text in a file, about."""
+    return file.size * (_EXPANDS if file.compression else 1)
+
+
 def _size(file: SourceFile, part: Part, count: int) -> int:
     """Bytes of text, about. A table's rows do not say how large they are; its parts are equally large."""
-    whole = file.size * (_EXPANDS if file.compression else 1)
+    whole = text_bytes(file)
     if file.format in cuts.TABLES:
         return max(1, whole // count)
     return max(1, (whole if part.stop is None else part.stop) - part.start)

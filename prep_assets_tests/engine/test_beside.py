@@ -1,0 +1,194 @@
+"""Small domains that workers build beside each other: the same stores and events as one after the other, whatever becomes of a domain or of a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.assets.graph import ASSETS
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.models import FAMILIES
+from prep_assets.engine import beside, build, plan, running
+from prep_assets.engine.beside import chains_of
+from prep_assets.engine.building import stores_of
+from prep_assets.engine.events import Accepted, Event, Planned, Progress, Refused, Skipped
+from prep_assets.errors import PrepAssetsError
+from prep_assets.stores.manifest import file_hash
+from prep_assets.workers.pool import Pool
+from prep_assets_tests.assets.shard_inputs import turns
+from prep_assets_tests.assets.workspaces import domain, jsonl, minimal, shipped, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.workers.works import die_of
+
+NAMES = ("a", "b", "c", "d")
+
+
+def four_domains(folder: Path, **more: Any) -> Workspace:
+    folder.mkdir(exist_ok=True)
+    files = {
+        name: jsonl(folder / f"{name}.jsonl", ({"messages": turns(100 * at + number)} for number in range(40)))
+        for at, name in enumerate(NAMES)
+    }
+    domains = {name: domain(file, "messages") for name, file in files.items()}
+    return workspace_in(folder, minimal("sft", domains, **{"workers": 2, "packing": {"row_len": 64}, **more}))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    made = four_domains(tmp_path)
+    monkeypatch.setattr(beside, "LARGE", 2 * (tmp_path / "a.jsonl").stat().st_size)
+    return made
+
+
+def told(workspace: Workspace, *assets: str, **how: Any) -> list[Event]:
+    events: list[Event] = []
+    with contextlib.suppress(PrepAssetsError):
+        build(workspace, *assets, tell=events.append, **how)
+    return [event for event in events if not isinstance(event, Progress | Planned)]
+
+
+def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The stores that this process builds itself, as they come."""
+    found: list[str] = []
+    carry_out = running._Worker.carry_out
+
+    def noting(self: Any, step: Any) -> Any:
+        found.append(step.label)
+        return carry_out(self, step)
+
+    monkeypatch.setattr(running._Worker, "carry_out", noting)
+    return found
+
+
+def without_times(events: list[Event]) -> list[Any]:
+    """Events as they compare: a store by what it holds."""
+    return sorted(
+        (event.step.label, type(event).__name__, getattr(event, "check", ""), str(getattr(event, "verdicts", "")), _content(event))
+        for event in events  # type: ignore[union-attr]
+    )
+
+
+def _content(event: Any) -> Any:
+    published = getattr(event, "published", None)
+    return published and (published.manifest.content_hash, published.quarantine and file_hash(published.quarantine))
+
+
+def test_stores_and_events_are_those_of_one_process(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = told(replace(workspace, workers=1, stores=workspace.stores.with_name("alone")), "sft_packed")
+    mine = here(monkeypatch)
+    together = told(workspace, "sft_packed")
+    assert mine == ["sft_packed"]
+    assert without_times(together) == without_times(alone)
+    accepted = [event for event in together if isinstance(event, Accepted)]
+    assert [event.step.label for event in accepted] == [
+        *(f"sft_{kind}[{name}]" for name in NAMES for kind in ("raw", "tokens")),
+        "sft_packed",
+    ]
+    assert all(event.seconds > 0 for event in accepted)
+    assert told(workspace, "sft_packed")[0].step.label == "sft_packed"  # type: ignore[union-attr]
+
+
+def test_progress_says_how_many_domains_are_done(workspace: Workspace) -> None:
+    said: list[Progress] = []
+    build(workspace, "sft_packed", tell=lambda event: said.append(event) if isinstance(event, Progress) else None)
+    domains = [each for each in said if each.what.endswith("domains")]
+    assert [each.what for each in domains] == [f"{number} of 4 domains" for number in (1, 2, 3, 4)]
+    assert domains[-1].done == domains[-1].total == sum((workspace.configs.parent / f"{name}.jsonl").stat().st_size for name in NAMES)
+
+
+def test_a_domain_that_cannot_be_built_stops_only_what_is_made_from_it(workspace: Workspace) -> None:
+    (workspace.configs.parent / "b.jsonl").write_text('["no row"]\n' * 400)
+    events = told(workspace, "sft_packed")
+    [refused] = [event for event in events if isinstance(event, Refused)]
+    assert refused.step.label == "sft_raw[b]" and "b.jsonl" in refused.reason and isinstance(refused.error, PrepAssetsError)
+    skipped = [(event.step.label, event.because) for event in events if isinstance(event, Skipped)]
+    assert skipped == [("sft_tokens[b]", refused.step), ("sft_packed", refused.step)]
+    assert sum(isinstance(event, Accepted) for event in events) == 6
+
+
+def test_a_worker_that_is_killed_costs_nothing_but_time(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_of_one_domain", partial(die_of, domain="b", marks=tmp_path))
+    with Pool() as pool:
+        events = told(replace(workspace, pool=pool), "sft_packed")
+        assert pool.effort.lost == 1
+    assert sum(isinstance(event, Accepted) for event in events) == 9 and not any(isinstance(event, Refused) for event in events)
+
+
+def test_a_domain_that_ends_two_workers_is_named_and_the_others_are_built(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_of_one_domain", partial(die_of, domain="b", marks=None))
+    events = told(workspace, "sft_packed")
+    [refused] = [event for event in events if isinstance(event, Refused)]
+    assert refused.step.label == "sft_raw[b]" and "killed" in refused.reason and "--workers" in refused.reason
+    skipped = [(event.step.label, event.because.label) for event in events if isinstance(event, Skipped)]
+    assert skipped == [("sft_tokens[b]", "sft_raw[b]"), ("sft_packed", "sft_raw[b]")]
+    assert sum(isinstance(event, Accepted) for event in events) == 6
+
+
+def test_what_has_changed_is_built_again_and_nothing_else(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(workspace, "sft_packed")
+    for name in ("a", "c"):
+        with (workspace.configs.parent / f"{name}.jsonl").open("a") as file:
+            file.write(json.dumps({"messages": turns(-1)}) + "\n")
+    mine = here(monkeypatch)
+    events = told(workspace, "sft_packed")
+    assert mine == ["sft_packed"]
+    written = [event.step.label for event in events if isinstance(event, Accepted) and not event.published.reused]
+    assert written == ["sft_raw[a]", "sft_tokens[a]", "sft_raw[c]", "sft_tokens[c]", "sft_packed"]
+
+
+def test_what_a_domain_was_made_from_and_is_damaged_is_built_again_first(workspace: Workspace) -> None:
+    told(workspace, "sft_raw")
+    for name in NAMES:
+        store = workspace.published("sft_raw", name)
+        assert store is not None
+        with (store.directory / "sources.json").open("r+b") as file:
+            os.truncate(file.fileno(), 5)
+    events = told(workspace, "sft_tokens")
+    accepted = [event.step.label for event in events if isinstance(event, Accepted)]
+    assert accepted == [f"sft_{kind}[{name}]" for name in NAMES for kind in ("raw", "tokens")]
+
+
+def chains(workspace: Workspace, asset: str, partition: str | None = None) -> dict[str, list[str]]:
+    with Pool() as pool:
+        mine = replace(workspace, pool=pool)
+        found = chains_of(mine, [step for step in plan(mine, stores_of(mine, [asset], partition)) if step.why])
+        assert not pool.processes
+    return {
+        family: ["+".join(step.asset.name for step in chain) + f"[{chain[0].partition}]" for chain in each]
+        for family, each in found.items()
+    }
+
+
+def test_which_domains_are_built_beside_each_other(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [f"sft_raw+sft_tokens[{name}]" for name in NAMES]
+    assert chains(workspace, "sft_packed") == {"sft": whole}
+    assert chains(workspace, "sft_template") == {}
+    assert chains(workspace, "sft_raw") == {}, "rows are pinned sooner than workers start"
+    assert chains(replace(workspace, workers=1), "sft_packed") == {}
+    assert chains(workspace.overriding("sft", {"packing": {"row_len": 128}}), "sft_packed") == {}
+    assert chains(workspace, "sft_tokens", partition="a") == {}, "one domain"
+    assert chains_of(workspace, plan(workspace, stores_of(workspace, ["sft_packed"]))) == {}, "without a pool"
+    shutil.copy(tmp_path / "b.jsonl", tmp_path / "more.jsonl")
+    (tmp_path / "b.jsonl").write_bytes(3 * (tmp_path / "more.jsonl").read_bytes())
+    assert chains(workspace, "sft_packed") == {"sft": [each for each in whole if "[b]" not in each]}, "a large one is cut into shards"
+    monkeypatch.setattr(beside, "LARGE", 1 << 20)
+    assert chains(workspace, "sft_packed") == {}, "done sooner than workers start"
+
+
+def test_every_family_is_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "_text_bytes", lambda *_: beside.LARGE - 1)
+    made = workspace_in(tmp_path, with_groups(with_contrasts(shipped(), tmp_path), tmp_path))
+    names = [name for name, asset in ASSETS.items() if not asset.absent or not asset.absent(made)]
+    several = {family for family in FAMILIES if len(made.family(FAMILIES[family]).domains) > 1}
+    alone = told(replace(made, workers=1, stores=tmp_path / "alone"), *names)
+    mine = here(monkeypatch)
+    together = told(replace(made, workers=2), *names)
+    assert without_times(together) == without_times(alone)
+    assert several and not [label for label in mine if label.endswith("]") and ASSETS[label.partition("[")[0]].family in several]
