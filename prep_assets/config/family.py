@@ -65,7 +65,8 @@ class Family(Model):
     )
     workers: Workers = Field(
         default="auto",
-        description="How many processes work on a store at a time; auto: as many as there are processors, and memory for. It changes no byte.",
+        description="How many processes work at a time, on the parts of a large store or each on a small domain; "
+        "auto: as many as there are processors, and memory for. It changes no byte.",
     )
     cluster: Cluster = Cluster()
     licence: Licence | None = Field(
