@@ -64,7 +64,19 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
         if len(chains) > 1
         and sum(size // (PINNED if all(step.asset.stage == "raw" for step in chain) else 1) for chain, size in chains.items()) >= LARGE
         and workspace.runner(workspace.family(FAMILIES[family])) is workspace.pool
+        and _travelling(workspace, family, chains) is not None
     }
+
+
+def _tokenized(chains: Chains) -> bool:
+    return any(holds(step.asset.name, TokenStore) for chain in chains for step in chain)
+
+
+def _travelling(workspace: Workspace, family: str, chains: Chains) -> Workspace | None:
+    """The workspace as it goes to workers; `None` where something of it cannot be opened, as each store that needs it says."""
+    with suppress(PrepAssetsError):
+        return workspace.travelling(FAMILIES[family], tokenized=_tokenized(chains))
+    return None
 
 
 def _text_bytes(workspace: Workspace, family: str, name: str) -> int:
@@ -78,13 +90,11 @@ def _text_bytes(workspace: Workspace, family: str, name: str) -> int:
 def carried_out(workspace: Workspace, family: str, chains: Chains, carry_out: CarryOut) -> Iterator[Event]:
     """What happens when workers carry out the steps of some domains of a family: all of one domain, then all of the next."""
     kind, listed, total = FAMILIES[family], list(chains), sum(chains.values())
-    tokenized = any(holds(step.asset.name, TokenStore) for chain in listed for step in chain)
-    travelling = workspace.travelling(kind, tokenized=tokenized)
+    travelling, runner = _travelling(workspace, family, chains), workspace.runner(workspace.family(kind))
+    assert travelling is not None and runner is not None
     work = partial(_chain, workspace=travelling, carry_out=carry_out)
-    ready = partial(opened, travelling, kind) if tokenized else None
+    ready = partial(opened, travelling, kind) if _tokenized(chains) else None
     left = [Shard(number, chain[0].partition, size, tuple(map(_told, chain))) for number, (chain, size) in enumerate(chains.items())]
-    runner = workspace.runner(workspace.family(kind))
-    assert runner is not None
     while left:
         try:
             with closing(runner.run_shards(Plan(tuple(left), None, ready=ready), work)) as results:

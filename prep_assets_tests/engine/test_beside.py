@@ -113,6 +113,16 @@ def test_a_domain_that_cannot_be_built_stops_only_what_is_made_from_it(workspace
     assert sum(isinstance(event, Accepted) for event in events) == 6
 
 
+def test_what_cannot_be_opened_is_told_by_each_store_that_needs_it(workspace: Workspace) -> None:
+    config = workspace.configs / "sft.yaml"
+    config.write_text(config.read_text().replace("tokenizer: ", "tokenizer: ./nowhere"))
+    events = told(workspace, "sft_packed")
+    assert [event.step.label for event in events if isinstance(event, Accepted)] == [f"sft_raw[{name}]" for name in NAMES]
+    refused = [event for event in events if isinstance(event, Refused)]
+    assert [event.step.label for event in refused] == [f"sft_tokens[{name}]" for name in NAMES]
+    assert all("nowhere" in event.reason for event in refused)
+
+
 def test_a_worker_that_is_killed_costs_nothing_but_time(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_of_one_domain", partial(die_of, domain="b", marks=tmp_path))
     with Pool() as pool:
