@@ -49,8 +49,6 @@ def _carried_out(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, *
                 failed[step.asset.name, step.partition] = step
             case Skipped(step, because):
                 failed[step.asset.name, step.partition] = because
-            case Accepted(step, draft=False):
-                worker.sound.add((step.asset.name, step.partition))
             case _:
                 pass
         yield event
@@ -62,7 +60,10 @@ def _in_order(
     """First what workers carry out of whole domains, then one step after the other."""
     chains = chains_of(workspace, [step for step in plan if step.why or worker.recheck])
     for family, each in chains.items():
-        yield from carried_out(workspace, family, each, by_workers)
+        for event in carried_out(workspace, family, each, by_workers):
+            if isinstance(event, Accepted) and not event.draft:
+                worker.sound.add((event.step.asset.name, event.step.partition))
+            yield event
     elsewhere = {step for each in chains.values() for chain in each for step in chain}
     for step in plan:
         if step in elsewhere:
@@ -96,7 +97,7 @@ class _Worker:
 
     Attributes:
         recheck: run the checks of stores that are current, too.
-        sound: asset and partition of the stores that were accepted or looked at since it began.
+        sound: asset and partition of the stores whose checks held, or whose files were compared with their manifests, since it began.
     """
 
     def __init__(self, workspace: Workspace, effort: Effort, *, recheck: bool, publish: bool) -> None:
@@ -151,6 +152,7 @@ class _Worker:
             return Refused(step, message, verdicts, published)
         if not draft:
             place.accept(published, results)
+            self.sound.add((step.asset.name, step.partition))
         return Accepted(step, published, verdicts, overrides, draft)
 
     def _check_inputs(self, workspace: Workspace, step: Step) -> Iterator[Event]:

@@ -165,6 +165,19 @@ def test_what_a_domain_was_made_from_and_is_damaged_is_built_again_first(workspa
     assert accepted == [f"sft_{kind}[{name}]" for name in NAMES for kind in ("raw", "tokens")]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_was_current_is_compared_before_something_is_made_from_it(workspace: Workspace, workers: int) -> None:
+    mine = replace(workspace, workers=workers)
+    told(mine, "sft_tokens")
+    shutil.rmtree(workspace.stores / "sft_tokens")
+    store = workspace.published("sft_raw", "c")
+    assert store is not None
+    path = store.directory / "sources.json"
+    path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
+    events = told(mine, "sft_raw", "sft_tokens")
+    assert [event.step.label for event in events if isinstance(event, Accepted) and event.step.why.startswith("damaged")] == ["sft_raw[c]"]
+
+
 def chains(workspace: Workspace, asset: str, partition: str | None = None) -> dict[str, list[str]]:
     with Pool() as pool:
         mine = replace(workspace, pool=pool)
