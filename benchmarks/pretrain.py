@@ -35,14 +35,16 @@ def built(source: Path, tokenizer: str, workers: int, folder: Path) -> tuple[Any
 
     from prep_assets.assets.graph import ASSETS
     from prep_assets.assets.workspace import Workspace
+    from prep_assets.workers.pool import Pool
 
     config = f"tokenizer: {tokenizer}\ntokenizer_loader: file\noutput: {{storage_format: bin}}\ndomains:\n  docs: {{files: [{source}], schema: text}}\n"
     (folder / "pretrain.yaml").write_text(config, "utf-8")
-    workspace = replace(Workspace(folder, folder / "stores"), workers=workers)
-    for asset in ("pretrain_raw", "pretrain_tokens"):
-        build = ASSETS[asset].build(workspace, "docs")
-        published = build.propose()
-        build.place.accept(published, {})
+    with Pool() as pool:
+        workspace = replace(Workspace(folder, folder / "stores"), workers=workers, pool=pool)
+        for asset in ("pretrain_raw", "pretrain_tokens"):
+            build = ASSETS[asset].build(workspace, "docs")
+            published = build.propose()
+            build.place.accept(published, {})
     return workspace, published
 
 
