@@ -97,7 +97,7 @@ def carried_out(workspace: Workspace, family: str, chains: Chains, carry_out: Ca
     left = [Shard(number, chain[0].partition, size, tuple(map(_told, chain))) for number, (chain, size) in enumerate(chains.items())]
     while left:
         try:
-            with closing(runner.run_shards(Plan(tuple(left), None, ready=ready), work)) as results:
+            with closing(runner.run_shards(Plan(tuple(left), None, whole=len(listed), ready=ready), work)) as results:
                 for result in results:
                     steps = {_told(step): step for step in listed[left.pop(0).number]}
                     yield from (_received(event, steps) for event in result.counts["events"])

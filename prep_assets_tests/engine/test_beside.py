@@ -141,6 +141,14 @@ def test_a_domain_that_ends_two_workers_is_named_and_the_others_are_built(worksp
     assert sum(isinstance(event, Accepted) for event in events) == 6
 
 
+def test_each_lost_domain_is_counted_among_all(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_of_one_domain", partial(die_of, domain="", marks=None))
+    events = told(workspace, "sft_tokens")
+    refused = [event for event in events if isinstance(event, Refused)]
+    assert [event.step.label for event in refused] == [f"sft_raw[{name}]" for name in NAMES]
+    assert all(f"shard {number} of 4 ({name})" in event.reason for number, (name, event) in enumerate(zip(NAMES, refused, strict=True), 1))
+
+
 def test_what_has_changed_is_built_again_and_nothing_else(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     told(workspace, "sft_packed")
     for name in ("a", "c"):

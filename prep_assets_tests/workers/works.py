@@ -63,8 +63,8 @@ def die_amid(task: Any, folder: Path, *, kind: type, work: Work, marks: Path) ->
 
 
 def die_of(workspace: Workspace, steps: Sequence[Step], *, domain: str, marks: Path | None, **how: bool) -> Iterator[Event]:
-    """What the engine does for the steps of a domain; whoever is given `domain` is killed, with `marks` only the first."""
-    if steps[0].partition == domain and (marks is None or _first(marks / "died")):
+    """What the engine does for the steps of a domain; whoever is given `domain`, or any if it is empty, is killed, with `marks` only the first."""
+    if domain in ("", steps[0].partition) and (marks is None or _first(marks / "died")):
         os.kill(os.getpid(), signal.SIGKILL)
     return running._of_one_domain(workspace, steps, **how)
 
