@@ -113,7 +113,8 @@ class Pool:
                 twice over one shard.
         """
         count = min(self.size, len(plan.shards))
-        fewer = f"Set `workers` in the configuration, or --workers, to {max(1, memory_there() // MEMORY):,} or fewer, or to auto"
+        most = max(1, memory_there() // MEMORY)
+        fewer = f"Set `workers` in the configuration to {most:,} or fewer, or to auto; or give --workers {most}"
         require_memory(count * MEMORY, f"{count:,} workers, {MEMORY >> 20} MiB each,", fewer)
         described, about, ready = pickle.dumps(work), plan.about, pickle.dumps(plan.ready)
         if not self._workers or (plan.ready is not None and ready != self._ready):

@@ -64,8 +64,8 @@ def test_more_workers_than_memory_are_not_started(system: Path) -> None:
     with Pool(64) as pool, pytest.raises(ConfigError) as found:
         next(pool.run_shards(plan, lambda task, folder: {}))
     assert str(found.value) == (
-        "64 workers, 600 MiB each, may take 38,400 MiB of memory, and there are 16,384 MiB here. Set `workers` in the configuration, or "
-        "--workers, to 27 or fewer, or to auto"
+        "64 workers, 600 MiB each, may take 38,400 MiB of memory, and there are 16,384 MiB here. Set `workers` in the configuration "
+        "to 27 or fewer, or to auto; or give --workers 27"
     )
     assert pool.processes == []
 
