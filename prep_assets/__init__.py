@@ -24,6 +24,9 @@ _WHERE = {
     "trace": "prep_assets.lineage.trace",
     "where": "prep_assets.lineage.where",
     "PrepAssetsError": "prep_assets.errors",
+    "PackedStore": "prep_assets.stores.packed",
+    "StoreIOManager": "prep_assets.defs.io_manager",
+    "TokenStore": "prep_assets.stores.tokens",
     "TrainingData": "prep_assets.defs.component",
 }
 """Public name → the module that has it."""
@@ -32,15 +35,21 @@ if TYPE_CHECKING:
     from prep_assets.api import encode, load, plan, render, status, verify
     from prep_assets.assets.workspace import Workspace
     from prep_assets.defs.component import TrainingData
+    from prep_assets.defs.io_manager import StoreIOManager
     from prep_assets.engine.building import build
     from prep_assets.errors import PrepAssetsError
     from prep_assets.exports import export
     from prep_assets.lineage.trace import trace
     from prep_assets.lineage.where import where
     from prep_assets.packing import pack
+    from prep_assets.stores.packed import PackedStore
+    from prep_assets.stores.tokens import TokenStore
 
 __all__ = [
+    "PackedStore",
     "PrepAssetsError",
+    "StoreIOManager",
+    "TokenStore",
     "TrainingData",
     "Workspace",
     "build",

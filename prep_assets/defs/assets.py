@@ -19,7 +19,7 @@ from prep_assets.defs.options import Nothing, options
 from prep_assets.defs.provenance import code_version
 from prep_assets.defs.site import Site
 from prep_assets.errors import PrepAssetsError
-from prep_assets.stores.published import Published
+from prep_assets.stores.published import Place, Published
 
 ABOUT_PAGES = """Pages about the family's stores: what they hold, rows with masks and both derivations of them, refused records, lineage.
 
@@ -27,6 +27,8 @@ Each page is one file that holds its data and needs no network. `prep-assets rep
 PAGES = ".reports"
 """Folder of pages among the stores."""
 SINGLE_RUN = dg.BackfillPolicy.single_run()
+WHERE = dg.DagsterType(lambda context, value: True, "Where", typing_type=Place)
+"""Where the stores upstream are: the engine opens them, after it built what is missing."""
 POOL = "prep_assets"
 """The pool of every step that builds: each may use all cores and gigabytes of memory, so that a limit on it keeps runs from piling up."""
 
@@ -42,12 +44,12 @@ def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsD
         owners=list(site.owners),
         tags={"prep_assets/family": family, **site.tags},
         description=ABOUT_PAGES,
-        required_resource_keys={site.resource},
+        required_resource_keys={site.resource, site.io_manager_key},
     )
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
         from prep_assets.reports.server import INDEX, write_site
 
-        workspace: Workspace = getattr(context.resources, site.resource).open()
+        workspace = site.in_run(context)
         stores = {asset.name: _stores(workspace, asset) for asset in assets}
         pages: list[Path] = []
         folder = workspace.stores / PAGES / family
@@ -86,7 +88,6 @@ def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
 def _spec(site: Site, asset: Asset, **more: Any) -> dg.AssetSpec:
     return dg.AssetSpec(
         site.key(asset.name),
-        deps=[*(site.key(name) for name in asset.upstream), *(_foreign(site) if asset.name.endswith("_raw") else ())],
         group_name=site.group or asset.family,
         kinds={"python", asset.kind},
         owners=list(site.owners),
@@ -95,9 +96,9 @@ def _spec(site: Site, asset: Asset, **more: Any) -> dg.AssetSpec:
     )
 
 
-def _foreign(site: Site) -> list[dg.AssetKey]:
-    """Assets of the project that source files come from."""
-    return list(dict.fromkeys(key for keys in site.upstream.values() for key in keys))
+def _foreign(site: Site, asset: Asset) -> list[dg.AssetKey]:
+    """Assets of the project that the source files of an asset come from."""
+    return list(dict.fromkeys(key for keys in site.upstream.values() for key in keys)) if asset.name.endswith("_raw") else []
 
 
 def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partitions) -> dg.AssetsDefinition:
@@ -110,14 +111,17 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
         code_version=code_version(workspace, asset),
         metadata={"columns": dg.TableSchema(columns)} if columns else {},
         automation_condition=_automation(asset),
-        skippable=asset.partitioned,
         freshness_policy=_freshness(workspace, asset),
     )
+    # Dagster 1.13 cannot load an input of a partitioned asset in a run that names no partition, such as one of its checks alone
+    inputs = () if asset.partitioned else asset.upstream
     Options = options(asset.family) if asset.name in EVERY else Nothing
 
     @dg.multi_asset(
         name=site.named(asset.name),
-        specs=[spec],
+        outs={asset.name: dg.AssetOut.from_spec(spec, io_manager_key=site.io_manager_key, is_required=False)},
+        ins={name: dg.AssetIn(site.key(name), dagster_type=WHERE) for name in inputs},
+        deps=[*(site.key(name) for name in asset.upstream if name not in inputs), *_foreign(site, asset)],
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=spec.key, description=check.description, blocking=True, partitions_def=own_partitions)
             for check in asset.checks
@@ -126,14 +130,17 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
         can_subset=True,
         partitions_def=own_partitions,
         backfill_policy=SINGLE_RUN,
-        required_resource_keys={site.resource},
+        required_resource_keys={site.resource, site.io_manager_key},
         pool=POOL,
     )
-    def body(context: dg.AssetExecutionContext, config: Options) -> Iterator[Any]:  # type: ignore[valid-type]
+    def body(context: dg.AssetExecutionContext, config: Options, **upstream: Any) -> Iterator[Any]:  # type: ignore[valid-type]
         if context.op_execution_context.selected_asset_keys:
-            yield from materialize(context, config, site, asset)
+            yield from materialize(context, config, site, asset, upstream)
         else:
             yield from check_only(context, site, asset)
+        # what they say is recorded by partition; that they were carried out is an output of each
+        for key in context.op_execution_context.selected_asset_check_keys:
+            yield dg.Output(None, f"{spec.key.to_python_identifier()}_{key.name}")
 
     return body
 
@@ -163,7 +170,7 @@ def _broken(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.As
 
     @dg.multi_asset(
         name=site.named(asset.name),
-        specs=[spec],
+        specs=[spec.replace_attributes(deps=[*map(site.key, asset.upstream), *_foreign(site, asset)])],
         partitions_def=_listed_domains(site, workspace, asset.family) if asset.partitioned else None,
         backfill_policy=SINGLE_RUN,
     )

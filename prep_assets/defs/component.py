@@ -13,6 +13,7 @@ from pydantic import Field
 
 from prep_assets.config.loading import PACKAGE, located
 from prep_assets.config.tombstones import FILE as TOMBSTONES
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets.errors import ConfigError
@@ -55,7 +56,8 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
     )
     store_dir: str = Field(
         default="data/stores",
-        description="Folder of the stores, relative to the root of the project, or the address of a bucket: s3://bucket/prefix.",
+        description="Folder of the stores, relative to the root of the project, or the address of a bucket: s3://bucket/prefix. A StoreIOManager with "
+        "the resource key <prefix>_<family>_stores publishes them there and opens them.",
     )
     asset_key_prefix: list[str] = Field(default=[], description="Put before every asset key, e.g. [llm, data].")
     upstream: dict[str, list[str]] = Field(
@@ -74,20 +76,21 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
         root = Path(context.project_root)
         stores = located(self.store_dir, root)
         configs = self._configs(Path(context.path), local_root(stores))
-        resource = WorkspaceResource(configs=str(configs), stores=str(stores))
-        known = resource.open().family_domains(self.family)
-        foreign = [domain for domain in self.upstream if known is not None and domain not in known]
-        if foreign:
-            raise ConfigError(f"upstream: no domain {foreign[0]!r} in {self.family}. There are: {', '.join(known or ())}")
         site = Site(
-            workspace=resource,
+            workspace=WorkspaceResource(configs=str(configs)),
+            stores=StoreIOManager(store_dir=str(stores)),
             resource=f"workspace_{digest([self.family, str(configs), str(stores)])[:10]}",
+            io_manager_key="_".join([*self.asset_key_prefix, self.family, "stores"]),
             prefix=tuple(self.asset_key_prefix),
             group=self.group,
             owners=tuple(self.owners),
             tags=self.tags,
             upstream={domain: (dg.AssetKey(key),) for domain, key in self.upstream.items()},
         )
+        known = site.open().family_domains(self.family)
+        foreign = [domain for domain in self.upstream if known is not None and domain not in known]
+        if foreign:
+            raise ConfigError(f"upstream: no domain {foreign[0]!r} in {self.family}. There are: {', '.join(known or ())}")
         return definitions(site, only=(self.family,), whole_project=False)
 
     def _configs(self, here: Path, stores: Path) -> Path:

@@ -53,7 +53,7 @@ def register_at_load(site: Site, families: Sequence[str]) -> None:
     the history, keeps no definitions from loading: runs say it."""
     for family in families:
         try:
-            workspace = site.workspace.open()
+            workspace = site.open()
             if workspace.declared(FAMILIES[family]).finds_domains and (history := _history()):
                 with history as instance:
                     register(instance, site, workspace, family)

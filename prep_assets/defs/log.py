@@ -6,7 +6,7 @@ import time
 
 import dagster as dg
 
-from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
+from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Refused, Skipped, Started, Written
 
 LONG, SECONDS_BETWEEN = 1 << 24, 300.0
 """Bytes of work for which progress is logged, and the longest silence in seconds."""
@@ -32,6 +32,8 @@ def log_event(context: dg.AssetExecutionContext, event: Event) -> None:
         case Accepted(step, published, _, overrides, True):
             changed = ", ".join(overrides)
             context.log.warning(f"{step.label}: a draft with {changed}; current has not moved. The draft is in {published.where}")
+        case Candidate():
+            pass  # the IO manager says when it is published
         case Accepted(step, published):
             context.log.info(f"{step.label}: every check holds, published: {published.where}")
         case Refused(_, reason):

@@ -11,6 +11,7 @@ from prep_assets.assets.stage import Asset
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs.domains import register
 from prep_assets.defs.gone import close_gone, sign
+from prep_assets.defs.io_manager import Stores
 from prep_assets.defs.log import LogProgress, log_event
 from prep_assets.defs.metadata import data_version, store_metadata
 from prep_assets.defs.options import chosen, publishes
@@ -22,6 +23,7 @@ from prep_assets.engine.planning import Step, Store
 from prep_assets.engine.running import check
 from prep_assets.errors import PrepAssetsError, SourceUnavailable
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.stores.published import Place
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started: in these, a store that is current is not checked again."""
@@ -31,12 +33,21 @@ RETRIES, SECONDS_TO_WAIT = 2, 20
 """Of a step whose sources did not answer."""
 
 
-def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site, asset: Asset) -> Iterator[Any]:
-    """Bring the partitions of this run up to date. Each store is recorded when it is accepted, so what is done stays done."""
+def materialize(
+    context: dg.AssetExecutionContext, config: dg.Config, site: Site, asset: Asset, upstream: Mapping[str, Any]
+) -> Iterator[Any]:
+    """Bring the partitions of this run up to date, and hand their stores to the IO manager, which publishes them.
+
+    What a store is made from is published when it is built; of a run that dies, stores whose checks held are taken up by the next one.
+
+    Args:
+        upstream: where the IO manager has the stores that the asset is made from.
+    """
     sign(context)
     for lost in close_gone(context.instance):
         context.log.warning(f"Run {lost} is closed as failed: its process is gone.")
-    workspace = _workspace(context, site)
+    workspace = site.in_run(context, LogProgress(context))
+    _check_place(workspace, asset, upstream)
     try:
         register(context.instance, site, workspace, asset.family)
         partitions = _partitions(context, workspace, asset)
@@ -54,7 +65,7 @@ def materialize(context: dg.AssetExecutionContext, config: dg.Config, site: Site
     try:
         steps = _planned(context, workspace, [(asset, partition) for partition in partitions], record)
         tally = Tally()
-        for event in run(workspace, steps, recheck=recheck, publish=publishes(config)):
+        for event in run(workspace, steps, recheck=recheck, publish=publishes(config), hand_over=True):
             tally.add(event)
             if record.leaves(event):
                 continue
@@ -92,7 +103,7 @@ def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> I
 
     Those that fail are recorded after all others: the page of a check shows what was recorded last, whichever partition that is of.
     """
-    workspace = _workspace(context, site)
+    workspace = site.in_run(context, LogProgress(context))
     wanted = {key.name for key in context.op_execution_context.selected_asset_check_keys}
     # a run of checks that names no partition looks at every store that there is
     named = context.has_partition_key or context.run.tags.get("dagster/asset_partition_range_start") or not asset.partitioned
@@ -110,9 +121,11 @@ def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> I
         yield from record.checks(step, verdicts)
 
 
-def _workspace(context: dg.AssetExecutionContext, site: Site) -> Workspace:
-    workspace: Workspace = getattr(context.resources, site.resource).open(LogProgress(context))
-    return workspace
+def _check_place(workspace: Workspace, asset: Asset, upstream: Mapping[str, Any]) -> None:
+    """Stop where another IO manager reads what is upstream than stores this asset: the engine would build it a second time."""
+    for name, place in upstream.items():
+        if isinstance(place, Place) and place.root != workspace.stores:
+            raise _failure(asset, f"{name} is stored in {place.root}, this asset in {workspace.stores}: bind both to one IO manager")
 
 
 def _partitions(context: dg.AssetExecutionContext, workspace: Workspace, asset: Asset) -> list[str]:
@@ -141,8 +154,8 @@ def _ending(asset: Asset, text: str, passing: bool) -> Exception:
 class _Record:
     """Turns events of the engine into events of Dagster.
 
-    Dagster would record the output of a step by itself, with one data version for all partitions of a range. So where there are several, the output
-    says nothing, and each partition is recorded with a version of its own. One that Dagster knows as it is, by its data version, is not recorded
+    The stores asked for are the step's output, which the IO manager publishes; Dagster records it, with one data version. So where a run has several
+    partitions, the IO manager records each with a version of its own. One that Dagster knows as it is, by its data version, is not recorded
     again: the history of a thousand domains does not grow in nights in which nothing happens.
     """
 
@@ -192,21 +205,19 @@ class _Record:
                 pass
 
     def end(self) -> Iterator[Any]:
-        """Record what was asked for. Where a partition was refused there is no output, so that what is downstream waits."""
-        key = self._site.key(self._asset.name)
-        # of a run over a range, of which this asset may have one domain only, Dagster would record the output for each partition
-        planned = len(self._context.partition_keys) if self._asset.partitioned else 1
-        if planned == 1 and self._accepted and not self.reasons:
-            event = self._accepted[0]
-            # what the asset was made from may have been built by this very step, after Dagster noted the versions of its inputs
-            self._context.get_step_execution_context().fetch_external_input_asset_version_info()
-            yield dg.MaterializeResult(
-                asset_key=key, metadata=self._metadata(event), data_version=dg.DataVersion(data_version(event.published))
-            )
-        else:
-            if (self._accepted or self.untouched) and not self.reasons:
-                yield dg.Output(None, self._context.assets_def.get_output_name_for_asset_key(key), metadata=UNRECORDED)
-            yield from map(self._materialization, self._accepted)
+        """Hand over what was asked for. A run of one partition that was refused has no output, so that what is downstream waits."""
+        if self._accepted or (self.untouched and not self.reasons):
+            # of a run over a range, of which this asset may have one domain only, Dagster would record the output for each partition
+            planned = len(self._context.partition_keys) if self._asset.partitioned else 1
+            whole = planned == 1 and bool(self._accepted)
+            name = self._context.assets_def.get_output_name_for_asset_key(self._site.key(self._asset.name))
+            stores = Stores(self._workspace, tuple(self._accepted), self._metadata, None if whole else self._materialization)
+            if whole:
+                # what the asset was made from may have been built by this very step, after Dagster noted the versions of its inputs
+                self._context.get_step_execution_context().fetch_external_input_asset_version_info()
+                yield dg.Output(stores, name, data_version=dg.DataVersion(data_version(self._accepted[0].published)))
+            else:
+                yield dg.Output(stores, name, metadata=UNRECORDED)
         for event in self._accepted:
             yield from self.checks(event.step, event.verdicts)
         yield from self.unchanged()

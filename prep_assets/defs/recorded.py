@@ -43,7 +43,7 @@ def recorder(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if context.instance.get_runs_count(dg.RunsFilter(statuses=UNDER_WAY)):
             return dg.SensorResult(skip_reason="runs are under way, which record what they build", cursor=context.cursor)
-        workspace = site.workspace.open()
+        workspace = site.open()
         for family in families:
             register(context.instance, site, workspace, family)
         if bucket_of(workspace.stores) is not None:

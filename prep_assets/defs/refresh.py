@@ -63,7 +63,7 @@ def _schedule(site: Site, family: str) -> dg.ScheduleDefinition:
         if isinstance(partitions, dg.StaticPartitionsDefinition):
             keys = partitions.get_partition_keys()
         else:
-            register(context.instance, site, site.workspace.open(), family)
+            register(context.instance, site, site.open(), family)
             keys = partitions.get_partition_keys(dynamic_partitions_store=context.instance)
         when = context.scheduled_execution_time.isoformat()
         whole = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
@@ -94,7 +94,7 @@ def scrubber(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
         description="Reads 1 GiB of stores, in buckets too, and of sources on this machine again each hour, in rotation; builds again what has rotted.",
     )
     def read_again(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        found = scrub(site.workspace.open(), BYTES, SCRUB_SECONDS)
+        found = scrub(site.open(), BYTES, SCRUB_SECONDS)
         OutsideRun(context.instance, site.named("scrub")).record(event for damage in found.damaged for event in _failures(site, damage))
         # what is built again is checked and looked at again, so the same damage may be asked about twice
         again = digest([context.cursor, *(damage.what for damage in found.damaged)])[:16]

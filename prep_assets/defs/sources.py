@@ -43,7 +43,7 @@ def sources_sensor(site: Site, family: str) -> dg.SensorDefinition:
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         close_gone(context.instance)
         before = json.loads(context.cursor or "{}")
-        workspace, signs = settled(site.workspace.open(), family, before.get(FOUND, ""))
+        workspace, signs = settled(site.open(), family, before.get(FOUND, ""))
         register(context.instance, site, workspace, family)
         found = look(workspace, family, context.cursor, partitions=partitions, tell=context.log.warning)
         failures, gone = lost_stores(site, workspace, context.instance, family, set(before.get(LOST, ())))

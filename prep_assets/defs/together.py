@@ -43,7 +43,7 @@ def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool =
             *([automation(site), failures(site), scrubber(site, whole), recorder(site, whole)] if whole_project else []),
         ],
         schedules=schedules(site, whole),
-        resources={site.resource: site.workspace},
+        resources={site.resource: site.workspace, site.io_manager_key: site.stores},
         # steps share one process: a run of many small steps is not dominated by starting interpreters
         executor=dg.in_process_executor if whole_project else None,
     )

@@ -85,6 +85,11 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate(Accepted):
+    """A store whose checks hold and that is not current yet: `prep_assets.engine.running.make_current` makes it so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A store could not be built, or fails a check; `current` has not moved.
 
@@ -110,7 +115,7 @@ class Skipped:
     because: Step
 
 
-Event = Planned | Started | Progress | Written | Checked | Accepted | Refused | Skipped
+Event = Planned | Started | Progress | Written | Checked | Candidate | Accepted | Refused | Skipped
 
 
 Domain = tuple[str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from time import monotonic
 
@@ -15,7 +15,7 @@ from prep_assets.assets.workspace import Workspace
 from prep_assets.disk.faults import in_words
 from prep_assets.engine.beside import CarryOut, carried_out, chains_of
 from prep_assets.engine.checking import verdicts as verdicts_of
-from prep_assets.engine.events import Accepted, Checked, Event, Planned, Refused, Skipped, Started, Written
+from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Refused, Skipped, Started, Written
 from prep_assets.engine.planning import Step
 from prep_assets.engine.standing import failures
 from prep_assets.errors import PrepAssetsError, StoreError
@@ -26,24 +26,27 @@ from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Effort
 
 
-def run(workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, publish: bool = False) -> Iterator[Event]:
+def run(
+    workspace: Workspace, steps: Iterable[Step], *, recheck: bool = False, publish: bool = False, hand_over: bool = False
+) -> Iterator[Event]:
     """Carry out a plan. A store that is refused stops what is made from it, and nothing else.
 
     Args:
         workspace: with this run's options, which apply to the stores asked for.
         recheck: run the checks of stores that are current, too.
         publish: make what this run's options give current; else it is a draft.
+        hand_over: leave the stores asked for to the caller, who makes each `Candidate` current.
     """
     plan = tuple(steps)
     yield Planned(plan, frozenset(_domains(workspace, ((step.asset, step.partition) for step in plan))))
     with nullcontext(workspace.pool) if workspace.pool else Pool() as pool:
-        yield from _carried_out(replace(workspace, pool=pool), plan, pool.effort, recheck=recheck, publish=publish)
+        yield from _carried_out(replace(workspace, pool=pool), plan, pool.effort, _How(recheck, publish, hand_over))
 
 
-def _carried_out(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, *, recheck: bool, publish: bool) -> Iterator[Event]:
-    worker = _Worker(workspace, effort, recheck=recheck, publish=publish)
+def _carried_out(workspace: Workspace, plan: tuple[Step, ...], effort: Effort, how: _How) -> Iterator[Event]:
+    worker = _Worker(workspace, effort, how)
     failed: dict[tuple[str, str], Step] = {}
-    for event in _in_order(workspace, plan, worker, failed, partial(_of_one_domain, recheck=recheck, publish=publish)):
+    for event in _in_order(workspace, plan, worker, failed, partial(_of_one_domain, how=how)):
         match event:
             case Refused(step):
                 failed[step.asset.name, step.partition] = step
@@ -58,7 +61,7 @@ def _in_order(
     workspace: Workspace, plan: tuple[Step, ...], worker: _Worker, failed: Mapping[tuple[str, str], Step], by_workers: CarryOut
 ) -> Iterator[Event]:
     """First what workers carry out of whole domains, then one step after the other."""
-    chains = chains_of(workspace, [step for step in plan if step.why or worker.recheck])
+    chains = chains_of(workspace, [step for step in plan if step.why or worker.how.recheck])
     for family, each in chains.items():
         for event in carried_out(workspace, family, each, by_workers):
             if isinstance(event, Accepted) and not event.draft:
@@ -75,8 +78,8 @@ def _in_order(
             yield Skipped(step, cause)
 
 
-def _of_one_domain(workspace: Workspace, steps: Sequence[Step], *, recheck: bool, publish: bool) -> Iterator[Event]:
-    return _carried_out(workspace, tuple(steps), Effort(), recheck=recheck, publish=publish)
+def _of_one_domain(workspace: Workspace, steps: Sequence[Step], how: _How) -> Iterator[Event]:
+    return _carried_out(workspace, tuple(steps), Effort(), how)
 
 
 def _domains(workspace: Workspace, stores: Iterable[tuple[Asset, str]]) -> Iterator[tuple[str, str]]:
@@ -92,16 +95,25 @@ def _inputs(workspace: Workspace, step: Step) -> Iterator[tuple[str, str]]:
         yield above.name, partition
 
 
+@dataclass(frozen=True, slots=True)
+class _How:
+    """The options of `run`."""
+
+    recheck: bool
+    publish: bool
+    hand_over: bool
+
+
 class _Worker:
     """Carries out one step after the other.
 
     Attributes:
-        recheck: run the checks of stores that are current, too.
+        how: the options of `run`.
         sound: asset and partition of the stores whose checks held, or whose files were compared with their manifests, since it began.
     """
 
-    def __init__(self, workspace: Workspace, effort: Effort, *, recheck: bool, publish: bool) -> None:
-        self._workspace, self._effort, self.recheck, self._publish = workspace, effort, recheck, publish
+    def __init__(self, workspace: Workspace, effort: Effort, how: _How) -> None:
+        self._workspace, self._effort, self.how = workspace, effort, how
         self.sound: set[tuple[str, str]] = set()
 
     def carry_out(self, step: Step) -> Iterator[Event]:
@@ -110,7 +122,7 @@ class _Worker:
         verdicts: dict[str, Verdict] = {}
         published: Published | None = None
         try:
-            if not step.why and not self.recheck and step.standing and (current := step.standing.published):
+            if not step.why and not self.how.recheck and step.standing and (current := step.standing.published):
                 yield Accepted(step, _reused(current), {name: Verdict(*result) for name, result in step.standing.results.items()})
                 return
             yield Started(step)
@@ -118,14 +130,14 @@ class _Worker:
                 yield from self._check_inputs(workspace, step)
             before = replace(self._effort)
             build = step.asset.build(workspace, step.partition)
-            draft = bool(build.overrides) and not self._publish
+            draft = bool(build.overrides) and not self.how.publish
             published = build.propose(draft=draft, again=step.again)
             if published.reused and failures(published):
                 # its files are what its manifest says, and yet a check did not hold: only what is written again is worth another look
                 published = build.propose(draft=draft, again=True)
             yield Written(step, published)
             known = published.results or {}
-            recorded = {} if self.recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
+            recorded = {} if self.how.recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
             verdicts |= {check.name: recorded[check.name] for check in step.asset.checks if check.name in recorded}
             open_checks = [check for check in step.asset.checks if check.name not in recorded]
             for name, verdict in verdicts_of(workspace, step.asset, published, open_checks):
@@ -141,19 +153,22 @@ class _Worker:
     def _conclude(
         self, step: Step, published: Published, verdicts: Mapping[str, Verdict], overrides: tuple[str, ...], *, draft: bool
     ) -> Accepted | Refused:
-        place = self._workspace.place(step.asset.name, step.partition)
-        results = {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()}
-        failed = {name: result for name, result in results.items() if not result.passed}
-        if failed or draft:
-            place.record(published, results)
+        hand_over = self.how.hand_over and step.requested and not draft
+        failed = {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
+        if failed or draft or hand_over:
+            self._workspace.place(step.asset.name, step.partition).record(published, _results(verdicts))
         if failed:
-            reasons = "\n".join(f"  {name}: {result.summary}" for name, result in failed.items())
+            reasons = "\n".join(f"  {name}: {verdict.summary}" for name, verdict in failed.items())
             message = f"{step.label}: not published, because it fails its checks. The store is left in {published.where}\n{reasons}"
             return Refused(step, message, verdicts, published)
-        if not draft:
-            place.accept(published, results)
-            self.sound.add((step.asset.name, step.partition))
-        return Accepted(step, published, verdicts, overrides, draft)
+        if draft:
+            return Accepted(step, published, verdicts, overrides, draft)
+        candidate = Candidate(step, published, verdicts, overrides)
+        if hand_over:
+            return candidate
+        accepted = make_current(self._workspace, candidate)
+        self.sound.add((step.asset.name, step.partition))
+        return accepted
 
     def _check_inputs(self, workspace: Workspace, step: Step) -> Iterator[Event]:
         """Compare what a store is about to be made from with its manifest. What is damaged is built again first."""
@@ -173,6 +188,21 @@ class _Worker:
                         raise StoreError(event.reason) from error
                     yield event
             self.sound.add(key)
+
+
+def make_current(workspace: Workspace, candidate: Candidate) -> Accepted:
+    """Publish a store whose checks hold: from now on `current` leads to it.
+
+    Raises:
+        StoreError: it is not the store that was checked, is there no longer, or cannot be read; `current` stays what it is.
+    """
+    step = candidate.step
+    workspace.place(step.asset.name, step.partition).accept(candidate.published, _results(candidate.verdicts))
+    return Accepted(**{each.name: getattr(candidate, each.name) for each in fields(Accepted)})
+
+
+def _results(verdicts: Mapping[str, Verdict]) -> dict[str, Result]:
+    return {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()}
 
 
 def _reused(published: Published) -> Published:
@@ -195,7 +225,7 @@ def check(workspace: Workspace, step: Step) -> Iterator[Event]:
         verdicts[name] = verdict
         yield Checked(step, name, verdict)
     with suppress(StoreError):  # a folder that can only be read
-        place.record(published, {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()})
+        place.record(published, _results(verdicts))
     if all(verdict.passed for verdict in verdicts.values()):
         yield Accepted(step, _reused(published), verdicts)
     else:

@@ -9,6 +9,7 @@ import numpy as np
 
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.groups import STREAMS, GroupStore, open_groups
+from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import Published
@@ -44,12 +45,13 @@ class Pairs:
 Source = PackedStore | TokenStore | Pairs | GroupStore | Lines
 
 
-def open_source(where: Published | Path | str, stream: str | None = None) -> Source:
+def open_source(where: Published | Path | str, stream: str | None = None, guards: Guards | None = None) -> Source:
     """The packed table, token stream, pairs of streams, scored groups or lines in a store's folder.
 
     Args:
         where: the folder that has the payload, e.g. ``stores/sft_packed/current``.
         stream: which one, where the folder has several; of pairs and groups, the folder of those that are held out.
+        guards: how what is read is compared with the manifest; each block when it is first read, where left out.
 
     Raises:
         StoreError: there is none, or several and `stream` does not say which.
@@ -58,22 +60,22 @@ def open_source(where: Published | Path | str, stream: str | None = None) -> Sou
     tables, streams = _stems(folder, "documents"), _stems(folder, "index")
     names = sorted({*tables, *streams})
     if stream is None and set(names) == set(SIDES):
-        return Pairs(*(open_tokens(folder, side) for side in SIDES))
+        return Pairs(*(open_tokens(folder, side, guards) for side in SIDES))
     if stream is not None and (folder / stream / f"{SIDES[0]}.index").is_dir():
-        return Pairs(*(open_tokens(folder / stream, side) for side in SIDES))
+        return Pairs(*(open_tokens(folder / stream, side, guards) for side in SIDES))
     if stream is None and set(names) == set(STREAMS):
-        return open_groups(folder)
+        return open_groups(folder, guards)
     if stream is not None and (folder / stream / f"{STREAMS[0]}.index").is_dir():
-        return open_groups(folder / stream)
+        return open_groups(folder / stream, guards)
     if stream is None and len(names) != 1:
         found = f"several: {', '.join(names)}. Say which with stream=…" if names else "none of ours. Give the folder that has the payload"
         raise StoreError(f"{folder}: one token stream, table or JSONL file is exported at a time, found {found}")
     name = names[0] if stream is None else stream
     if name in tables:
-        return open_packed(folder, name)
+        return open_packed(folder, name, guards)
     if name not in streams:
         raise StoreError(f"{folder} has no stream {name!r}{nearest(name, names) or '.'} It has: {', '.join(names) or 'none'}")
-    return open_lines(folder, name) if (folder / f"{name}.jsonl").is_file() else open_tokens(folder, name)
+    return open_lines(folder, name, guards) if (folder / f"{name}.jsonl").is_file() else open_tokens(folder, name, guards)
 
 
 def _stems(folder: Path, suffix: str) -> list[str]:

@@ -163,19 +163,19 @@ class GroupStore:
         return ids, np.concatenate([np.zeros(len(prompt), mask.dtype), mask])
 
 
-def open_groups(directory: Path) -> GroupStore:
+def open_groups(directory: Path, guards: Guards | None = None) -> GroupStore:
     """Open the groups in a folder.
 
     Raises:
         StoreError: there are none, or the three streams do not fit together.
     """
-    prompts, responses, rewards = (open_tokens(directory, name) for name in STREAMS)
+    guards = guards or Guards()
+    prompts, responses, rewards = (open_tokens(directory, name, guards) for name in STREAMS)
     if len(prompts) != len(rewards) or len(responses) != rewards.tokens:
         raise StoreError(
             f"{directory}: {len(prompts):,} prompts and {len(responses):,} responses, but {len(rewards):,} groups of {rewards.tokens:,} rewards"
         )
     index = directory / f"{PROMPTS}.index"
-    guards = Guards()
     source = np.asarray(load_array(index / "source.npy", guards))
     sources = tuple(load_json(index / "sources.json", guards))
     if len(source) != len(prompts) or (len(source) and not 0 <= int(source.min()) <= int(source.max()) < len(sources)):

@@ -173,7 +173,7 @@ class Lines:
                     return
 
 
-def open_lines(directory: Path, name: str) -> Lines:
+def open_lines(directory: Path, name: str, guards: Guards | None = None) -> Lines:
     """Open ``<name>.jsonl`` of a store.
 
     Raises:
@@ -182,7 +182,7 @@ def open_lines(directory: Path, name: str) -> Lines:
     path, index = directory / f"{name}.jsonl", directory / f"{name}.index"
     if not path.is_file() or not index.is_dir():
         raise StoreError(f"{directory} has no lines {name!r}")
-    guards = Guards()
+    guards = guards or Guards()
     fields = {column: load_array(index / f"{column}.npy", guards) for column in INDEX_FIELDS}
     with guards.open(path) as file:
         count = sum(1 for _ in file)

@@ -10,6 +10,7 @@ import pytest
 
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.refresh import schedules
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import PrepAssetsError
@@ -48,7 +49,7 @@ class Elsewhere:
 
 
 def _schedule(workspace: Workspace, family: str) -> Any:
-    site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
     return [(each.cron_schedule, each.execution_timezone) for each in schedules(site, [family])]
 
 

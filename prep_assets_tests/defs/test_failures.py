@@ -16,6 +16,7 @@ import pytest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.defs import failures as telling
 from prep_assets.defs.assets import family_definitions
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
 from prep_assets_tests.records.servers import serve
@@ -106,9 +107,11 @@ def test_only_a_source_that_does_not_answer_is_asked_again(
     monkeypatch.setattr("prep_assets.defs.materialize.SECONDS_TO_WAIT", 0)
     look = Mock(side_effect=error("the server is busy"))
     monkeypatch.setattr(Workspace, "files", look)
-    resource = WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores))
-    assets = family_definitions(Site(resource), "sft")
-    result = dg.materialize(assets, selection=["sft_raw"], partition_key="gsm8k", resources={"workspace": resource}, raise_on_error=False)
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
+    resources = {site.resource: site.workspace, site.io_manager_key: site.stores}
+    result = dg.materialize(
+        family_definitions(site, "sft"), selection=["sft_raw"], partition_key="gsm8k", resources=resources, raise_on_error=False
+    )
     steps = [each for each in result.all_events if each.event_type_value in ("STEP_START", "STEP_RESTARTED")]
     assert not result.success and len(steps) == attempts
 
@@ -116,7 +119,7 @@ def test_only_a_source_that_does_not_answer_is_asked_again(
 def test_assets_are_fresh_for_as_long_as_the_configuration_says(workspace: Workspace) -> None:
     path = workspace.configs / "sft.yaml"
     path.write_text(path.read_text("utf-8") + "refresh: {fresh_for: 36}\n", "utf-8")
-    site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
     policies = [spec.freshness_policy for asset in family_definitions(site, "sft")[:-1] for spec in asset.specs]
     assert policies and all(policy and policy.fail_window.to_timedelta().total_seconds() == 36 * 3600 for policy in policies)
     assert all(spec.freshness_policy is None for asset in family_definitions(site, "rl") for spec in asset.specs)

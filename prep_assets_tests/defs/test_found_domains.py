@@ -13,6 +13,7 @@ import pytest
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import Pretrain
 from prep_assets.defs import sources
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets_tests.assets.workspaces import jsonl, minimal, workspace_in
@@ -34,7 +35,9 @@ class Project:
 
     def restart(self) -> None:
         """The same project as another process finds it."""
-        self.defs = definitions(Site(WorkspaceResource(configs=str(self.workspace.configs), stores=str(self.workspace.stores))))
+        self.defs = definitions(
+            Site(WorkspaceResource(configs=str(self.workspace.configs)), StoreIOManager(store_dir=str(self.workspace.stores)))
+        )
         self.instance = dg.DagsterInstance.local_temp(str(self.history))
 
     def write(self, name: str, *sources: str) -> Path:
@@ -157,14 +160,14 @@ def test_domains_that_the_configuration_names_are_static(tmp_path: Path) -> None
     jsonl(tmp_path / "a.jsonl", [{"text": "a", "source": "wiki"}])
     named = {"wiki": {key: value for key, value in AUTO.items() if key != "domains"}}
     workspace = workspace_in(tmp_path, minimal("pretrain", named))
-    site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
     graph = definitions(site).resolve_asset_graph()
     assert graph.get(dg.AssetKey("pretrain_raw")).partitions_def == dg.StaticPartitionsDefinition(["wiki"])
 
 
 def test_a_faulty_configuration_keeps_its_kind_of_partitions(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, minimal("pretrain", {"mixed": AUTO}, no_such_option=1))
-    site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
     graph = definitions(site).resolve_asset_graph()
     assert graph.get(dg.AssetKey("pretrain_raw")).partitions_def == dg.DynamicPartitionsDefinition(name=PARTITIONS)
 

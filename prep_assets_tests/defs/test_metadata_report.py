@@ -13,6 +13,7 @@ from prep_assets.assets.graph import EVERY
 from prep_assets.assets.workspace import Workspace
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.assets import report_asset
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.metadata import check_metadata, report_link, store_metadata
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -29,9 +30,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str
 
 def test_the_asset_writes_a_page_for_each_store(built: tuple[Workspace, dict[str, Published]]) -> None:
     workspace, stores = built
-    site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
     asset = report_asset(site, "sft", [EVERY[name] for name in stores])
-    result = dg.materialize([asset], resources={"workspace": site.workspace})
+    result = dg.materialize([asset], resources={site.resource: site.workspace, site.io_manager_key: site.stores})
     metadata: Any = result.asset_materializations_for_node("sft_report")[0].metadata
     index = Path(unquote(urlsplit(metadata["report"].value).path))
     linked = Read(index.read_text("utf-8")).addresses

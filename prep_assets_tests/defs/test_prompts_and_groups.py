@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from prep_assets.assets.workspace import Workspace
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets_tests.assets.workspaces import shipped, with_groups, workspace_in
@@ -24,7 +25,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def carried_out(workspace: Workspace, job: str, **how: Any) -> dg.DagsterInstance:
-    site = Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores)))
+    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
     instance = dg.DagsterInstance.ephemeral()
     result = definitions(site).get_repository_def().get_job(job).execute_in_process(instance=instance, raise_on_error=False, **how)
     assert result.success, failures(result)

@@ -9,6 +9,7 @@ import pytest
 
 from prep_assets.assets.graph import CHECKS
 from prep_assets.defs import recorded
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets.engine import build
@@ -27,7 +28,7 @@ class Outside:
             self.write(name, 40)
         domains = {name: domain(source, "text") for name, source in self.sources.items()}
         self.workspace = workspace_in(folder, minimal("pretrain", domains))
-        self.site = Site(WorkspaceResource(configs=str(self.workspace.configs), stores=str(self.workspace.stores)))
+        self.site = Site(WorkspaceResource(configs=str(self.workspace.configs)), StoreIOManager(store_dir=str(self.workspace.stores)))
         self.definitions, self.instance, self.cursor = definitions(self.site), instance, None
 
     def write(self, name: str, documents: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from prep_assets.assets.checks.every_store import INTEGRITY
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.refresh import scrubber
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.engine import build
@@ -18,7 +19,9 @@ def test_damage_becomes_failed_checks_and_runs(tmp_path: Path, instance: dg.Dags
     source = jsonl(tmp_path / "rows.jsonl", ({"text": f"Document {n} has words."} for n in range(60)))
     workspace = workspace_in(tmp_path, minimal("pretrain", {"a": domain(source, "text")}))
     build(workspace, "pretrain_tokens")
-    sensor = scrubber(Site(WorkspaceResource(configs=str(workspace.configs), stores=str(workspace.stores))), ["pretrain"])
+    sensor = scrubber(
+        Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores))), ["pretrain"]
+    )
 
     def look(cursor: str | None) -> dg.SensorResult:
         with dg.build_sensor_context(instance=instance, cursor=cursor) as context:

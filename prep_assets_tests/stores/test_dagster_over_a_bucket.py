@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets.defs import materialize
+from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.defs.together import definitions
 from prep_assets.stores.bucket import Bucket
@@ -91,7 +92,7 @@ def team(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Te
     monkeypatch.setattr(materialize, "SECONDS_TO_WAIT", 0)
     (tmp_path / "home").mkdir()
     with dg.instance_for_test(temp_dir=str(tmp_path / "home")) as instance:
-        made = definitions(Site(workspace=WorkspaceResource(configs=str(configs), stores=f"{url}/stores")), only=("pretrain",))
+        made = definitions(Site(WorkspaceResource(configs=str(configs)), StoreIOManager(store_dir=f"{url}/stores")), only=("pretrain",))
         team = Team(url, tmp_path, instance, made, s3, [])
         team.source("a.jsonl", *(f"Page {number} of the web, which says this and that." for number in range(20)))
         yield team

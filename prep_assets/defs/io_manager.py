@@ -1,0 +1,204 @@
+"""The IO manager: assets hand their stores to it, which publishes them, and assets below get them from it, opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import dagster as dg
+import numpy as np
+from pydantic import Field
+
+from prep_assets.assets.commands import build_command
+from prep_assets.assets.exports import family_of_export
+from prep_assets.assets.graph import EVERY
+from prep_assets.assets.stage import Stream
+from prep_assets.assets.workspace import Workspace
+from prep_assets.config.loading import located, store_dir
+from prep_assets.engine.events import Accepted, Candidate
+from prep_assets.engine.running import make_current
+from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.exports.source import Pairs, Source, open_source
+from prep_assets.stores.guards import Guards, Verify
+from prep_assets.stores.lines import Lines, LinesWriter
+from prep_assets.stores.manifest import build_key
+from prep_assets.stores.mirror import FOLDER as CACHE
+from prep_assets.stores.mirror import local_root
+from prep_assets.stores.open import open_store
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.published import Draft, Place, open_published
+from prep_assets.stores.tokens import TokenStore
+
+IO_MANAGER_KEY = "prep_assets_stores"
+"""Resource key of the IO manager of `definitions`."""
+ROWS = "rows"
+"""Stem of the file of rows, or of arrays, that an asset of the project's own returned."""
+
+
+@dataclass(frozen=True)
+class Stores:
+    """What the function of an asset returns: the stores that it built and whose checks hold.
+
+    Attributes:
+        workspace: where they are.
+        built: one for each partition of the run; a `Candidate` is not current yet.
+        describe: metadata of a published store.
+        record: an event for each store, where Dagster's own would not tell the partitions of a range apart; `None`: Dagster's own.
+    """
+
+    workspace: Workspace
+    built: tuple[Accepted, ...]
+    describe: Callable[[Accepted], Mapping[str, Any]]
+    record: Callable[[Accepted], dg.AssetMaterialization] | None = None
+
+
+class StoreIOManager(dg.ConfigurableIOManager):
+    """Publishes the stores that assets hand over, and opens them for the assets below.
+
+    The annotation of an argument decides what it gets: `PackedStore`, `TokenStore`, `Lines` or nothing (the store, as its asset wrote it),
+    ``np.ndarray`` (its tokens), ``dict[str, np.ndarray]`` (all arrays, mapped), a torch ``Dataset``, ``list[dict]`` (rows of JSONL), ``Path`` (its
+    folder; the default for exports). An asset without partitions below one that has some gets ``dict[str, …]`` with one of these for each domain.
+    The metadata ``stream`` of an `AssetIn` names another stream than the first, such as ``sft_dev_packed``.
+
+    Whether a store is HDF5, `bin` or JSONL is its configuration's affair. An asset of your own may hand over rows (mappings): they become a store of JSONL.
+    """
+
+    store_dir: str = Field(
+        default="",
+        description="Folder of the stores, or the address of a bucket: s3://bucket/prefix. Empty: as PREP_ASSETS_STORE_DIR says, else data/stores.",
+    )
+    verify: Verify = Field(
+        default="lazy",
+        description="When an opened store is compared with its manifest: full, every file at once; lazy, each block when it is first read; off, never.",
+    )
+    cache: str = Field(
+        default="",
+        description="Folder of local copies of a bucket's stores. Empty: as PREP_ASSETS_CACHE says, else the user's cache folder.",
+    )
+
+    @property
+    def root(self) -> Path:
+        """The folder of stores on this machine."""
+        if self.cache:
+            os.environ[CACHE] = str(Path(self.cache).expanduser().absolute())  # workers inherit it
+        return local_root(located(self.store_dir) if self.store_dir else store_dir())
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> Iterator[dg.AssetMaterialization]:  # type: ignore[override]
+        """Publish what an asset made."""
+        if not isinstance(obj, Stores):
+            context.add_output_metadata(self._write(context, obj))
+            return
+        for accepted in obj.built:
+            if isinstance(accepted, Candidate):
+                accepted = make_current(obj.workspace, accepted)
+                context.log.info(f"{accepted.step.label}: every check holds, published: {accepted.published.where}")
+            if obj.record is not None:
+                yield obj.record(accepted)
+            else:
+                context.add_output_metadata(obj.describe(accepted))
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Open what an asset above made.
+
+        Raises:
+            dagster.Failure: there is no such store, or it is damaged; with the command that builds it.
+        """
+        name, wanted = context.asset_key.path[-1], context.dagster_type.typing_type
+        if wanted is Place:
+            return Place(self.root, name)
+        options = context.definition_metadata or {}
+        try:
+            if not context.has_asset_partitions:
+                return self._open(name, "", wanted, options)
+            if context.has_partition_key and len(context.asset_partition_keys) == 1:
+                return self._open(name, context.asset_partition_key, wanted, options)
+            each = get_args(wanted)[-1] if get_origin(wanted) is dict else Any
+            return {partition: self._open(name, partition, each, options) for partition in sorted(context.asset_partition_keys)}
+        except PrepAssetsError as error:
+            raise dg.Failure(f"input {context.name}: {error}", allow_retries=False) from error
+
+    def _open(self, name: str, partition: str, wanted: Any, options: Mapping[str, Any]) -> Any:
+        """One store of an asset, as the annotation of an argument asks for it."""
+        published = open_published(self.root, name, partition, remedy=build_command(name, partition))
+        if wanted is Path or family_of_export(name):
+            if self.verify == "full":
+                published.verify()
+            return published.directory
+        streams = EVERY[name].streams if name in EVERY else {ROWS: Stream(Lines, ROWS)}
+        if not streams:
+            raise ConfigError(f"{name} has no rows and no tokens to open; annotate the argument with Path to get its folder")
+        stream = options.get("stream", next(iter(streams)))
+        if stream not in streams:
+            raise ConfigError(f"{name} has no stream {stream!r}{nearest(stream, streams) or '.'} It has: {', '.join(streams)}")
+        stem = streams[stream].stem
+        if _is_dataset(wanted):
+            return _dataset(published.directory, streams[stream].kind, stem and stem.format(partition=partition), self.verify, options)
+        opened = open_source(published, stem and stem.format(partition=partition), Guards(self.verify))
+        return _as(wanted, opened, f"{name}[{partition}]" if partition else name)
+
+    def _write(self, context: dg.OutputContext, rows: Any) -> Mapping[str, Any]:
+        """Make a store of the rows that an asset of the project returned, and publish it."""
+        name, partition = context.asset_key.path[-1], context.partition_key if context.has_partition_key else ""
+        if name in EVERY or isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+            raise dg.Failure(
+                f"{name} returned {type(rows).__name__}; {type(self).__name__} stores rows (an iterable of mappings), and stores that prep-assets built. "
+                "Give the asset another io_manager_key, or return rows",
+                allow_retries=False,
+            )
+
+        def write(payload: Path, quarantine: Path) -> Draft:
+            with LinesWriter(payload, ROWS, (name,)) as writer:
+                for number, row in enumerate(rows):
+                    writer.append(row, source=0, file=0, at=number)
+            return Draft({"rows": number + 1 if len(writer) else 0}, {}, ())
+
+        recipe = {"stage": name, "made_by": "an asset of the project"}
+        place = Place(self.root, name, partition)
+        published = place.propose(
+            build_key(recipe), write, config_key=build_key(recipe), recipe=recipe, audit=lambda payload: None, again=True
+        )
+        place.accept(published, {})
+        return {"path": dg.MetadataValue.path(published.where), "dagster/row_count": published.manifest.counts["rows"]}
+
+
+def _as(wanted: Any, opened: Source, label: str) -> Any:
+    """An opened store as an annotation asks for it."""
+    if get_origin(wanted) is dict or wanted is np.ndarray:
+        arrays = (
+            {"tokens": opened.tokens, "loss_mask": opened.loss_mask} if isinstance(opened, PackedStore) else getattr(opened, "arrays", None)
+        )
+        if arrays is None:
+            raise ConfigError(
+                f"{label} holds {type(opened).__name__}, which are no arrays; leave the annotation out to get them as they are"
+            )
+        return np.asarray(arrays["tokens"]) if wanted is np.ndarray else {key: np.asarray(array) for key, array in arrays.items()}
+    if get_origin(wanted) is list or wanted is list:
+        if not isinstance(opened, Lines):
+            raise ConfigError(f"{label} holds {type(opened).__name__}, and no rows of JSONL; leave the annotation out to get it as it is")
+        return list(opened)
+    return opened
+
+
+def _is_dataset(wanted: Any) -> bool:
+    """Whether an annotation is a torch data set, without importing torch."""
+    return any(base.__module__.startswith("torch.utils.data") for base in getattr(get_origin(wanted) or wanted, "__mro__", ()))
+
+
+def _dataset(folder: Path, kind: type, stem: str | None, verify: Verify, options: Mapping[str, Any]) -> Any:
+    """The torch data set over one stream of a store."""
+    from prep_assets.training import DatasetFactory, PackedDataset, RowDataset
+
+    if kind is PackedStore:
+        return PackedDataset(folder, stem, verify=verify)
+    if kind is Lines:
+        return RowDataset(folder, stem)
+    if kind is not TokenStore:
+        return DatasetFactory.load("dpo" if kind is Pairs else "grpo", folder / (stem or ""), verify=verify)
+    if "window_size" not in options:
+        raise ConfigError("a torch Dataset of a token stream needs the tokens of an item: AssetIn(metadata={'window_size': 2048})")
+    data = next((path for path in (folder / f"{stem}.h5", folder / f"{stem}.jsonl") if path.is_file()), folder / str(stem))
+    train_type = "sft" if "loss_mask" in open_store(data, verify="off").keys else "seq"
+    return DatasetFactory.load(train_type, data, int(options["window_size"]), verify=verify)
