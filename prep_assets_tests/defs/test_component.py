@@ -9,13 +9,18 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 import yaml
 
 from prep_assets.config.tombstones import Tombstone, add_tombstones, read_tombstones
 from prep_assets.defs.component import _written
+from prep_assets_tests.assets.workspaces import SHIPPED
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.docs.pages import blocks
 from prep_assets_tests.wheel import build_wheel
 
 pytestmark = pytest.mark.cli
@@ -173,3 +178,53 @@ def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, 
     assert "'gsm8k_jsonl', 'llm/data/sft_packed'" in said.stdout
     assert "built True" in said.stdout
     assert "upstream: no domain 'gsm8' in sft" in said.stderr
+
+
+PAGE = ROOT / "docs" / "dagster-project.md"
+
+
+def test_the_assets_of_the_page_run_below_ours(project: Path, installed: Path, tmp_path: Path) -> None:
+    """Statistics, a filter and ten optimizer steps, as docs/dagster-project.md shows them, in a project with two components."""
+    pytest.importorskip("torch", reason="a training step needs torch")
+    copy = tmp_path / "mine"
+    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("data", "my_sft", "own.py"))
+    defs = copy / "src" / "mine" / "defs"
+    [code] = [block for block in blocks(PAGE, "python") if "src/mine/defs/own.py" in block]
+    (defs / "own.py").write_text(code, "utf-8")
+    for family, options in (("sft", {"packing": {"row_len": 512}}), ("preference", {})):
+        (defs / family).mkdir()
+        attributes = {"family": family, "config": {**SHIPPED[family], **options}, "store_dir": "data/stores"}
+        (defs / family / "defs.yaml").write_text(yaml.safe_dump({"type": "prep_assets.TrainingData", "attributes": attributes}), "utf-8")
+    said = materialized(copy, installed, "sft_packed", "preferences", "row_statistics", "short_preferences", "trained_model")
+    store = copy / "data" / "stores"
+    with h5py.File(store / "sft_packed" / "current" / "sft_packed.h5") as file:
+        trained, tokens = (
+            int(np.count_nonzero(file["loss_mask"])),
+            int(np.load(store / "sft_packed/current/sft_packed.documents/length.npy").sum()),
+        )
+    kept = [json.loads(line) for line in (store / "short_preferences" / "current" / "rows.jsonl").read_text("utf-8").splitlines()]
+    every = [json.loads(line) for line in (store / "preferences" / "current" / "preferences.jsonl").read_text("utf-8").splitlines()]
+    assert kept == [row for row in every if len(row["chosen"]) < 100 and len(row["rejected"]) < 100] and 0 < len(kept) < len(every)
+    assert said["row_statistics"]["trained_share"] == pytest.approx(trained / tokens)
+    assert said["trained_model"]["last_loss"] < said["trained_model"]["first_loss"]
+
+
+TOLD = """
+import json, sys
+import dagster as dg
+from mine.definitions import defs
+with dg.DagsterInstance.ephemeral() as instance:
+    keys = [dg.AssetKey(name) for name in sys.argv[1:]]
+    result = defs().resolve_implicit_global_asset_job_def().execute_in_process(instance=instance, asset_selection=keys)
+    for name in sys.argv[1:]:
+        found = result.asset_materializations_for_node(name)[-1]
+        print(json.dumps([name, {key: value.value for key, value in found.metadata.items() if isinstance(value.value, (int, float, str))}]))
+"""
+
+
+def materialized(project: Path, installed: Path, *assets: str) -> dict[str, dict[str, Any]]:
+    """What assets of a project say of themselves when they are materialized."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(project / "src")])}
+    said = subprocess.run([sys.executable, "-c", TOLD, *assets], cwd=project, env=env, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr[-3000:]
+    return dict(json.loads(line) for line in said.stdout.splitlines() if line.startswith("["))
