@@ -65,7 +65,7 @@ class Refused(Exception):
         return partial(Refused, stage=self.stage), (self.reason, self.detail)
 
 
-_SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
+_SECRET = re.compile(r"SECRET|TOKEN(?!IZER)|PASSWORD|CREDENTIAL|ACCESS_KEY|SAS|ACCOUNT_KEY", re.IGNORECASE)
 """In names of variables whose values are secret."""
 SHORTEST = 8
 """Characters of such a value; a shorter one may be a word of any message."""

@@ -20,7 +20,7 @@ from prep_assets.cli.forget import forget
 from prep_assets.cli.impact import impact
 from prep_assets.cli.inspect import inspect
 from prep_assets.cli.launch_snippet import launch_snippet, path
-from prep_assets.cli.preprocess import migrate, preprocess
+from prep_assets.cli.preprocess import AlsoModelLink, migrate, preprocess
 from prep_assets.cli.prune import prune
 from prep_assets.cli.push import describe, push, release
 from prep_assets.cli.quarantine import quarantine
@@ -112,7 +112,7 @@ commands = (
     migrate,
 )
 for command in commands:
-    app.command()(command)
+    app.command(cls=AlsoModelLink if command in (preprocess, migrate) else None)(command)
 
 if __name__ == "__main__":
     app()

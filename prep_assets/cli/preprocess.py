@@ -1,19 +1,24 @@
-"""`prep-assets preprocess`: run an AstrAI pipeline JSON over some files, without Dagster."""
+"""`prep-assets preprocess`: run an AstrAI pipeline JSON, or a command line of ModelLink, over some files, without Dagster."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import click
 import typer
+from typer.core import TyperCommand
 
-from prep_assets.cli.console import bar, err, near, number, out, table
+from prep_assets.cli.console import Live, bar, counted, err, near, number, out, size, table
+from prep_assets.cli.tokens import visible
 
 if TYPE_CHECKING:
+    from prep_assets import modellink
     from prep_assets.astrai.preprocess import Outcome
     from prep_assets.astrai.run import Counts
+    from prep_assets.engine.events import Event
 
 
 PARAMS = "params"
@@ -57,7 +62,10 @@ def preprocess(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output in the directory.")] = False,
 ) -> None:
-    """Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout."""
+    """Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout.
+
+    With ModelLink's flags it writes ModelLink's files: prep-assets preprocess --input FILE --output-prefix PREFIX --help
+    """
     from rich.progress import DownloadColumn, TimeRemainingColumn
 
     from prep_assets.astrai.config import load_pipeline
@@ -148,8 +156,97 @@ def migrate(
     tokenizer: Annotated[str, typer.Option(help="Tokenizer directory, relative to where the YAML will stand.")] = "tokenizer",
     domain: Annotated[str, typer.Option(help="Name of the domain.")] = "data",
 ) -> None:
-    """Print the same pipeline as YAML for configs/; comments say what it is called and what cannot be expressed."""
+    """Print the same pipeline as YAML for configs/; comments say what it is called and what cannot be expressed.
+
+    A command line of ModelLink as well: prep-assets migrate --input FILE --output-prefix PREFIX and its other flags
+    """
     from prep_assets.astrai.config import load_pipeline
     from prep_assets.astrai.migrate import migrated
 
     typer.echo(migrated(load_pipeline(config), config.name, files=files or ["data/*.jsonl"], tokenizer=tokenizer, domain=domain), nl=False)
+
+
+# -- ModelLink --------------------------------------------------------------------------------------------------------------------------
+
+SHOWN = 10
+"""Rows that are too long, of which the place is printed."""
+
+
+class AlsoModelLink(TyperCommand):
+    """`preprocess` and `migrate`: ModelLink's where the command line has the flags that ModelLink's needs, else AstrAI's."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        """The command that the words are meant for."""
+        if {"--input", "--output-prefix"}.isdisjoint(word.partition("=")[0] for word in args):
+            return super().make_context(info_name, args, parent, **extra)
+        run = partial(_modellink if info_name == "preprocess" else _migrate_modellink, list(args))
+        return click.Command(info_name, callback=run).make_context(info_name, [], parent)
+
+
+def _modellink(words: list[str]) -> None:
+    from prep_assets.modellink import configuration, parsed
+    from prep_assets.modellink import preprocess as run
+
+    flags = parsed(words)
+    found = configuration(flags)
+    for note in found.notes:
+        err().print(f"note: {visible(note)}", style="dim")
+    with Live(err()) as live:
+        intervals = _Intervals(flags.log_interval, live) if flags.log_interval else live
+        outcome = run(flags, found, intervals)
+    _show_modellink(outcome, flags.seq_length)
+
+
+def _migrate_modellink(words: list[str]) -> None:
+    from prep_assets.modellink import configuration, parsed
+
+    typer.echo(configuration(parsed(words, "migrate")).text, nl=False)
+
+
+class _Intervals:
+    """Is called with each event of the engine, and passes it on; prints a line each time that about so many more rows are done."""
+
+    def __init__(self, every: int, live: Live) -> None:
+        self._every, self._live, self._rows, self._what, self._last = every, live, 0, "", 0
+
+    def __call__(self, event: Event) -> None:
+        from prep_assets.engine.events import Accepted, Progress
+
+        self._live(event)
+        match event:
+            case Accepted(step, published) if step.asset.name.endswith("_raw"):
+                self._rows = published.manifest.counts["read"]
+            case Progress(what, done, total) if what.startswith("tokenize") and total:
+                rows, name = self._rows * done // total, what.partition(":")[0]
+                if rows // self._every > (self._last if name == self._what else 0):
+                    err().print(f"about {rows:,} of {self._rows:,} rows: {visible(what)}")
+                self._what, self._last = name, rows // self._every
+
+
+def _show_modellink(outcome: modellink.Outcome, longest: int | None) -> None:
+    from itertools import islice
+
+    from prep_assets.modellink import inspecting
+
+    console = out()
+    if outcome.was_there:
+        console.print("there already, made from these flags, rows and tokenizer: nothing to do")
+    shown = table("figure", "value", numbers=("value",))
+    shown.add_row("rows read", number(outcome.read))
+    for reason, count in outcome.refused.items():
+        shown.add_row(f"- left out: {reason}", number(count))
+    shown.add_section()
+    for name, count in zip(("sequences", "tokens"), outcome.written, strict=True):
+        shown.add_row(name, number(count))
+    if trained := outcome.stores[-2].manifest.counts.get("trained_tokens"):
+        shown.add_row("trained tokens", number(trained))
+    console.print(shown)
+    for path in outcome.files:
+        console.print(f"{near(path)} {size(path.stat().st_size)}")
+    long = outcome.refused["tokenize/too_long"]
+    if long:
+        console.print(f"{counted(long, 'row')} longer than --seq-length {longest}, left out:", style="yellow")
+        for row in islice(outcome.too_long, SHOWN):
+            console.print(f"  {visible(row.id)}: {visible(row.detail)}")
+    for asset in dict.fromkeys(each.manifest.asset for each in outcome.stores if each.manifest.counts.get("refused")):
+        console.print(f"all that {asset} left out: {inspecting(outcome.workspace)} prep-assets quarantine {asset}", style="dim")

@@ -75,6 +75,12 @@ class PromptType(BaseModel):
         """What is written of an answer; where the type does not say, the content, and the end-of-text token unless `efficient_eos`."""
         return self.format_assistant or Slots(slots=[CONTENT] if self.efficient_eos else [CONTENT, EOS])
 
+    @property
+    def open_ended(self) -> bool:
+        """Whether nothing that the type writes ends an answer, so that the option ``end_with_eos`` decides about its stop token."""
+        strings = self._strings()
+        return bool(strings["stop"]) and not strings["shared"]
+
     def jinja(self) -> str:
         """The chat template that writes it.
 

@@ -13,6 +13,7 @@ import yaml
 from prep_assets.assets.graph import ASSETS, CHECKS
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
+from prep_assets.modellink import parser
 from prep_assets.proofs.document_mutations import DOCUMENT_MUTATIONS, MASK_MUTATIONS
 from prep_assets.proofs.ledger_mutations import SHELF_MUTATIONS
 from prep_assets.proofs.line_mutations import PAIR_MUTATIONS, PROMPT_MUTATIONS
@@ -37,6 +38,7 @@ def test_options_of_commands_exist(page: Path) -> None:
     for text in code(page):
         for command, rest in re.findall(r"^(?:\$ )?prep-assets ([a-z]+(?:-[a-z]+)*)\b([^|\n#]*)", text, re.MULTILINE):
             known = {option for parameter in COMMANDS[command].params for option in parameter.opts} | {"--help", "-h"}
+            known |= {*parser()._option_string_actions} if command in ("preprocess", "migrate") else set()
             unknown += [f"{command} {option}" for option in re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", rest) if option not in known]
     assert unknown == []
 

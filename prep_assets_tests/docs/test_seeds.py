@@ -14,6 +14,7 @@ from prep_assets.assets.graph import CHECKS, EVERY
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES, Domain, Packing
 from prep_assets.exports.registry import exports
+from prep_assets.modellink import parser
 from prep_assets.schemas.registry import schemas
 from prep_assets.templates.load import named_templates
 from prep_assets.templates.prompt_types import shipped
@@ -48,6 +49,7 @@ WORDS = {
     *dir(SequenceDataset),
     *(f"prep-assets {command}" for command in COMMANDS),
     *(option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts),
+    *parser()._option_string_actions,
     *(f"prompt_type:{name}" for name in shipped()),
     *(*DatasetFactory.windowed, *DatasetFactory.records),
     *get_args(Packing.model_fields["strategy"].annotation),

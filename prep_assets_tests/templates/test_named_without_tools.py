@@ -63,6 +63,11 @@ class TestAlpaca(NamedTemplateTests):
             TWO_ROUNDS,
             f"{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n«Hello!\n</s>»### Instruction:\nBye\n### Response:\n«Ciao.\n</s>»",
         ),
+        "one round of a tokenizer that begins texts": Golden(
+            ONE_ROUND,
+            f"<s>{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n«Hello!\n</s>»",
+            options={"begin_with_bos": True},
+        ),
         "two rounds with append-eod": Golden(
             TWO_ROUNDS,
             f"{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n«Hello!\n»### Instruction:\nBye\n### Response:\n«Ciao.\n</s>»",
