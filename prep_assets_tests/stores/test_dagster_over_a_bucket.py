@@ -14,6 +14,7 @@ import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
+import prep_assets as pa
 from prep_assets.cli.main import app
 from prep_assets.defs import materialize
 from prep_assets.defs.io_manager import StoreIOManager
@@ -132,6 +133,15 @@ def test_a_team_works_over_a_bucket(team: Team, capfd: pytest.CaptureFixture[str
     assert (waits.run_requests, request.partition_key) == ([], "web")
     assert team.run("refresh_pretrain", {}, request.partition_key).success
     assert plain(materializations(team.instance, "pretrain_raw")[0].metadata)["dagster/row_count"] == 21
+
+    # an adopter's asset gets the store, opened from a copy on this machine
+    @dg.asset(io_manager_def=dg.mem_io_manager)
+    def counted(pretrain_tokens: dict[str, pa.TokenStore]) -> dict[str, int]:
+        return {name: len(store) for name, store in pretrain_tokens.items()}
+
+    merged = dg.Definitions.merge(team.defs, dg.Definitions(assets=[counted]))
+    alone = merged.resolve_implicit_global_asset_job_def().execute_in_process(instance=team.instance, asset_selection=[counted.key])
+    assert alone.output_for_node("counted") == {"web": 21}
 
     # people
     assert team.run("rebuild_pretrain", {"dagster/asset_partition_range_start": "web", "dagster/asset_partition_range_end": "web"}).success
