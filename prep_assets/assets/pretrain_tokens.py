@@ -23,7 +23,7 @@ from prep_assets.assets.columns import TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, TOKENIZER
 from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.domain import Reading, passed_over
-from prep_assets.assets.reading.examples import held_out, reading_recipe
+from prep_assets.assets.reading.examples import attention_recipe, held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.source import Source
 from prep_assets.assets.selftest.tokens import document_trials
@@ -66,6 +66,7 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
         "domain": name,
         "raw": workspace.content(RAW, name),
         "schema": reading_recipe(domain),
+        **attention_recipe(domain),
         "tokenizer": tokenizer_recipe(workspace, family),
         # without a rate nothing is cut, and the other options of fim mean nothing
         "preprocessing": family.preprocessing.model_dump(exclude=None if family.preprocessing.fim.rate else {"fim"}),

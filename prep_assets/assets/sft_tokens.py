@@ -22,7 +22,7 @@ from prep_assets.assets.columns import MASKED_TOKENS as COLUMNS
 from prep_assets.assets.options import IMAGES, REASONING, TEMPLATE
 from prep_assets.assets.previews import record_preview
 from prep_assets.assets.reading.domain import Reading, passed_over
-from prep_assets.assets.reading.examples import content_digest, held_out, reading_recipe
+from prep_assets.assets.reading.examples import attention_recipe, content_digest, held_out, reading_recipe
 from prep_assets.assets.reading.pinned import domain_of
 from prep_assets.assets.reading.reasoning import reasoning_recipe
 from prep_assets.assets.reading.source import Source
@@ -74,6 +74,7 @@ def _depends(workspace: Workspace, name: str) -> dict[str, Any]:
         "domain": name,
         "raw": workspace.content(RAW, name),
         "schema": reading_recipe(domain_of(family, name)),
+        **attention_recipe(domain_of(family, name)),
         "tokenizer": tokenizer_recipe(workspace, family),
         "template": workspace.template(family).hash,
         **({"image_rule": rule.model_dump()} if (rule := workspace.image_rule(family)) else {}),

@@ -56,7 +56,7 @@ def signed(loss: Any, attention: Any) -> npt.NDArray[Any]:
 def unsigned(weights: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """The loss weights, and whether tokens are attended, that `signed` made one."""
     attended = weights >= 0
-    return np.where(attended, weights, UNATTENDED - weights), attended
+    return weights if attended.all() else np.where(attended, weights, UNATTENDED - weights), attended
 
 
 class TokenWriter(Protocol):
