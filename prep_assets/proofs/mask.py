@@ -20,6 +20,7 @@ from prep_assets.proofs.token_bytes import ByteTable
 from prep_assets.proofs.trained_texts import Expected
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.proofs.wrong_token import BROKEN, first_wrong
+from prep_assets.samples import UNATTENDED
 from prep_assets.tokenization.vocabulary import Vocabulary
 
 Cut = Literal["none", "start", "end"]
@@ -207,7 +208,7 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
         word = "unattended" if weight < 0 else "trained"
         if np.float32(weight) != np.float32(expected.weight):
             given = "no attention" if expected.weight < 0 else f"{expected.weight:g}"
-            return f"{'no attention' if weight < 0 else f'loss weight {weight:g}'} on {expected.text[:40]!r}, to which the source gives {given}"
+            return f"{_said(weight)} on {expected.text[:40]!r}, to which the source gives {given}"
         if expected.stop and not found.rstrip().endswith(expected.stop):
             return f"the trained text ends {found[-40:]!r}, without {expected.stop!r}, which ends the turn"
         if found.strip() != wanted.strip() and (
@@ -222,6 +223,12 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
         if found[-1:].isspace() and not expected.text[-1:].isspace() and vocabulary.decode(row.ids[end - 1 : end]).isspace():
             return f"the template's white space after {expected.text[-40:]!r} is {word}"
     return None
+
+
+def _said(weight: float) -> str:
+    if weight >= 0:
+        return f"loss weight {weight:g}"
+    return "no attention" if weight == UNATTENDED else f"loss weight {UNATTENDED - weight:g} and no attention"
 
 
 def _solid(text: str, vocabulary: Vocabulary) -> str:
