@@ -115,7 +115,9 @@ class _Derivation:
         blocks = blocks_of(self.chat)
         turns = [self._parts(block) for block in blocks]
         trained = [any(part.weight for part in parts) for parts in turns]
-        self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained])
+        hidden = any(part.weight < 0 for parts in turns for part in parts)
+        named = "trained or unattended" if hidden else "trained"
+        self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained], named)
         starts = [self._start(blocks, number) for number in range(len(blocks))]
         ends = [self._stop(blocks, number) for number in range(len(blocks))]
         self._check_tags(blocks, starts, ends)
@@ -252,10 +254,10 @@ class _Derivation:
             found += joined(own, block.role)
         return found
 
-    def _check_order(self, trained: Sequence[Block]) -> None:
-        """Stop where the template moves trained turns, such as a system turn into the last user turn."""
+    def _check_order(self, trained: Sequence[Block], named: str) -> None:
+        """Stop where the template moves turns that are trained or not attended, such as a system turn into the last user turn."""
         if [block.turn for block in trained] != sorted(block.turn for block in trained):
-            raise CheckFailed(f"template {self.chat.chat.template.name} writes trained turns in another order, so nothing is proven")
+            raise CheckFailed(f"template {self.chat.chat.template.name} writes {named} turns in another order, so nothing is proven")
 
     def _check_tags(self, blocks: Sequence[Block], starts: Sequence[int], ends: Sequence[Range | None]) -> None:
         """Where the template itself marks what is generated, that must be the answers: from where a model goes on, or from a part of what it is given to go

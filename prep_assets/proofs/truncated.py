@@ -105,7 +105,8 @@ def _cut(derived: Derived, ids: npt.NDArray[np.int64], limit: int, truncation: T
         return Left(derived, derived.expected, ids[_shortened(spans, limit, derived.shortenable, truncation.keeps)])
     if truncation.mode == "start":
         low = int(spans[-limit - 1, 1])
-        kept = tuple(_clipped(each, low, len(derived.text)) for each in derived.expected if each.end > low)
+        first = min(low, int(spans[-limit, 0]))  # of the character through which the cut goes, a part may be left
+        kept = tuple(_clipped(each, low, len(derived.text)) for each in derived.expected if each.end > first)
         return Left(derived, kept, ids[-limit:], "start")
     return _beginning(derived, ids[:limit], spans, truncation, vocabulary)
 

@@ -114,8 +114,7 @@ def steps(rendered: Rendered, policy: MaskPolicy) -> list[Step]:
             stop, turn_end = ends.get(span.turn, (span.end, span.end))
             if stops.get(span.turn) and turn_end > stop:
                 # white space before the stop token is generated with the text, so it is trained where the text is
-                found[-1] = (span.end if weight > 0 else stop, stops[span.turn])
-                found.append((turn_end, 0.0))
+                found += [(span.end if weight > 0 else stop, stops[span.turn]), (turn_end, 0.0)]
     return _changes(found)
 
 

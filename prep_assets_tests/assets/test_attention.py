@@ -198,13 +198,13 @@ def test_only_the_last_turn_is_trained_and_an_earlier_answer_hidden(make: Make, 
 
 LONG = row(
     turn(
-        "user", ("q", "one two three four", None, True), ("p", " Passage — é 東京.", None, False), ("r", " and more words here", None, True)
+        "user", ("q", "one two three four", None, True), ("p", " Passage — é 東京", None, False), ("r", " and more words here", None, True)
     ),
     turn("assistant", ("draft", "Perhaps 東京 this.", 0, False), ("a", " Because of that.", 1, True)),
 )
 
 
-@pytest.mark.parametrize("limit", range(17, 48, 3))
+@pytest.mark.parametrize("limit", range(17, 48))
 @pytest.mark.parametrize("mode", ["end", "start", "prompt", "turns"])
 def test_truncation_cuts_both_masks_alike(make: Make, tmp_path: Path, mode: str, limit: int) -> None:
     """Proven by the checks whatever is cut; and of `start` and `end` it is plain what must be left. `prompt` shortens no hidden text."""
@@ -229,6 +229,23 @@ def test_stop_tokens_and_headers_beside_a_hidden_region_are_attended(make: Make,
     store = open_tokens(published.directory, "train")
     assert [attention(store, number) for number in range(3)] == [expected(parts(each))[1] for each in (hidden, THOUGHT, CHAT)]
     assert failing(workspace, published) == []
+
+
+@pytest.mark.parametrize("template", ["chatml", "alpaca", "llama2", "mistral", "vicuna"])
+@pytest.mark.parametrize("train_on_eos", ["turn", "all"])
+def test_whatever_the_template_writes_the_texts_are_hidden_and_nothing_else(
+    make: Make, tmp_path: Path, template: str, train_on_eos: str
+) -> None:
+    ends = row(turn("user", ("q", "Who?", None, True), ("tail", " Hidden", None, False)), *ALL_SEEN["semantic_data_array"][1:])
+    last = row(*ALL_SEEN["semantic_data_array"], ALL_SEEN["semantic_data_array"][0], turn("assistant", ("a", "Hidden", 0, False)))
+    rows = [CHAT, THOUGHT, LONG, ends, last, *many(8)]
+    workspace, published = made(make, tmp_path, rows, template=template, train_on_eos=train_on_eos)
+    store = open_tokens(published.directory, "train")
+    assert len(store) == len(rows) and failing(workspace, published) == []
+    for number, each in enumerate(rows):
+        hidden = store.record(number, "tokens")[store.record(number, "attention_mask") == 0]
+        texts = "".join(text for text, attend in parts(each) if not attend)
+        assert "".join(REFERENCE.decode(hidden.tolist(), skip_special_tokens=False).split()) == "".join(texts.split())
 
 
 def spoiled(published: Published, change: str) -> Published:
@@ -272,13 +289,15 @@ def test_selftest_spoils_attention(make: Make, tmp_path: Path) -> None:
 # -- packed -----------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("storage", ["h5", "bin"])
-def test_packed_rows_keep_the_attention_of_their_records_and_have_none_in_the_padding(make: Make, tmp_path: Path, storage: str) -> None:
+@pytest.mark.parametrize(("storage", "strategy"), [("h5", "bfd"), ("bin", "concat")])
+def test_packed_rows_keep_the_attention_of_their_records_and_have_none_in_the_padding(
+    make: Make, tmp_path: Path, storage: str, strategy: str
+) -> None:
     """A domain whose tokens are all attended is packed beside one with regions that are not."""
     own = domain(jsonl(tmp_path / "rows.jsonl", [CHAT, ALL_SEEN, THOUGHT, *many(12)]), "semantic")
     seen = domain(jsonl(tmp_path / "seen.jsonl", [ALL_SEEN, *many(2)[1:]]), "semantic")
     workspace = make(
-        minimal("sft", {"d": own, "seen": seen}, output={"storage_format": storage}, packing={"row_len": 64, "strategy": "bfd"})
+        minimal("sft", {"d": own, "seen": seen}, output={"storage_format": storage}, packing={"row_len": 64, "strategy": strategy})
     )
     published = build_all(workspace, ["sft"])
     tokens = {name: open_tokens(published["sft_tokens", name].directory, "train") for name in ("d", "seen")}
