@@ -202,14 +202,14 @@ def _block(
     per_row: Ints,
     done: int,
 ) -> Block:
-    loss, attended = unsigned(weights)
+    loss, attended = unsigned(weights) if has_unattended(source) else (weights, None)
     trained = loss != 0
     if loss.dtype.kind == "f" and (loss[trained] != 1).any():
         raise ConfigError(
             "loss weights that are neither 0 nor 1: trainers' formats have masks. Train from the store itself, or set weights to 0 and 1"
         )
     trained[np.cumsum(lengths) - lengths] = False
-    return Block(tokens, trained, lengths, row_lengths, per_row, done, attended if has_unattended(source) else None)
+    return Block(tokens, trained, lengths, row_lengths, per_row, done, attended)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -251,7 +251,7 @@ class TokenStore:
 
     def weights(self, tokens: int | slice) -> npt.NDArray[Any]:
         """The weights of a record, or of a stretch of tokens, as `signed` has them: loss mask and attention mask in one."""
-        here = self._place(tokens) if isinstance(tokens, int) else tokens
+        here = tokens if isinstance(tokens, slice) else self._place(tokens)
         return signed(self.arrays["loss_mask"][here], self.arrays[ATTENTION][here] if ATTENTION in self.arrays else None)
 
     def _place(self, i: int) -> slice:

@@ -128,8 +128,8 @@ class PaddingFree:
     transformers take: ``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q``, ``max_length_k``. There is no attention mask: one of ones would
     switch off what transformers does with restarting positions.
 
-    Items with an ``attention_mask`` of their own, which those kernels have no place for, give one: bool[1, 1, T, T], true where a token (row) attends
-    to another (column) of its document. Models of transformers take it with ``attn_implementation="sdpa"``.
+    Where an item's own ``attention_mask`` leaves a token out, for which those kernels have no place, there is one: bool[1, 1, T, T], true where a token
+    (row) attends to another (column) of its document. Models of transformers take it with ``attn_implementation="sdpa"``.
 
     Raises:
         ConfigError: as `Pad`.
@@ -143,14 +143,14 @@ class PaddingFree:
         ends = lengths.cumsum(0)
         borders = torch.cat([torch.zeros(1, dtype=torch.int32), ends.to(torch.int32)])
         positions = torch.arange(len(tokens)) - torch.repeat_interleave(ends - lengths, lengths)
-        masked = any("attention_mask" in item for item in items)
+        attended = torch.cat([_attended(item) for item in items])
         return {
             "input_ids": tokens[None],
             "labels": torch.where(positions == 0, IGNORE, labels)[None],
             "position_ids": positions[None],
             **dict.fromkeys(("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"), borders),
             **dict.fromkeys(("max_seqlen", "max_length_q", "max_length_k"), int(lengths.max())),
-            **({"attention_mask": _seen(lengths, torch.cat(list(map(_attended, items))))} if masked else {}),
+            **({} if attended.all() else {"attention_mask": _seen(lengths, attended)}),
         }
 
 

@@ -505,6 +505,8 @@ def test_packed_rows_reach_a_model_that_does_not_attend_to_them(sft: Workspace) 
     first = int(batch["cu_seqlens"][1])
     alone = {"input_ids": batch["input_ids"][:, :first], "attention_mask": batch["attention_mask"][:, :, :first, :first]}
     assert torch.allclose(logits(alone)[0], before[:first], atol=1e-5)
+    all_seen = [{**item, "attention_mask": torch.ones_like(item["attention_mask"])} for item in items]
+    assert "attention_mask" not in PaddingFree()(all_seen)
     open_one = {**batch, "attention_mask": batch["attention_mask"] | torch.ones_like(batch["attention_mask"]).tril()}
     assert not torch.allclose(logits(open_one)[0][~hidden], before[~hidden])
 
